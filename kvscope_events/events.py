@@ -337,6 +337,16 @@ class StepCompleted(Event, frozen=True):
     accepted_tokens: Count | None = None  # of them, those that became output
 
 
+class StepScheduled(Event, frozen=True):
+    """A step was put together; its allocations came before. Only of pools whose groups of layers
+    differ: with it, and only with it, can a pool of another size be simulated.
+    """
+
+    sequences: list[int]  # those that compute more than their newest token: chunks of prompts
+    tokens: list[Count]  # how many of those tokens each of them computes
+    room: Count  # tokens that the step could have computed besides
+
+
 EngineEvent = Union[  # noqa: UP007  # a tuple of types in Python 3.10, too
     Hello,
     ObserverStopped,
@@ -369,6 +379,7 @@ EngineEvent = Union[  # noqa: UP007  # a tuple of types in Python 3.10, too
     NamesCleared,
     BlockCopied,
     BlocksSwapped,
+    StepScheduled,
 ]
 
 EVENT_NAMES: tuple[str, ...] = tuple(event.__name__ for event in get_args(EngineEvent))

@@ -48,6 +48,7 @@ class CacheGroup(msgspec.Struct, frozen=True, gc=False, array_like=True):
     layers: Positive | None = None  # None: not known
     bytes_per_block: Count | None = None  # of all its layers, on one rank; None: not known
     drafter: bool = False  # its layers belong to a draft model
+    at_chunk_ends: bool = False  # of states: kept only at ends of chunks, which end with blocks
 
 
 Groups = Annotated[list[CacheGroup], msgspec.Meta(max_length=MAX_GROUPS)]

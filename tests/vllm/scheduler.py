@@ -44,9 +44,17 @@ class Driver:
     """A scheduler, and random requests for it."""
 
     def __init__(
-        self, mode: str, model: str, blocks: int, seed: int, max_seqs: int = 8, **further: Any
+        self,
+        mode: str,
+        model: str,
+        blocks: int,
+        seed: int,
+        max_seqs: int = 8,
+        retention: int | None = None,
+        **further: Any,
     ) -> None:
-        """further: arguments of vLLM's engine, beside or instead of ours."""
+        """retention: of blocks of windows and states. further: arguments of vLLM's engine, beside
+        or instead of ours."""
         stand_in()
         import torch
         from vllm.engine.arg_utils import EngineArgs
@@ -91,20 +99,30 @@ class Driver:
             specs = [full, window, window]
         elif "swa" in words:
             specs = [window]
-        elif "partial" in words:
+        elif "gemma" in words:
+            specs = [window, window, full]
+        elif "gptoss" in words:
+            specs = [window, full]
+        elif words & {"partial", "align", "all"}:
+            mode = "all" if "all" in words else "align"
+            size = STATE_BLOCK_SIZE if "partial" in words else BLOCK_SIZE
             state = build(
                 layers.MambaSpec,
                 shapes=((8, 8),),
                 dtypes=(torch.float16,),
-                block_size=STATE_BLOCK_SIZE,
-                mamba_cache_mode="align",
+                block_size=size,
+                mamba_cache_mode=mode,
             )
-            specs = [full, state]
-            config.cache_config.mamba_cache_mode = "align"
-            config.cache_config.mamba_block_size = STATE_BLOCK_SIZE
+            specs = [full, state] if "partial" in words else [state, full]
+            config.cache_config.mamba_cache_mode = mode
+            config.cache_config.mamba_block_size = size
         groups = [layers.KVCacheGroupSpec([f"layer{i}"], spec) for i, spec in enumerate(specs)]
         cache = build(
-            layers.KVCacheConfig, num_blocks=blocks, kv_cache_tensors=[], kv_cache_groups=groups
+            layers.KVCacheConfig,
+            num_blocks=blocks,
+            kv_cache_tensors=[],
+            kv_cache_groups=groups,
+            prefix_cache_retention_interval=retention,
         )
         grammar = MagicMock()
         grammar.should_advance.return_value = False

@@ -69,6 +69,7 @@ class Observer:
         """Whether blocks of other pools may occur, each with its pool."""
         self.running = running
         """vLLM's status of a request that runs."""
+        self.reports_chunks = self.caching and len(created.groups) > 1
         self.token_budget = int(getattr(scheduler, "max_num_scheduled_tokens", 0))
         self.sequences = Sequences()
         self.counts = Counts()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kvscope_events.events import FirstToken, StepCompleted
+from kvscope_events.events import FirstToken, StepCompleted, StepScheduled
 from kvscope_events.observers.vllm.check import check_counts
 from kvscope_events.observers.vllm.introduction import name_space
 from kvscope_events.observers.vllm.observer import now_ns
@@ -53,11 +53,15 @@ def before_schedule(observer: Observer, args: Call, kwargs: Named) -> None:
 def scheduled(observer: Observer, note: None, output: Any, args: Call, kwargs: Named) -> None:
     observer.place_blocks()
     total = output.total_num_scheduled_tokens
-    prefill = 0
+    chunks: dict[int, int] = {}
     # One token each within the budget: all decode. A prefill chunk of one token uses the budget up.
     if total != len(output.num_scheduled_tokens) or total >= observer.token_budget:
-        prefill = _prefill_tokens(observer, output)
+        chunks = _chunks(observer, output)
+    prefill = sum(chunks.values())
     observer.steps.append((output, observer.schedule_ns, prefill, total - prefill))
+    if observer.reports_chunks and total:
+        room = max(0, observer.token_budget - total)
+        observer.buffer.append(StepScheduled([*chunks], [*chunks.values()], room))
 
 
 def updated(observer: Observer, note: None, result: Any, args: Call, kwargs: Named) -> None:
@@ -187,16 +191,19 @@ def tell_endings(observer: Observer) -> None:
     observer.leaving.clear()
 
 
-def _prefill_tokens(observer: Observer, output: Any) -> int:
-    """Tokens of requests that owed more than their newest one; drafts are not owed."""
+def _chunks(observer: Observer, output: Any) -> dict[int, int]:
+    """Tokens of the sequences that owed more than their newest one; drafts are not owed."""
     requests = observer.scheduler.requests
     drafts = getattr(output, "scheduled_spec_decode_tokens", None) or {}
-    tokens = 0
+    find = observer.sequences.find
+    chunks: dict[int, int] = {}
     for request_id, count in output.num_scheduled_tokens.items():
         owed = count - len(drafts[request_id]) if request_id in drafts else count
         if owed == 1:
             request = requests[request_id]
             if request.num_computed_tokens >= request.num_tokens:
                 continue
-        tokens += count
-    return tokens
+        sequence = find(request_id)
+        number = 0 if sequence is None else sequence.number  # 0: it came before the observer
+        chunks[number] = chunks.get(number, 0) + count
+    return chunks

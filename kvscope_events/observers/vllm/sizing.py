@@ -115,4 +115,5 @@ def _group(group: Any, block_size: int) -> CacheGroup:
         layers or None,
         None if per_layer is None else int(per_layer) * (1 if inner else layers),
         bool(getattr(group, "is_eagle_group", False)),
+        getattr(spec, "mamba_cache_mode", None) == "align",
     )

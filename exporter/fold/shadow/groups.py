@@ -1,0 +1,99 @@
+"""What a group of layers accepts as a hit, holds, and keeps for later requests.
+
+The semantics of vLLM 0.32 (`single_type_kv_cache_manager.py`), in blocks that all groups have of
+the same length.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from exporter.fold.shadow.pool import Digest, Pool
+from kvscope_events.events import CacheGroup
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """Groups that are looked up together, since they have the same specification."""
+
+    kind: str
+    members: tuple[int, ...]
+    block_size: int
+    window: int
+    """Tokens that a layer sees; 0: all."""
+    at_chunk_ends: bool
+    """Of states: only the one at the end of a chunk is written, and chunks end with blocks."""
+    retention: int | None
+    """Tokens from one kept place to the next; 0: only places where a request is known to resume;
+    None: every block."""
+
+    @property
+    def needed(self) -> int:
+        """Blocks before a place that a request must find there to resume."""
+        if self.kind == "state":
+            return 1
+        return -(-(self.window - 1) // self.block_size)
+
+    def accept(self, pool: Pool, digests: Sequence[Digest], limit: int) -> int:
+        """Up to which of the first `limit` blocks this could resume."""
+        if self.kind == "full_attention":
+            return min(pool.leading(group, digests[:limit]) for group in self.members)
+        names = [pool.names[group] for group in self.members]
+        run, needed = 0, max(1, self.needed)
+        is_state = self.kind == "state"
+        for index in range(limit - 1, -1, -1):
+            digest = digests[index]
+            if all(digest in held for held in names):
+                run += 1
+                if run >= needed:
+                    return index + run
+            else:
+                run = 0
+        return 0 if is_state else run
+
+    def seen_from(self, tokens: int) -> int:
+        """The first block that is still needed once so many tokens are computed."""
+        if self.kind == "full_attention":
+            return 0
+        window = 2 if self.kind == "state" else self.window
+        return max(0, tokens - window + 1) // self.block_size
+
+    def keeps(self, first: int, end: int, places: Sequence[int]) -> Sequence[int]:
+        """Which blocks of [first, end) become findable.
+
+        places: tokens after which a later request may resume.
+        """
+        everything = range(first, end)
+        if self.kind == "full_attention" or self.retention is None:
+            return everything
+        needed = self.needed
+        kept: set[int] = set()
+        if self.retention:
+            period = self.retention // self.block_size
+            if period <= needed:
+                return everything
+            kept.update(i for i in everything if i % period >= period - needed)
+        for place in places:
+            last = place // self.block_size
+            kept.update(range(max(first, last - needed), min(end, last)))
+        return sorted(kept)
+
+
+def layers_of(groups: Sequence[CacheGroup], retention: int | None) -> tuple[Layers, ...]:
+    """In the order in which they are looked up: full attention first, else that of the pool."""
+    members: dict[tuple[object, ...], list[int]] = {}
+    for index, group in enumerate(groups):
+        key = (group.kind, group.block_size, group.window, group.at_chunk_ends)
+        members.setdefault(key, []).append(index)
+    found = [
+        Layers(
+            group.kind,
+            tuple(indices),
+            group.block_size,
+            group.window or 0,
+            group.at_chunk_ends,
+            retention,
+        )
+        for indices in members.values()
+        for group in (groups[indices[0]],)
+    ]
+    return tuple(sorted(found, key=lambda layers: layers.kind != "full_attention"))

@@ -1,0 +1,178 @@
+"""Serves one list of requests by a vLLM's real scheduler, with pools of several sizes.
+
+    python -m tests.vllm.shadow_runs MODEL FOLDER
+
+in the Python of a vLLM, with this checkout on PYTHONPATH and KVSCOPE_OBSERVER_DIR set; there is no
+model to run. Reads cases (`Case`, as JSON) from stdin, one a line. For each it writes the recording
+NAME.kvsf of the first size, and prints what vLLM found for each request at each size, in tokens.
+"""
+
+import json
+import sys
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from exporter.sources.recorder import Recorder
+from kvscope_events.wire.subscriber import Taken
+from tests.vllm.child import in_child
+from tests.vllm.scheduler import VOCABULARY, Driver
+
+FACTORS = (1.0, 0.5, 2.0, 4.0)
+MAX_STEPS = 100_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A pool, and what is sent to it: conversations below shared system prompts."""
+
+    name: str
+    mode: str
+    """See `tests.vllm.scheduler.Driver`."""
+    blocks: int
+    retention: int | None = 0
+    requests: int = 100
+    running: int = 1
+    """At a time: another one is sent when one has ended, or, from two on, every `every` steps."""
+    every: int = 0
+    budget: int = 4096
+    """Tokens of the largest step."""
+    conversations: int = 16
+    systems: int = 3
+    system_tokens: int = 90
+    user_tokens: int = 50
+    output_tokens: int = 24
+    turns: int = 4
+    seed: int = 0
+
+    @property
+    def longest(self) -> int:
+        each = self.user_tokens + self.output_tokens
+        return self.system_tokens + (self.turns + 1) * each
+
+
+@dataclass
+class Asked:
+    prompt: list[int]
+    answer: list[int]
+
+
+def requests_of(case: Case) -> list[Asked]:
+    """The whole list, with the answers that are given: nothing depends on what is served."""
+    random = Random(case.seed)
+
+    def tokens(count: int) -> list[int]:
+        return [random.randrange(VOCABULARY) for _ in range(count)]
+
+    systems = [tokens(case.system_tokens) for _ in range(case.systems)]
+    open_: list[tuple[list[int], int]] = []
+    asked = []
+    for _ in range(case.requests):
+        while len(open_) < case.conversations:
+            open_.append((list(random.choice(systems)), random.randrange(1, case.turns + 1)))
+        # Mostly one that was lately gone on with.
+        told, left = open_.pop(int(case.conversations * random.random() ** 0.6))
+        prompt = told + tokens(random.randrange(case.user_tokens // 4, case.user_tokens))
+        answer = tokens(random.randrange(1, case.output_tokens))
+        asked.append(Asked(prompt, answer))
+        if left > 1:
+            open_.append((prompt + answer, left - 1))
+    return asked
+
+
+class Oracle(Driver):
+    """Tokens are those of the list, whatever the order in which they are computed."""
+
+    def __init__(self, model: str, case: Case, blocks: int, asked: list[Asked]) -> None:
+        self.asked = asked
+        self.found: list[tuple[int, int, bool]] = []
+        """Request, tokens found, and whether it had been preempted; in the order of admission."""
+        super().__init__(
+            *(case.mode, model, blocks, case.seed),
+            max_seqs=64,
+            retention=case.retention,
+            max_model_len=case.longest,
+            max_num_batched_tokens=case.budget,
+        )
+        manager = self.scheduler.kv_cache_manager
+        record = manager.record_prefix_cache_stats
+
+        def noted(request: Any, num_hits: int) -> None:
+            self.found.append((int(request.request_id[1:]), num_hits, request.num_preemptions > 0))
+            record(request, num_hits)
+
+        manager.record_prefix_cache_stats = noted
+
+    def _sampled(self, output: Any, request_id: str) -> list[int]:
+        request = self.scheduler.requests[request_id]
+        answer = self.asked[int(request_id[1:])].answer
+        place = request.num_output_tokens
+        return [answer[min(place, len(answer) - 1)]]
+
+    def serve(self, case: Case) -> None:
+        """All requests; ends when the last one has."""
+        scheduler, sent, steps = self.scheduler, 0, 0
+        while sent < len(self.asked) or scheduler.has_unfinished_requests():
+            due = steps % case.every == 0 if case.every else True
+            while due and sent < len(self.asked) and len(scheduler.requests) < case.running:
+                self.add(self.asked[sent].prompt, len(self.asked[sent].answer))
+                sent += 1
+                due = not case.every
+            output = scheduler.schedule()
+            self.queue.append((output, self.samples(output)))
+            if len(self.queue) >= self.depth or not scheduler.running:
+                self.finish_step()
+            steps += 1
+            assert steps < MAX_STEPS, "a request does not fit into the pool"
+        while self.queue:
+            self.finish_step()
+
+
+def run(model: str, case: Case, folder: Path, factor: float) -> list[tuple[int, int, bool]]:
+    """One size; the first one is recorded."""
+    from kvscope_events.observers.vllm.plugin import install, site
+
+    usable = int((case.blocks - 1) * factor)
+    asked = requests_of(case)
+    if factor != 1:
+        oracle = Oracle(model, case, usable + 1, asked)
+        oracle.serve(case)
+        return oracle.found
+    install()
+    oracle = Oracle(model, case, usable + 1, asked)
+    observer = site.observer
+    assert observer is not None, "it is not observed"
+    events = observer.outlet.bus.subscribe(1 << 20)
+    events.request_snapshot()
+    observer.flush()
+    oracle.serve(case)
+    observer.flush()
+    with Recorder(folder / f"{case.name}.kvsf", 1 << 30) as recorder:
+        while (taken := events.take()) is not None:
+            batch, lost = taken
+            assert not lost
+            recorder.add(Taken(batch, 0, "00" * 8, 0))
+    assert site.observer is not None, "it has switched itself off"
+    return oracle.found
+
+
+def answers(model: str, folder: Path, case: Case) -> Iterable[dict[str, Any]]:
+    for factor in FACTORS:
+        work = partial(run, model, case, folder, factor)
+        yield {"name": case.name, "factor": factor, "found": in_child(work)}
+
+
+def main() -> None:
+    model, folder = sys.argv[1:]
+    for line in sys.stdin:
+        for answer in answers(model, Path(folder), Case(**json.loads(line))):
+            print(json.dumps(answer), flush=True)
+
+
+__all__ = ["FACTORS", "Case", "asdict"]
+
+if __name__ == "__main__":
+    main()
