@@ -148,9 +148,10 @@ class Coordinator:
             for table in held.tables:
                 self.pool.release(reversed(table))
 
-    def check(self) -> None:
-        """Assert every invariant; O(blocks)."""
-        self.pool.check(table for held in self._held.values() for table in held.tables)
+    def check(self, others: Table) -> None:
+        """Assert every invariant; O(blocks). others: blocks that no sequence here holds."""
+        tables = [table for held in self._held.values() for table in held.tables]
+        self.pool.check([*tables, others])
 
     def _grow(self, held: Held, blocks: int) -> None:
         wanted = 0

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from exporter.fold.shadow.coordinator import Coordinator
 from exporter.fold.shadow.groups import layers_of
 from exporter.fold.shadow.pool import Digest
+from exporter.fold.shadow.strangers import Strangers
 from kvscope_events.events import (
     BlocksAllocated,
     BlocksCached,
@@ -29,8 +30,8 @@ from kvscope_events.events import (
 )
 from kvscope_events.names import CONTENT_BYTES, group_of, suffix_of
 
-MAX_PENDING = 1 << 16
-"""Events of one step that wait for its end."""
+MAX_WAITING = 1 << 16
+"""Events of one step that wait for its end, at most."""
 
 _ENDS = frozenset({"finished", "aborted", "preempted", "failed_load"})
 OnLookup = Callable[[PrefixLookup, Sequence[int]], None]
@@ -65,11 +66,19 @@ class Follower:
         full = next(i for i, group in enumerate(groups) if group.kind == "full_attention")
         self._full = suffix_of(full)
         self._on_lookup = on_lookup
+        self._strangers = Strangers(self.pools)
+        if isinstance(pool, PoolSnapshot):
+            self._strangers.begin(pool)
         self._sequences: dict[int, _Sequence] = {}
         self._prompts: dict[int, int] = {}
         self._waiting: list[EngineEvent] = []
         self._under_way: deque[int] = deque()  # steps that are not completed
         self._depth = 0  # the most steps that were under way while another was put together
+        self._fresh: dict[int, int] = {}
+        """Sequences whose prompt is computed, and in how many steps from then on what their last
+        chunks no longer see is given back."""
+        self._owing_one: list[int] = []
+        self._ended: set[int] = set()  # in this step
         self._left = [0] * len(self.pools)
         self._budget = 0
 
@@ -90,6 +99,18 @@ class Follower:
             self._prompts[event.sequence] = event.prompt_tokens
         else:
             self._waiting.append(event)
+            if len(self._waiting) >= MAX_WAITING:
+                self._run({}, 0)
+
+    @property
+    def num_pending(self) -> int:
+        """Sequences that have begun and not ended."""
+        return len(self._prompts) + len(self._sequences)
+
+    def check(self) -> None:
+        """Assert every invariant of every pool; O(blocks)."""
+        for pool, tables in zip(self.pools, self._strangers.tables(), strict=True):
+            pool.check(tables)
 
     def settle(self) -> None:
         """Apply what waits for the end of a step."""
@@ -97,7 +118,23 @@ class Follower:
 
     def _scheduled(self, event: StepScheduled) -> None:
         chunks = dict(zip(event.sequences, event.tokens, strict=False))
+        # One that owes only one token is not listed.
+        for number in self._owing_one:
+            chunks.setdefault(number, 1)
+        self._owing_one.clear()
+        for lookup in self._waiting:
+            if isinstance(lookup, PrefixLookup):
+                found = lookup.hit_blocks * self._block_size + lookup.loaded_tokens
+                chunks.setdefault(lookup.sequence, max(0, lookup.queried_tokens - found))
+        fresh = list(self._fresh.items())
         self._run(chunks, event.room)
+        # The real pool says nothing if its own chunks ended where it had nothing to give back.
+        for number, steps in fresh:
+            self._skip(number)
+            if steps:
+                self._fresh[number] = steps - 1
+            else:
+                self._fresh.pop(number, None)
 
     def _run(self, chunks: dict[int, int], room: int) -> None:
         events, self._waiting = self._waiting, []
@@ -106,13 +143,17 @@ class Follower:
         self._left = [budget] * len(self.pools)
         self._budget = budget
         done: set[int] = set()
+        self._ended.clear()
         for event in events:
             if isinstance(event, PrefixLookup):
                 self._admit(event)
             elif isinstance(event, BlocksAllocated):
-                if event.sequence is not None and event.sequence not in done:
-                    done.add(event.sequence)
-                    self._allocate(event.sequence, len(event.blocks), chunks)
+                number = event.sequence
+                if number is None or number not in self._sequences:
+                    self._strangers.take(event.blocks)
+                elif number not in done:
+                    done.add(number)
+                    self._allocate(number, len(event.blocks), chunks)
             elif isinstance(event, BlocksCached):
                 self._name(event)
             elif isinstance(event, BlocksReleased):
@@ -162,13 +203,18 @@ class Follower:
             return
         if sequence.computed >= sequence.target:
             sequence.blocks += blocks
+            if number in self._fresh:
+                self._skip(number)
             for pool in self.pools:
                 pool.grow(number, sequence.blocks)
             return
         sequence.computed += chunks.get(number, sequence.target - sequence.computed)
         is_last = sequence.computed >= sequence.target
+        if sequence.computed == sequence.target - 1:
+            self._owing_one.append(number)
         if is_last:
             sequence.blocks = -(-sequence.target // self._block_size)
+            self._fresh[number] = len(self._under_way)
         lag = len(self._under_way)
         self._depth = max(self._depth, lag)
         for index, pool in enumerate(self.pools):
@@ -179,7 +225,10 @@ class Follower:
 
     def _name(self, event: BlocksCached) -> None:
         sequence = self._sequences.get(event.sequence or 0)
-        if sequence is None or not event.hashes or event.hashes[0][CONTENT_BYTES:] != self._full:
+        if sequence is None:
+            self._strangers.name(event.blocks, event.hashes)
+            return
+        if not event.hashes or event.hashes[0][CONTENT_BYTES:] != self._full:
             return
         if sequence.computed >= sequence.target and event.sequence is not None:
             for pool in self.pools:
@@ -189,17 +238,28 @@ class Follower:
         number = event.sequence
         sequence = None if number is None else self._sequences.get(number)
         if number is None or sequence is None:
+            if self._strangers and number not in self._ended:
+                tail_first = (*event.cached, *event.free, *event.shared)
+                self._strangers.release(tail_first)
             return
         if event.cause in _ENDS:
             del self._sequences[number]
+            self._fresh.pop(number, None)
+            self._ended.add(number)  # further groups of it follow
             for pool in self.pools:
                 pool.end(number)
         elif event.cause == "out_of_window":
-            tokens: int | None = None
-            if sequence.computed >= sequence.target and sequence.emitted:
-                tokens = sequence.target + sequence.emitted - 1
-            for pool in self.pools:
-                pool.skip(number, tokens, len(self._under_way))
+            self._skip(number)
+
+    def _skip(self, number: int) -> None:
+        sequence = self._sequences.get(number)
+        if sequence is None:
+            return
+        tokens: int | None = None
+        if sequence.computed >= sequence.target and sequence.emitted:
+            tokens = sequence.target + sequence.emitted - 1
+        for pool in self.pools:
+            pool.skip(number, tokens, len(self._under_way))
 
     def _forget(self, event: BlocksEvicted | ContentDropped) -> None:
         for name in event.hashes:

@@ -44,6 +44,8 @@ class Pool:
         self.handed_out = 0
         """Blocks handed out since the pool began."""
         self.has_evicted = False
+        self.has_owed = False
+        """More was referenced than there are blocks: the real pool would have made some wait."""
         self.vacant = capacity
         """Free blocks that hold nothing; negative: so many more are referenced than there are."""
         self._idle: deque[Block] = deque()
@@ -153,6 +155,8 @@ class Pool:
             self.has_evicted = True
             vacant += 1
         self.vacant = vacant
+        if vacant < 0:
+            self.has_owed = True
 
     def _sweep(self) -> None:
         """Drop the entries that no longer count."""

@@ -1,0 +1,192 @@
+"""What pools of other sizes would have found where layers are of several kinds.
+
+A thread of its own runs the simulation, so that neither a fold nor a page waits for it; what is
+read is as of the last event that it has taken.
+"""
+
+import logging
+import threading
+import weakref
+from collections import deque
+
+from exporter.fold.cache.curve import Curve
+from exporter.fold.fold import Fold
+from exporter.fold.shadow.simulation import Simulation, Totals
+from kvscope_events.events import (
+    BlocksAllocated,
+    BlocksCached,
+    BlocksEvicted,
+    BlocksReleased,
+    ContentDropped,
+    EngineEvent,
+    PoolCreated,
+    PoolSnapshot,
+    PrefixCacheReset,
+    PrefixLookup,
+    SequenceAdded,
+    SequenceFinished,
+    StepCompleted,
+    StepScheduled,
+)
+
+logger = logging.getLogger(__name__)
+
+MAX_QUEUE = 1 << 18
+"""Events that wait for the thread. Beyond it they are dropped, and it goes on from a snapshot."""
+IDLE_SECONDS = 1.0
+"""Longest sleep of the thread, which ends when the fold is gone."""
+
+_FOLLOWED: tuple[type[EngineEvent], ...] = (
+    *(PrefixLookup, BlocksAllocated, BlocksCached, BlocksReleased, BlocksEvicted),
+    *(ContentDropped, PrefixCacheReset, SequenceAdded, SequenceFinished, StepScheduled),
+)
+
+
+def can_simulate(pool: PoolCreated | PoolSnapshot) -> bool:
+    """Whether its groups are of kinds that are simulated, several of them, with equal blocks."""
+    groups = pool.groups
+    return (
+        len(groups) > 1
+        and any(group.kind == "full_attention" for group in groups)
+        and all(group.block_size == pool.block_size and not group.drafter for group in groups)
+        and all(group.window for group in groups if group.kind == "sliding_window")
+        and pool.num_blocks > pool.reserved
+    )
+
+
+class Shadows(Fold):
+    """Knows nothing of pools with one kind of layers, whose curve needs no simulation."""
+
+    name = "shadows"
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                PoolCreated: self._pool,
+                PoolSnapshot: self._pool,
+                StepCompleted: self._completed,
+                **dict.fromkeys(_FOLLOWED, self._take),
+            }
+        )
+        self._is_several = False
+        self._queue: deque[EngineEvent | int | None] = deque()  # with times; None: a gap
+        self._simulation = Simulation()
+        self._turn = threading.Lock()  # to run the simulation
+        self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._failed = False
+
+    @property
+    def known(self) -> bool:
+        """Whether the simulation runs, believed or not."""
+        return not self._failed and self._simulation.usable_blocks > 0
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the simulated pool of the present size lately found what the engine found."""
+        return self.known and self._simulation.agrees()
+
+    @property
+    def usable_blocks(self) -> int:
+        return self._simulation.usable_blocks
+
+    @property
+    def hit_blocks(self) -> dict[str, int]:
+        """By scale; empty while the simulation is not to be believed."""
+        return self._simulation.hit_blocks() if self.known else {}
+
+    @property
+    def totals(self) -> Totals:
+        return self._simulation.totals
+
+    @property
+    def queried_blocks(self) -> int:
+        """Full blocks of first lookups that might have been found."""
+        return self.totals.queried_blocks
+
+    @property
+    def error_blocks(self) -> int:
+        """Blocks that the simulation of the present size got wrong, by lookup."""
+        return self.totals.error_blocks
+
+    def curve(self, window_seconds: float | None, now_ns: int | None = None) -> Curve | None:
+        """See `WhatIf.curve`; None while the simulation is not to be believed."""
+        return self._simulation.curve(window_seconds, now_ns) if self.known else None
+
+    @property
+    def num_pending(self) -> int:
+        return self._simulation.num_pending
+
+    def on_gap(self) -> None:
+        if self._is_several:
+            self._queue.append(None)
+
+    def settle(self) -> None:
+        """Run the simulation on all that was taken, on the caller's thread."""
+        with self._turn:
+            self._run()
+            self._simulation.settle()
+
+    def check(self) -> None:
+        """Assert every invariant; O(blocks)."""
+        with self._turn:
+            self._simulation.check()
+
+    def _pool(self, event: PoolCreated | PoolSnapshot) -> None:
+        if not can_simulate(event):
+            if self._is_several:
+                self._queue.append(None)
+            self._is_several = False
+            return
+        self._is_several = True
+        self._queue.append(event)
+
+    def _take(self, event: EngineEvent) -> None:
+        if self._is_several:
+            self._queue.append(event)
+
+    def _completed(self, event: StepCompleted) -> None:
+        if not self._is_several or self._failed:
+            return
+        self._queue += (event, self.batch.time_ns)
+        if len(self._queue) > MAX_QUEUE:
+            logger.warning("what-if: too many events at once: it restarts at the next snapshot")
+            self._queue.clear()
+            self._queue.append(None)
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=_work, args=(weakref.ref(self), self._wake), name="kvscope-what-if"
+            )
+            self._thread.daemon = True
+            self._thread.start()
+        self._wake.set()
+
+    def _run(self) -> None:
+        queue, simulation = self._queue, self._simulation
+        while queue:
+            item = queue.popleft()
+            if item is None:
+                simulation.lose()
+            elif isinstance(item, int):
+                simulation.at(item)
+            else:
+                simulation.take(item)
+
+    def _run_in_turn(self) -> None:
+        """On the thread. A defect ends the simulation, and nothing else."""
+        with self._turn:
+            try:
+                self._run()
+            except Exception:
+                self._failed = True
+                self._queue.clear()
+                logger.exception("what-if: the simulation failed and is given up")
+
+
+def _work(fold: "weakref.ref[Shadows]", wake: threading.Event) -> None:
+    """Until the fold is gone, or its simulation has failed."""
+    while (shadows := fold()) is not None and not shadows._failed:
+        shadows._run_in_turn()
+        del shadows
+        wake.wait(IDLE_SECONDS)
+        wake.clear()
