@@ -29,6 +29,7 @@ ENGINE_EVENTS = (
     - CONTENT_EVENTS
     - SWAP_EVENTS
     - _named("ObserverStopped", "ContentDropped", "StartupProfiled")
+    - _named("StepScheduled")  # its pool has one group
 )
 """Our own engine never stops observing itself, never drops a referenced block's content, and knows
 its start-up figures when it creates the pool. With a swap space it reports SWAP_EVENTS as well."""

@@ -28,15 +28,18 @@ KINDS: tuple[Callable[[Facts], Verdict], ...] = (
     smaller_pool,
 )
 """Breaks ties: proposals that end failures first, those that only free memory last."""
-_OF_PLAIN_POOLS = {
+_OF_OTHER_SIZES = {
     larger_pool: "a larger pool",
     smaller_pool: "a smaller pool",
     another_replica: "another replica",
+}
+"""Kinds that depend on the hits of other sizes."""
+_OF_PLAIN_POOLS = {
     fewer_sequences: "fewer sequences",
     more_sequences: "more sequences",
     smaller_blocks: "smaller blocks",
 }
-"""Kinds that depend on the hits of other sizes, or on the blocks that a sequence needs."""
+"""Kinds that depend on the blocks that a sequence needs."""
 _SEVERAL_GROUPS = "not known for pools of several groups (sliding windows, states)"
 
 
@@ -54,9 +57,12 @@ def advise(facts: Facts) -> Advice:
     """Proposals that end errors first; then by tokens saved."""
     made: list[Proposal] = []
     declined: list[Declined] = []
+    impossible = {} if facts.is_plain else _OF_PLAIN_POOLS
+    if not facts.is_plain and facts.hits_are_unknown:
+        impossible = _OF_OTHER_SIZES | _OF_PLAIN_POOLS
     for kind in KINDS:
-        if kind in _OF_PLAIN_POOLS and not facts.is_plain:
-            verdict: Verdict = Declined(f"{_OF_PLAIN_POOLS[kind]}: {_SEVERAL_GROUPS}")
+        if kind in impossible:
+            verdict: Verdict = Declined(f"{impossible[kind]}: {_SEVERAL_GROUPS}")
         else:
             verdict = kind(facts)
         if isinstance(verdict, Declined):
@@ -68,8 +74,8 @@ def advise(facts: Facts) -> Advice:
     for proposal in made:
         best.setdefault(proposal.option, proposal)
     unknown = None
-    if not facts.is_plain:
-        unknown = f"{', '.join(_OF_PLAIN_POOLS.values())}: {_SEVERAL_GROUPS}"
+    if impossible:
+        unknown = f"{', '.join(impossible.values())}: {_SEVERAL_GROUPS}"
     return Advice(list(best.values())[:MAX_PROPOSALS], declined, unknown)
 
 

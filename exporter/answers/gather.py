@@ -9,10 +9,12 @@ from exporter.adviser.flags import HOST, SERVERS
 from exporter.adviser.proposal import Option
 from exporter.answers.question import Asked, ProcessMemory, UnknownError
 from exporter.collect.engine_memory import EngineMemory
-from exporter.fold import Cache, Ledger, Preemption, Recent
+from exporter.fold import Cache, Folds, Ledger, Preemption, Recent
+from exporter.fold.cache import WhatIf
 from exporter.fold.capacity import is_plain, longest_sequences
 from exporter.fold.preemption.victim import Victim
 from exporter.fold.recent import NUM_SLOTS, SLOT_NS
+from exporter.fold.shadow import Shadows
 from exporter.machine.gpu import headroom
 from exporter.machine.host_memory import sum_processes
 from kvscope_events.events import Hello
@@ -56,6 +58,12 @@ def gather(asked: Asked) -> Facts:
     )
 
 
+def whatif_of(folds: Folds) -> WhatIf | Shadows:
+    """The hits of other sizes: computed for one kind of layers, simulated for several."""
+    whatif = folds[Cache].whatif
+    return whatif if is_plain(folds[Ledger].groups) else folds[Shadows]
+
+
 def most_lost_at_once(victims: Iterable[Victim]) -> int:
     """Most blocks lost at once by sequences that waited after the pool was full."""
     changes = []
@@ -75,7 +83,7 @@ def _num_engines(asked: Asked) -> int:
 
 
 def _curve(asked: Asked, end_ns: int | None) -> HitCurve | None:
-    whatif = asked.folds[Cache].whatif
+    whatif = whatif_of(asked.folds)
     curve = whatif.curve(SLOT_NS * NUM_SLOTS / 1e9, end_ns)
     if curve is None or not curve.seconds:
         return None

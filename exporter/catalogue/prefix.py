@@ -103,7 +103,10 @@ PREFIX = (
         "requests come and run for the same time. A scale is absent while what such a pool would "
         "hold is not known: after a snapshot, until the pool has handed out as many blocks as the "
         "scale means; beyond 524,288 blocks more than the pool has; inf, once names have been "
-        "forgotten. For pools of one group of full attention.",
+        "forgotten. In a pool of several groups of layers the scales are simulated, and absent "
+        "while the simulated pool of the present size differs from the engine's own hits by more "
+        "than 1 % of the blocks looked up in five minutes; a scale below 1 is absent while running "
+        "requests alone would have needed more blocks.",
         unit="blocks",
         group="prefix",
         labels={**ENGINE, "scale": WHATIF_SCALES},
@@ -126,7 +129,8 @@ PREFIX = (
         help="Blocks by which the what-if prediction for the present pool size missed what the "
         "engine found: its self-check, near 0.",
         notes="Summed over lookups. It stays near 0 if the engine evicts the block that was "
-        "released first, and releases the tail of a sequence first.",
+        "released first, and releases the tail of a sequence first. In a pool of several groups of "
+        "layers it says how far their simulation is off.",
         unit="blocks",
         group="prefix",
         otel_name="kvscope.prefix_cache.whatif.error_blocks",

@@ -12,7 +12,7 @@ from exporter.collect.families import Families
 from exporter.collect.groups import collect_groups, collect_vetoes
 from exporter.collect.pool import collect_churn, collect_content, collect_exhaustion, collect_pool
 from exporter.collect.preemption import collect_preemption
-from exporter.collect.prefix import collect_prefix
+from exporter.collect.prefix import collect_prefix, collect_shadows
 from exporter.collect.requests import (
     collect_gen_ai,
     collect_latency,
@@ -62,6 +62,7 @@ from exporter.fold import (
     Vllm,
 )
 from exporter.fold.churn import Content
+from exporter.fold.shadow import Shadows
 from exporter.fold.tiers import Tiers
 from exporter.sources.source import SourceKind
 from kvscope_events.events import Hello
@@ -108,6 +109,7 @@ PARTS: tuple[Part[Any], ...] = (
     Part("prefix", Cache, collect_prefix),
     Part("prefix", Cache, collect_regret),
     Part("prefix", Cache, collect_vetoes),
+    Part("prefix", Shadows, collect_shadows),
     Part("tiers", Tiers, collect_tiers),
     Part("requests", Requests, collect_requests),
     Part("requests", Latency, collect_latency),

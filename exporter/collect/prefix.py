@@ -7,6 +7,7 @@ from prometheus_client.core import Metric as Family
 from exporter.collect.families import Families
 from exporter.fold import Cache
 from exporter.fold.cache import WhatIf
+from exporter.fold.shadow import Shadows
 from kvscope_events.events import Hello
 
 
@@ -20,6 +21,19 @@ def collect_prefix(families: Families, cache: Cache, engine: Hello) -> Iterator[
     yield families.single("kvscope_prefix_cache_resets_total", cache.resets)
     if engine.enable_prefix_caching is not False:
         yield from _collect_whatif(families, cache.whatif)
+
+
+def collect_shadows(families: Families, shadows: Shadows, engine: Hello) -> Iterator[Family]:
+    """The same families of a pool of several groups; the hits only while they can be believed."""
+    if not shadows.known:
+        return
+    hit_blocks = shadows.hit_blocks
+    if hit_blocks:
+        yield families.column("kvscope_prefix_cache_whatif_hit_blocks_total", hit_blocks)
+    totals = shadows.totals
+    queried, error = totals.queried_blocks, totals.error_blocks
+    yield families.single("kvscope_prefix_cache_whatif_queried_blocks_total", queried)
+    yield families.single("kvscope_prefix_cache_whatif_error_blocks_total", error)
 
 
 def _collect_whatif(families: Families, whatif: WhatIf) -> Iterator[Family]:

@@ -89,7 +89,7 @@ def test_an_engine_without_a_prefix_cache_says_so() -> None:
     "groups",
     [
         [CacheGroup("sliding_window", 4, 128)],
-        [CacheGroup("full_attention", 4), CacheGroup("full_attention", 4)],
+        [CacheGroup("full_attention", 4), CacheGroup("full_attention", 8)],
     ],
 )
 def test_other_pools_are_not_modelled(groups: list[CacheGroup]) -> None:

@@ -10,7 +10,7 @@ NAME.kvsf of the first size, and prints what vLLM found for each request at each
 import json
 import sys
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -172,7 +172,7 @@ def main() -> None:
             print(json.dumps(answer), flush=True)
 
 
-__all__ = ["FACTORS", "Case", "asdict"]
+__all__ = ["FACTORS", "Case"]
 
 if __name__ == "__main__":
     main()

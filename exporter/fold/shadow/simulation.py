@@ -71,7 +71,8 @@ class Simulation:
     def begin(self, event: PoolCreated | PoolSnapshot) -> None:
         """A pool is there, empty or with all that it holds; the counters go on."""
         usable = event.num_blocks - event.reserved
-        capacities, scales = [], []
+        capacities: list[int] = []
+        scales: list[float] = []
         for scale in SCALES:
             size = int(scale * usable)
             if scale <= 1 or sum(capacities) + size <= MOST_BLOCKS:

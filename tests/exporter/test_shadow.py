@@ -1,0 +1,270 @@
+"""Simulated pools of several groups, by hand; tests/vllm/test_shadow.py compares them with vLLM."""
+
+import gc
+import threading
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.fold.shadow import Shadows
+from exporter.fold.shadow.coordinator import Coordinator
+from exporter.fold.shadow.groups import layers_of
+from exporter.fold.shadow.pool import UNNAMED, Pool
+from kvscope_events.events import (
+    Batch,
+    BlocksAllocated,
+    BlocksReleased,
+    CacheGroup,
+    EngineEvent,
+    PoolCreated,
+    PoolSnapshot,
+    PrefixLookup,
+    SequenceAdded,
+    StepCompleted,
+    StepScheduled,
+)
+from kvscope_events.names import CONTENT_BYTES, suffix_of
+from tests.support.waiting import wait_for
+
+SIZE = 4
+FULL = CacheGroup("full_attention", SIZE)
+WINDOW = CacheGroup("sliding_window", SIZE, 8)
+STATE = CacheGroup("state", SIZE, at_chunk_ends=True)
+
+
+def digest(prompt: int, block: int) -> bytes:
+    return bytes([prompt, block]).ljust(CONTENT_BYTES, b"-")
+
+
+def digests(prompt: int, blocks: int) -> list[bytes]:
+    return [digest(prompt, block) for block in range(blocks)]
+
+
+def pools(capacity: int, *groups: CacheGroup, retention: int | None = 0) -> Coordinator:
+    return Coordinator(capacity, layers_of(groups, retention), SIZE)
+
+
+def serve(pool: Coordinator, number: int, prompt: int, tokens: int) -> int:
+    """One request from its admission to its end, without output; the blocks that it found."""
+    names = digests(prompt, tokens // SIZE)
+    found = pool.admit(number, names, tokens, tokens, (tokens - 1) // SIZE)
+    while pool.owes(number):
+        assert pool.compute(number, 64, 0)
+    pool.end(number)
+    pool.check([])
+    return found
+
+
+def test_blocks_without_a_name_are_handed_out_before_a_name_is_lost() -> None:
+    pool = Pool(3, 1)
+    pool.take(3)
+    named = [pool.name(0, digest(0, block)) for block in range(2)]
+    pool.release([*named, UNNAMED])
+    pool.take(1)
+    assert pool.leading(0, digests(0, 2)) == 2
+    pool.take(1)
+    assert digest(0, 0) not in pool.names[0]
+    assert digest(0, 1) in pool.names[0]
+
+
+def test_a_name_stays_while_one_of_its_blocks_does() -> None:
+    pool = Pool(2, 1)
+    pool.take(2)
+    first, second = pool.name(0, digest(0, 0)), pool.name(0, digest(0, 0))
+    pool.release([first, second])
+    pool.take(1)
+    assert pool.find(0, digest(0, 0)) is second
+    pool.take(1)
+    assert pool.find(0, digest(0, 0)) is None
+
+
+def test_what_is_referenced_beyond_the_pool_is_paid_back_first() -> None:
+    pool = Pool(2, 1)
+    pool.take(3)
+    assert pool.has_owed
+    named = pool.name(0, digest(0, 0))
+    pool.release([named])
+    assert pool.find(0, digest(0, 0)) is None, "the block was owed"
+    pool.release([UNNAMED, UNNAMED])
+    assert pool.vacant == 2
+
+
+def test_a_window_is_kept_only_where_a_request_can_resume() -> None:
+    pool = pools(64, WINDOW, FULL)
+    assert serve(pool, 1, 0, 21) == 0
+    assert sorted(pool.pool.names[0]) == digests(0, 5)[3:]  # seven tokens before the 20th
+    assert sorted(pool.pool.names[1]) == digests(0, 5)
+    assert serve(pool, 2, 0, 21) == 5
+    assert serve(pool, 3, 0, 13) == 0, "full attention has it, the window does not"
+    assert digest(0, 2) in pool.pool.names[0], "kept from now on, as the place of a veto"
+    assert serve(pool, 4, 0, 13) == 3
+
+
+def test_without_a_retention_interval_every_block_is_kept() -> None:
+    pool = pools(64, WINDOW, FULL, retention=None)
+    serve(pool, 1, 0, 21)
+    assert serve(pool, 2, 0, 13) == 3
+
+
+def test_a_state_is_found_where_its_chunk_ended_and_nowhere_else() -> None:
+    pool = pools(64, STATE, FULL)
+    serve(pool, 1, 0, 21)
+    assert sorted(pool.pool.names[0]) == digests(0, 5)[4:]
+    assert serve(pool, 2, 0, 21) == 5
+    assert serve(pool, 3, 0, 17) == 0
+
+
+def test_a_hit_leaves_what_the_window_does_not_see() -> None:
+    pool = pools(64, WINDOW, FULL, retention=None)
+    serve(pool, 1, 0, 21)
+    pool.admit(2, digests(0, 5), 21, 21, 5)
+    held = pool.pool.names[0]
+    references = [held[digest(0, block)].references for block in range(5)]  # type: ignore[union-attr]
+    assert references == [0, 0, 0, 1, 1]
+
+
+@given(
+    groups=st.sampled_from([[WINDOW, FULL], [STATE, FULL], [WINDOW, WINDOW, FULL]]),
+    retention=st.sampled_from([0, 8, None]),
+    capacity=st.integers(6, 40),
+    asked=st.lists(
+        st.tuples(st.integers(0, 3), st.integers(1, 40), st.integers(0, 3), st.integers(0, 9)),
+        max_size=25,
+    ),
+)
+def test_references_and_free_blocks_add_up_whatever_comes(
+    groups: list[CacheGroup],
+    retention: int | None,
+    capacity: int,
+    asked: list[tuple[int, int, int, int]],
+) -> None:
+    pool = pools(capacity, *groups, retention=retention)
+    for number, (prompt, tokens, ends, grown) in enumerate(asked):
+        names = digests(prompt, 20)
+        found = pool.admit(number, names, tokens, tokens, (tokens - 1) // SIZE)
+        assert found <= (tokens - 1) // SIZE
+        while pool.owes(number) and pool.compute(number, 16, 0):
+            pass
+        pool.grow(number, -(-(tokens + grown) // SIZE))
+        pool.skip(number, tokens + grown, 0)
+        pool.name(number, (tokens + grown) // SIZE)
+        for earlier in range(number - ends, number):
+            pool.end(earlier)
+        pool.check([])
+
+
+def request(number: int, prompt: int, hit_blocks: int, tokens: int = 21) -> list[EngineEvent]:
+    """The stream of one request of one chunk, from a pool of a window and full attention."""
+    names = [one + suffix_of(1) for one in digests(prompt, (tokens - 1) // SIZE)]
+    computed = tokens - SIZE * hit_blocks
+    return [
+        SequenceAdded(number, number, tokens, 1),
+        PrefixLookup(number, tokens, names, hit_blocks),
+        BlocksAllocated(number, [], "prefill"),
+        StepScheduled([number], [computed], 100 - computed),
+        BlocksReleased(number, [], [], [], "finished"),
+        StepCompleted(1, 0, 0, 0, computed, 0, None, 0, 0, 0, [number], [number], 0, 0),
+    ]
+
+
+def stream(fold: Shadows, requests: Sequence[list[EngineEvent]], begin: int = 0) -> None:
+    for seq, events in enumerate(requests, start=begin):
+        fold.on_batch(Batch(seq, seq * 10**9, events))
+
+
+def alternating(hit_blocks: int) -> list[list[EngineEvent]]:
+    """Two prompts in turn, of five full blocks to find."""
+    return [request(1 + n, n % 2, hit_blocks if n > 1 else 0) for n in range(40)]
+
+
+def test_larger_pools_are_shown_once_the_present_size_agrees() -> None:
+    fold = Shadows()
+    # A prompt takes 12 blocks at once and leaves 7 names: 14 blocks hold one of them, 28 both.
+    fold.on_batch(Batch(0, 0, [PoolCreated(15, SIZE, 0, 1, groups=[WINDOW, FULL], retention=0)]))
+    stream(fold, alternating(0)[:4], begin=1)
+    fold.settle()
+    assert fold.known
+    assert not fold.hit_blocks, "too little was looked up to say whether it agrees"
+    assert fold.curve(None) is None
+    stream(fold, alternating(0)[4:], begin=5)
+    fold.settle()
+    fold.check()
+    assert fold.agrees
+    assert (fold.queried_blocks, fold.error_blocks) == (200, 0)
+    assert fold.hit_blocks["1"] == 0
+    assert fold.hit_blocks["2"] == fold.hit_blocks["4"] == fold.hit_blocks["inf"] == 190
+    assert "0.25" not in fold.hit_blocks, "one request alone needs more blocks than that"
+    curve = fold.curve(None)
+    assert curve is not None
+    assert [point.capacity_blocks for point in curve.points] == [3, 7, 10, 14, 21, 28, 56, None]
+
+
+def test_nothing_is_shown_while_the_engine_finds_something_else() -> None:
+    fold = Shadows()
+    fold.on_batch(Batch(0, 0, [PoolCreated(15, SIZE, 0, 1, groups=[WINDOW, FULL], retention=0)]))
+    stream(fold, alternating(5), begin=1)
+    fold.settle()
+    assert not fold.agrees
+    assert fold.hit_blocks == {}
+    assert fold.curve(None) is None
+    assert fold.error_blocks == 190
+
+
+def test_larger_pools_are_unknown_after_a_gap_until_they_were_filled() -> None:
+    fold = Shadows()
+    names = [one + suffix_of(1) for one in digests(9, 2)]
+    snapshot = PoolSnapshot(
+        15,
+        SIZE,
+        0,
+        1,
+        [0] * 3 + [2] + [0] * 11,
+        [None, *names, None, *[None] * 11],
+        [1, 2],
+        groups=[WINDOW, FULL],
+        retention=0,
+    )
+    fold.on_batch(Batch(0, 0, [snapshot]))
+    stream(fold, alternating(0), begin=1)
+    stream(fold, [[BlocksReleased(99, [], [3], [], "finished")]], begin=60)
+    fold.on_gap()
+    fold.settle()
+    assert not fold.known
+    fold.on_batch(Batch(61, 61 * 10**9, [snapshot]))
+    stream(fold, [request(100 + n, n, 0) for n in range(4)], begin=62)
+    fold.settle()
+    assert fold.known
+    fold.check()
+    assert "4" not in fold.hit_blocks
+
+
+def followed() -> threading.Thread:
+    """The thread of a fold that is gone."""
+    fold = Shadows()
+    fold.on_batch(Batch(0, 0, [PoolCreated(15, SIZE, 0, 1, groups=[WINDOW, FULL], retention=0)]))
+    stream(fold, alternating(0), begin=1)
+    wait_for(lambda: fold.queried_blocks == 200, "the thread has caught up")
+    assert fold._thread is not None
+    return fold._thread
+
+
+def test_a_thread_follows_and_ends_with_the_fold() -> None:
+    thread = followed()
+    gc.collect()
+    wait_for(lambda: not thread.is_alive(), "the thread ends")
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [[FULL], [WINDOW], [WINDOW, STATE], [FULL, CacheGroup("state", 8)]],
+)
+def test_other_pools_are_left_alone(groups: list[CacheGroup]) -> None:
+    before = threading.active_count()
+    fold = Shadows()
+    fold.on_batch(Batch(0, 0, [PoolCreated(15, SIZE, 0, 1, groups=groups)]))
+    stream(fold, alternating(0), begin=1)
+    fold.settle()
+    assert not fold.known
+    assert threading.active_count() == before

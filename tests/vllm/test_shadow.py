@@ -1,0 +1,165 @@
+"""Simulated pools of several groups against a vLLM's real scheduler with pools of those sizes.
+
+Without a model, whose tokens do not matter here. Where requests are admitted in the same order at
+every size, each lookup must find exactly what vLLM's own finds, to the block.
+"""
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from exporter.clock import Clock
+from exporter.fold.shadow.follower import Follower
+from exporter.sources.recording import RecordingSource
+from kvscope_events.events import PoolCreated, PoolSnapshot, PrefixLookup
+from tests.repo.checkout import ROOT
+from tests.vllm.driven import SECONDS
+from tests.vllm.shadow_runs import FACTORS, Case
+
+pytestmark = [pytest.mark.vllm, pytest.mark.nightly, pytest.mark.slow, pytest.mark.timeout(900)]
+
+POOLS = {"gemma": 181, "gptoss": 121, "align": 71, "all": 121}
+"""Blocks, by layout: two windows and full attention; one and one; a state of either cache mode."""
+WINDOWS = ("gemma", "gptoss")
+Found = list[tuple[int, int, bool]]
+"""Request, tokens found, and whether it had been preempted; in the order of admission."""
+
+
+def cases() -> list[Case]:
+    made = []
+    for layout, blocks in POOLS.items():
+        sync, overlapped = f"sync-{layout}", f"async-{layout}"
+        for retention in (0, 64, None):
+            name = f"{layout}-keeps-{retention}"
+            made.append(Case(name=name, mode=sync, blocks=blocks, retention=retention))
+        made += [
+            Case(name=f"{layout}-chunks", mode=sync, blocks=blocks, budget=72),
+            Case(name=f"{layout}-async-chunks", mode=overlapped, blocks=blocks, budget=72),
+            Case(
+                name=f"{layout}-several",
+                mode=sync,
+                blocks=2 * blocks,
+                running=4,
+                every=5,
+                conversations=32,
+            ),
+            Case(
+                name=f"{layout}-preempted",
+                mode=sync,
+                blocks=blocks + 10,
+                requests=120,
+                running=8,
+                every=1,
+                conversations=32,
+                output_tokens=60,
+            ),
+        ]
+    return made
+
+
+CASES = {case.name: case for case in cases()}
+ALIKE = [
+    case.name
+    for case in CASES.values()
+    if case.running == 1 or ("several" in case.name and case.name.startswith(WINDOWS))
+]
+"""Those in which all sizes admit requests at the same time."""
+
+
+@pytest.fixture(scope="module")
+def served(
+    vllm_python: Path, models: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, dict[str, dict[float, Found]]]:
+    """A folder of recordings, and what vLLM found, by case and size."""
+    folder = tmp_path_factory.mktemp("s")
+    folder.chmod(0o700)  # of its sockets
+    ran = subprocess.run(
+        [
+            *(str(vllm_python), "-m", "tests.vllm.shadow_runs"),
+            *(str(models("llama")), str(folder)),
+        ],
+        input="".join(json.dumps(asdict(case)) + "\n" for case in CASES.values()),
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "KVSCOPE_OBSERVER_DIR": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    found: dict[str, dict[float, Found]] = {}
+    for line in ran.stdout.splitlines():
+        if line.startswith("{"):
+            answer = json.loads(line)
+            of_case = found.setdefault(answer["name"], {})
+            of_case[answer["factor"]] = [tuple(one) for one in answer["found"]]
+    return folder, found
+
+
+def simulated(file: Path, factors: Sequence[float]) -> dict[float, Found]:
+    """What the stream of one size says about others."""
+    found: dict[float, Found] = {factor: [] for factor in factors}
+    follower: Follower | None = None
+    block_size = 0
+
+    def noted(event: PrefixLookup, blocks: Sequence[int]) -> None:
+        for factor, hit in zip(factors, blocks, strict=True):
+            found[factor].append((event.sequence - 1, block_size * hit, event.resumed))
+
+    source = RecordingSource(f"file://{file}", Clock())
+    try:
+        while source.wait(0):
+            while (taken := source.take()) is not None:
+                for event in taken[0].events:
+                    if follower is None and isinstance(event, PoolCreated | PoolSnapshot):
+                        block_size, usable = event.block_size, event.num_blocks - event.reserved
+                        sizes = [int(factor * usable) for factor in factors]
+                        follower = Follower(event, sizes, noted)
+                    elif follower is not None:
+                        follower.take(event)
+    finally:
+        source.close()
+    assert follower is not None
+    follower.settle()
+    follower.check()
+    return found
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_every_lookup_at_every_size_finds_what_a_vllm_of_that_size_finds(
+    served: tuple[Path, dict[str, dict[float, Found]]], name: str
+) -> None:
+    folder, real = served
+    found = simulated(folder / f"{name}.kvsf", FACTORS)
+    assert found == real[name]
+    totals = [sum(hit for _, hit, _ in found[factor]) for factor in sorted(FACTORS)]
+    assert totals[0] < totals[-1], "the sizes make no difference: nothing was tested"
+
+
+@pytest.mark.parametrize("layout", POOLS)
+def test_the_present_size_finds_what_vllm_found_through_preemptions(
+    served: tuple[Path, dict[str, dict[float, Found]]], layout: str
+) -> None:
+    folder, real = served
+    name = f"{layout}-preempted"
+    assert simulated(folder / f"{name}.kvsf", (1.0,))[1.0] == real[name][1.0]
+
+
+@pytest.mark.parametrize("layout", POOLS)
+def test_larger_sizes_are_near_where_they_would_not_have_preempted(
+    served: tuple[Path, dict[str, dict[float, Found]]], layout: str
+) -> None:
+    folder, real = served
+    name = f"{layout}-preempted"
+    found = simulated(folder / f"{name}.kvsf", FACTORS)
+    for factor in (2.0, 4.0):
+        predicted, truth = (
+            sum(hit for _, hit, resumed in one if not resumed)
+            for one in (found[factor], real[name][factor])
+        )
+        assert predicted == pytest.approx(truth, rel=0.05), factor
