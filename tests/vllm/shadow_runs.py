@@ -34,9 +34,9 @@ class Case:
     """See `tests.vllm.scheduler.Driver`."""
     blocks: int
     retention: int | None = 0
-    requests: int = 100
+    requests: int = 80
     running: int = 1
-    """At a time: another one is sent when one has ended, or, from two on, every `every` steps."""
+    """Most requests at a time: the next is sent when one has ended, or once in `every` steps."""
     every: int = 0
     budget: int = 4096
     """Tokens of the largest step."""

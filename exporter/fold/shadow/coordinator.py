@@ -19,7 +19,7 @@ class Held:
         self, digests: list[Digest], target: int, places: tuple[int, ...], found: int, groups: int
     ) -> None:
         self.digests = digests
-        """Of its full blocks, as far as they are known; shared by all sizes, and growing."""
+        """Names of its full blocks as far as they are known; one growing list for all sizes."""
         self.target = target
         """Tokens that it owes before it can go on by one at a time."""
         self.places = places
@@ -130,13 +130,13 @@ class Coordinator:
         return held is not None and held.ends[-1] < held.target
 
     def grow(self, sequence: int, blocks: int) -> None:
-        """A sequence that decodes needs so many blocks of each group."""
+        """A sequence that decodes needs this number of blocks in each group."""
         held = self._held.get(sequence)
         if held is not None:
             self._grow(held, blocks)
 
     def name(self, sequence: int, blocks: int) -> None:
-        """So many leading blocks of a sequence are full."""
+        """This number of leading blocks of a sequence is full."""
         held = self._held.get(sequence)
         if held is not None:
             self._name(held, blocks)

@@ -1,4 +1,4 @@
-"""What pools of other sizes would have found where layers are of several kinds.
+"""The fold of simulated pools: hits at other sizes for models whose layers are of several kinds.
 
 A thread of its own runs the simulation, so that neither a fold nor a page waits for it; what is
 read is as of the last event that it has taken.
@@ -92,7 +92,7 @@ class Shadows(Fold):
 
     @property
     def hit_blocks(self) -> dict[str, int]:
-        """By scale; empty while the simulation is not to be believed."""
+        """By scale; empty while the simulation disagrees with the engine."""
         return self._simulation.hit_blocks() if self.known else {}
 
     @property
@@ -110,7 +110,7 @@ class Shadows(Fold):
         return self.totals.error_blocks
 
     def curve(self, window_seconds: float | None, now_ns: int | None = None) -> Curve | None:
-        """See `WhatIf.curve`; None while the simulation is not to be believed."""
+        """See `WhatIf.curve`; None while the simulation disagrees with the engine."""
         return self._simulation.curve(window_seconds, now_ns) if self.known else None
 
     @property

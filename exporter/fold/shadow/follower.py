@@ -1,4 +1,4 @@
-"""Runs pools of other sizes through what the real one does, told from its events.
+"""Takes pools of other sizes through all that the real one does, from its events.
 
 The real pool decides who is admitted when, and how many tokens a step computes; each other pool
 finds what it holds, and computes the rest. Where it has to compute more than the real one did, its
@@ -33,13 +33,15 @@ from kvscope_events.names import CONTENT_BYTES, group_of, suffix_of
 MAX_WAITING = 1 << 16
 """Events of one step that wait for its end, at most."""
 
+_INVALID = frozenset({"ordered", "invalid"})
+"""Causes for which content is lost at any size."""
 _ENDS = frozenset({"finished", "aborted", "preempted", "failed_load"})
 OnLookup = Callable[[PrefixLookup, Sequence[int]], None]
 """Called with each lookup, and what each pool found, in blocks."""
 
 
 class _Sequence:
-    """What the real pool has done for a sequence since it was last admitted."""
+    """Progress of a sequence in the real pool since it was last admitted."""
 
     __slots__ = ("blocks", "cached", "computed", "digests", "emitted", "target")
 
@@ -163,8 +165,8 @@ class Follower:
                     pool.pool.reset()
             elif isinstance(event, SequenceFinished):
                 self._prompts.pop(event.sequence, None)
-            elif event.cause in ("ordered", "invalid"):  # type: ignore[union-attr]
-                self._forget(event)  # type: ignore[arg-type]
+            elif isinstance(event, BlocksEvicted | ContentDropped) and event.cause in _INVALID:
+                self._forget(event)
         for number in chunks:
             if number not in done:
                 self._allocate(number, 0, chunks)

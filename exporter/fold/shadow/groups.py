@@ -1,4 +1,4 @@
-"""What a group of layers accepts as a hit, holds, and keeps for later requests.
+"""A group of layers: the hits that it accepts, the blocks that it holds and those that it keeps.
 
 The semantics of vLLM 0.32 (`single_type_kv_cache_manager.py`), in blocks that all groups have of
 the same length.
@@ -21,7 +21,7 @@ class Layers:
     window: int
     """Tokens that a layer sees; 0: all."""
     at_chunk_ends: bool
-    """Of states: only the one at the end of a chunk is written, and chunks end with blocks."""
+    """States are written only at the ends of chunks, which end with blocks."""
     retention: int | None
     """Tokens from one kept place to the next; 0: only places where a request is known to resume;
     None: every block."""
@@ -51,14 +51,14 @@ class Layers:
         return 0 if is_state else run
 
     def seen_from(self, tokens: int) -> int:
-        """The first block that is still needed once so many tokens are computed."""
+        """The first block that is still needed once these tokens are computed."""
         if self.kind == "full_attention":
             return 0
         window = 2 if self.kind == "state" else self.window
         return max(0, tokens - window + 1) // self.block_size
 
     def keeps(self, first: int, end: int, places: Sequence[int]) -> Sequence[int]:
-        """Which blocks of [first, end) become findable.
+        """The blocks of [first, end) that become findable.
 
         places: tokens after which a later request may resume.
         """

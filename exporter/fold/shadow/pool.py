@@ -47,7 +47,7 @@ class Pool:
         self.has_owed = False
         """More was referenced than there are blocks: the real pool would have made some wait."""
         self.vacant = capacity
-        """Free blocks that hold nothing; negative: so many more are referenced than there are."""
+        """Free blocks that hold nothing; negative: more are referenced than there are, by this number."""
         self._idle: deque[Block] = deque()
 
     def find(self, group: int, digest: Digest) -> Block | None:
@@ -56,7 +56,7 @@ class Pool:
         return block[0] if isinstance(block, list) else block
 
     def leading(self, group: int, digests: Sequence[Digest]) -> int:
-        """How many of these are findable before the first that is not."""
+        """The number of these that are findable before the first that is not."""
         return sum(1 for _ in takewhile(self.names[group].__contains__, digests))
 
     def share(self, group: int, digests: Iterable[Digest]) -> Table:

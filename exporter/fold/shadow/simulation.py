@@ -1,4 +1,4 @@
-"""The pools of other sizes of one engine: what they have found, and whether to believe it."""
+"""Simulated pools of one engine: their hits, and whether these agree with the engine's own."""
 
 import threading
 from array import array
@@ -14,9 +14,9 @@ from kvscope_events.events import EngineEvent, PoolCreated, PoolSnapshot, Prefix
 SCALES = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0)
 SAME = SCALES.index(1)
 MOST_BLOCKS = 1 << 20
-"""Of all pools together, some 200 bytes each; the largest pools are left out beyond it."""
+"""Limit for all pools together, some 200 bytes a block; the largest are left out beyond it."""
 ENDLESS_BLOCKS = 1 << 17
-"""Of the pool that is taken for infinite until it has to evict."""
+"""Size of the pool that passes for infinite until it has to evict."""
 SLOT_NS = 15 * 10**9
 KEEP_NS = 3600 * 10**9
 """The longest window that can be asked for, but for everything since the start."""
@@ -25,7 +25,7 @@ AGREE_NS = 300 * 10**9
 AGREE_RATIO = 0.01
 """Largest difference, of the blocks looked up."""
 MIN_QUERIED = 100
-"""Fewest blocks looked up in a window from which it can be told whether they agree."""
+"""Fewest blocks looked up in a window that show whether they agree."""
 NEVER = 1 << 63
 
 
@@ -46,7 +46,7 @@ class Simulation:
 
     def __init__(self) -> None:
         self.usable_blocks = 0
-        """Of the real pool; 0: its state is not known."""
+        """Size of the real pool; 0: its state is not known."""
         self._lock = threading.Lock()  # of the counts, held for microseconds
         self._follower: Follower | None = None
         self._block_size = 0
@@ -107,7 +107,7 @@ class Simulation:
             self._follower.take(event)
 
     def at(self, time_ns: int) -> None:
-        """What was taken last happened at this time on the producer's clock."""
+        """Set the time of the latest events, on the producer's clock."""
         self._time_ns = time_ns
 
     def settle(self) -> None:
@@ -131,7 +131,7 @@ class Simulation:
         return queried >= MIN_QUERIED and difference <= AGREE_RATIO * queried
 
     def hit_blocks(self) -> dict[str, int]:
-        """By scale, those that can be believed now; "inf": had nothing ever been lost."""
+        """By scale, while they agree; "inf": had nothing ever been lost."""
         if not self.agrees():
             return {}
         with self._lock:
@@ -172,7 +172,7 @@ class Simulation:
         return Curve(seconds=seconds, queried_blocks=change.queried_blocks, points=tuple(points))
 
     def _since(self, time_ns: int) -> Totals:
-        """What was counted since then, or since the pool is known."""
+        """Counts since then, or since the pool is known."""
         now = self._totals
         before = self._slots.since(max(time_ns, self._began_ns) // SLOT_NS * SLOT_NS)
         if before is None:

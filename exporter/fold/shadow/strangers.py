@@ -21,11 +21,11 @@ class Strangers:
         return len(self._references)
 
     def tables(self) -> list[Table]:
-        """What they hold, by pool."""
+        """Their blocks, by pool."""
         return [list(held.values()) for held in self._held]
 
     def begin(self, snapshot: PoolSnapshot) -> None:
-        """What the real pool holds, at every size: as far as that is known."""
+        """Put all that the real pool holds into every pool, as far as it fits."""
         names = snapshot.hashes
         for block, references in enumerate(snapshot.ref_counts):
             if references:
