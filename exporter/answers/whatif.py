@@ -26,14 +26,14 @@ _OF_ONE_KIND = [
     "Content that two sequences computed at the same time: its second block stands in the way at "
     "every size, and hits of larger sizes come out up to about 0.1 points too low.",
 ]
-"""Where the curve is computed."""
+"""Limits of a computed curve, for layers of one kind."""
 _OF_GROUPS = [
     "Requests admitted earlier or later than they were: every size admits them when the engine "
     "did. Exact for one request after another and for prompts of one chunk; with preemptions a "
     "pool of twice the size came out up to 4 % of its hits too high.",
     "Speculative decoding, and loads from a tier below the pool or a connector.",
 ]
-"""Where pools are simulated, since their layers are of several kinds."""
+"""Limits of simulated pools, for layers of several kinds."""
 _DISAGREES = (
     "a simulated pool of the present size did not find what the engine found in the last five "
     "minutes, within 1 point of the blocks looked up, or fewer than 100 blocks were looked up: its "

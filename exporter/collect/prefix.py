@@ -24,7 +24,7 @@ def collect_prefix(families: Families, cache: Cache, engine: Hello) -> Iterator[
 
 
 def collect_shadows(families: Families, shadows: Shadows, engine: Hello) -> Iterator[Family]:
-    """The same families of a pool of several groups; the hits only while they can be believed."""
+    """The same families for several groups; no hits while they disagree with the engine's."""
     if not shadows.known:
         return
     hit_blocks = shadows.hit_blocks

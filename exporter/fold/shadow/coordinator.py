@@ -11,7 +11,7 @@ from exporter.fold.shadow.pool import UNNAMED, Digest, Pool, Table
 
 
 class Held:
-    """What a sequence holds in this pool, and how far it has come."""
+    """Blocks of a sequence in this pool, and its progress there."""
 
     __slots__ = ("digests", "ends", "given_back", "named", "places", "tables", "target")
 

@@ -47,7 +47,7 @@ class Pool:
         self.has_owed = False
         """More was referenced than there are blocks: the real pool would have made some wait."""
         self.vacant = capacity
-        """Free blocks that hold nothing; negative: more are referenced than there are, by this number."""
+        """Free blocks that hold nothing; negative: referenced blocks that exceed the pool."""
         self._idle: deque[Block] = deque()
 
     def find(self, group: int, digest: Digest) -> Block | None:
