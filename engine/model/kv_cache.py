@@ -11,7 +11,7 @@ from transformers import PreTrainedConfig
 from engine.model.architecture import layer_configs
 from engine.model.errors import UnsupportedArchitectureError
 from engine.sizing.config_json import ConfigError, Fields
-from engine.sizing.layers import HEAD_FIELDS, head_dim, num_kv_heads
+from engine.sizing.heads import HEAD_FIELDS, head_dim, num_kv_heads
 
 FP8 = torch.float8_e4m3fn
 """Type stored by `--kv-cache-dtype fp8`: 4 bits of exponent, 3 of mantissa; up to 448."""

@@ -125,18 +125,30 @@ class Fields:
                 return value
         return None
 
-    def items(self, name: str) -> list[object] | None:
-        """A list, or None if it is missing. Raises ConfigError for one longer than the layers."""
+    def is_exactly(self, name: str, number: int) -> bool:
+        return self._get(name) == number
+
+    def names(self) -> list[str]:
+        """The fields that the configuration itself has."""
+        return list(self._config)
+
+    def items(self, name: str, most: int = MAX_LAYERS) -> list[object] | None:
+        """A list, or None if it is missing. Raises ConfigError for one longer than `most`."""
         value = self._get(name)
         if not isinstance(value, list):
             return None
-        if len(value) > MAX_LAYERS:
+        if len(value) > most:
             raise ConfigError(f"config.json: {name} has {len(value):,} items")
         return value
+
+    def inner(self, name: str) -> "Fields":
+        """The fields of a nested object; none where there is no such object."""
+        value = self._get(name)
+        return Fields(value if isinstance(value, Mapping) else {}, {})
 
     def has(self, name: str) -> bool:
         return self._get(name) is not None
 
     def _get(self, name: str) -> object:
-        value = self._config.get(name)
-        return self._defaults.get(name) if value is None else value
+        """A default stands in for an absent field; null says that there is none."""
+        return self._config[name] if name in self._config else self._defaults.get(name)

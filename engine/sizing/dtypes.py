@@ -12,6 +12,8 @@ class Dtype(StrEnum):
     FP8 = "fp8"
     INT8 = "int8"
     INT4 = "int4"
+    MXFP4 = "mxfp4"
+    NVFP4 = "nvfp4"
 
     @property
     def bits(self) -> int:
@@ -34,6 +36,8 @@ _BITS = {
     Dtype.FP8: 8,
     Dtype.INT8: 8,
     Dtype.INT4: 4,
+    Dtype.MXFP4: 4,
+    Dtype.NVFP4: 4,
 }
 _ALIASES = {
     "float32": Dtype.FP32,

@@ -33,8 +33,8 @@ class PlanOptions:
     )
     dtype: str = option(
         "auto",
-        "Type of the weights: fp32, bf16, fp16, fp8, int8, int4, or auto: as stored, bf16 where "
-        "that is unknown.",
+        "Type of the weights: fp32, bf16, fp16, fp8, int8, int4, mxfp4, nvfp4, or auto: as stored, "
+        "quantized by quantization_config, bf16 where that is unknown.",
         "DTYPE",
     )
     kv_cache_dtype: str = option(
@@ -43,7 +43,36 @@ class PlanOptions:
         "DTYPE",
         flags=("--kv-cache-dtype", "--kv-dtype"),
     )
-    gpu: str | None = option(None, "Name of a GPU: H200, A100-80GB, L40S ...", "NAME")
+    mamba_ssm_cache_dtype: str = option(
+        "auto",
+        "Type of a state's recurrence, as in vLLM; auto: by config.json, else that of the weights.",
+        "DTYPE",
+    )
+    gpu: str | None = option(
+        None, "Name of a GPU, as nvidia-smi has it or short: H200, A100-80GB, L40S ...", "NAME"
+    )
+    tensor_parallel_size: int | None = option(
+        None,
+        "GPUs that share every layer. Default: the fewest that hold one sequence.",
+        "GPUS",
+        flags=("--tensor-parallel-size", "-tp"),
+        least=1,
+    )
+    pipeline_parallel_size: int = option(
+        1, "Stages of layers.", "STAGES", flags=("--pipeline-parallel-size", "-pp"), least=1
+    )
+    data_parallel_size: int = option(
+        1,
+        "Replicas; they share the experts of a model that has some.",
+        "REPLICAS",
+        flags=("--data-parallel-size", "-dp"),
+        least=1,
+    )
+    enable_expert_parallel: bool = option(
+        False,
+        "Give each GPU whole experts instead of a slice of all.",
+        flags=("--enable-expert-parallel",),
+    )
     gpu_memory: str | None = option(
         None, "Memory of the GPU, instead of --gpu: 141GB, 139.8GiB.", "BYTES"
     )
@@ -60,7 +89,12 @@ class PlanOptions:
     activation_memory: str | None = option(
         None, "Measured peak of the activations. Default: an estimate.", "BYTES"
     )
-    kv_cache_memory_bytes: str | None = option(None, "Size of the pool, instead of a GPU.", "BYTES")
+    kv_cache_memory_bytes: str | None = option(
+        None, "Size of the pool on each GPU, instead of a GPU.", "BYTES"
+    )
+    kv_offloading_size: str | None = option(
+        None, "Host memory below the pool of each replica.", "BYTES"
+    )
     host_memory: str | None = option(
         None,
         "Free memory of a machine without a GPU; the pool is sized as by kvscope serve.",
@@ -83,10 +117,23 @@ class PlanOptions:
         "TOKENS",
         least=1,
     )
-    window_aware: bool = option(
-        False,
-        "Count only the window of sliding layers, as vLLM's hybrid manager keeps it.",
-        flags=("--window-aware",),
+    enable_prefix_caching: bool = option(
+        True,
+        "Keep states for the prefix cache, which takes further blocks, as vLLM does by default.",
     )
+    disable_hybrid_kv_cache_manager: bool = option(
+        False,
+        "Layers with a window keep all tokens, as in kvscope serve and in a vLLM with this flag.",
+        flags=("--disable-hybrid-kv-cache-manager",),
+    )
+    speculative_config: str | None = option(
+        None,
+        'A draft model, as for vLLM: \'{"model": "DRAFT", "num_speculative_tokens": 3}\'.',
+        "JSON",
+    )
+    max_loras: int = option(
+        0, "LoRA adapters in a batch, whose memory is reserved.", "ADAPTERS", least=0, most=4096
+    )
+    max_lora_rank: int = option(16, "Rank of the largest adapter.", "RANK", least=1, most=4096)
     output_json: bool = option(False, "Print one JSON document.", flags=("--json",))
     plot: Path | None = option(None, "Draw the plan to a .png, .svg or .pdf as well.", "FILE")

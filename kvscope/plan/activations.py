@@ -7,24 +7,37 @@ For T tokens in a step and S sampled rows, with elements of e bytes:
     experts        T * (2 h + n (2 h + 3 w)) * e   n copies of a token, one to each of its experts
     logits         (T * h + S * V) * e + S * V * 4   final hidden; logits, and the same in fp32
 
-and the peak is the largest of the four, since each is freed before the next one. Derived from the
-order of operations in transformers' decoder layers; attention is assumed to keep no score matrix,
-like flash kernels. Not included: workspaces of cuBLAS and kernels, CUDA graphs, fragmentation. In a
-running engine a measurement at start-up replaces the estimate.
+and the peak is the largest of the four, since each is freed before the next one. Read off the order
+of operations in transformers' decoder layers; attention is taken to keep no score matrix, as flash
+kernels do. A layer with a state counts as attention with its own projections. Tensor parallelism
+divides what is projected, not the residual, and the logits meet on one GPU. Not in it: workspaces
+of cuBLAS and kernels, CUDA graphs, fragmentation. A measurement at start-up replaces it wherever an
+engine runs.
 """
 
 from dataclasses import dataclass
 
 from engine.sizing.config_json import Fields
 from engine.sizing.dtypes import Dtype
-from engine.sizing.families import Family
-from engine.sizing.layers import head_dim, num_heads, num_kv_heads
-from kvscope.plan.weights import (
-    dense_width,
-    expert_width,
-    shared_width,
-    sparse_layers,
-)
+from engine.sizing.heads import head_dim, num_heads, num_kv_heads
+from kvscope.plan.decoder import dense_width, expert_width, experts_used, shared_width
+from kvscope.plan.families import Family
+from kvscope.plan.layouts import MixerKind, layers_of
+from kvscope.plan.mixers import mixer
+from kvscope.plan.weights import Split
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """Elements that a token holds in one phase of a layer."""
+
+    whole: int
+    """On every GPU."""
+    divided: int = 0
+    """Among the GPUs of a tensor-parallel group."""
+
+    def on_gpu(self, tensor: int) -> int:
+        return self.whole + -(-self.divided // tensor)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,39 +45,45 @@ class Widths:
     """Elements that a token holds."""
 
     hidden: int
-    peak: int
-    """Elements that a token holds in the widest phase of a layer."""
+    phases: tuple[Phase, ...]
     vocabulary: int
 
-    def activation_bytes(self, tokens: int, sampled: int, dtype: Dtype) -> int:
-        """Bytes at the peak of a step. dtype: the weights'; quantized ones compute in 16 bits."""
-        compute = Dtype.BF16 if dtype.quantized else dtype
+    def activation_bytes(self, tokens: int, sampled: int, dtype: Dtype, tensor: int = 1) -> int:
+        """Bytes at the peak of a step. dtype: the one that is computed in."""
         logits = sampled * self.vocabulary
+        peak = max(phase.on_gpu(tensor) for phase in self.phases)
         return max(
-            compute.nbytes(tokens * self.peak),
-            compute.nbytes(tokens * self.hidden + logits) + Dtype.FP32.nbytes(logits),
+            dtype.nbytes(tokens * peak),
+            dtype.nbytes(tokens * self.hidden + logits) + Dtype.FP32.nbytes(logits),
         )
 
 
 def widths(fields: Fields, family: Family) -> Widths:
     """Raises ConfigError if the fields are not sufficient."""
     hidden = fields.integer("hidden_size", "n_embd")
-    phases = [2 * hidden + 2 * _projected(fields, family)]
-    sparse = list(sparse_layers(fields))
-    if not all(sparse):
-        phases.append(2 * hidden + 3 * dense_width(fields))
-    if any(sparse):
-        copies = fields.integer("num_experts_per_tok")
-        routed = copies * (2 * hidden + 3 * expert_width(fields))
-        phases.append(2 * hidden + max(routed, 3 * shared_width(fields)))
-    return Widths(hidden=hidden, peak=max(phases), vocabulary=fields.integer("vocab_size"))
+    layers = layers_of(fields, family)
+    phases = []
+    for kind in sorted({kind for layer in layers for kind in layer.mixers}):
+        phases.append(Phase(2 * hidden, 2 * _projected(fields, family, kind, hidden)))
+    if any(layer.dense for layer in layers):
+        phases.append(Phase(2 * hidden, 3 * dense_width(fields)))
+    if any(layer.sparse for layer in layers):
+        copies = experts_used(fields)
+        whole = 2 * hidden + copies * 2 * hidden
+        phases.append(Phase(whole, copies * 3 * expert_width(fields)))
+        phases.append(Phase(2 * hidden, 3 * shared_width(fields)))
+    return Widths(hidden=hidden, phases=tuple(phases), vocabulary=fields.integer("vocab_size"))
 
 
-def _projected(fields: Fields, family: Family) -> int:
-    """Q, K and V of one token."""
-    heads = num_heads(fields)
-    if fields.optional_integer("kv_lora_rank"):
+def _projected(fields: Fields, family: Family, kind: MixerKind, hidden: int) -> int:
+    """Q, K and V of one token, or what stands in their place."""
+    if kind == "latent":
         query = fields.integer("qk_nope_head_dim") + fields.integer("qk_rope_head_dim")
-        return heads * (2 * query + fields.integer("v_head_dim"))
+        return num_heads(fields) * (2 * query + fields.integer("v_head_dim"))
+    if kind == "state":
+        made = mixer(fields, family, kind, hidden).matrices
+        return sum(matrix.rows for matrix in made if matrix.split is Split.ROWS)
     size = head_dim(fields)
-    return (2 if family.gated_query else 1) * heads * size + 2 * num_kv_heads(fields) * size
+    return (2 if family.gated_query else 1) * num_heads(fields) * size + 2 * num_kv_heads(
+        fields
+    ) * size

@@ -12,6 +12,7 @@ from kvscope.plan.report import PREFILLS, contexts
 
 _PARTS = {
     "weights": "#4c72b0",
+    "adapters": "#8172b3",
     "activations": "#dd8452",
     "other": "#8c8c8c",
     "kv_pool": "#55a868",

@@ -4,6 +4,7 @@ from dataclasses import asdict
 from typing import NamedTuple
 
 from kvscope.plan.plan import Plan, Prefill
+from kvscope.plan.verdict import Verdict
 
 PREFILLS: tuple[Prefill, ...] = ("chunked", "whole")
 _MAX_COLUMNS = 7
@@ -45,13 +46,14 @@ def batches(plan: Plan) -> list[int]:
 
 
 def grid(plan: Plan) -> list[Cell]:
-    """Every context with every batch, row by row."""
-    pool = plan.pool_bytes()
+    """Every context with every batch, row by row; the bytes are those of one replica's GPU."""
+    blocks, replicas = plan.num_blocks(), plan.settings.parallel.data
     cells = []
     for context in contexts(plan):
         for batch in batches(plan):
-            nbytes = batch * plan.sequence_bytes(context)
-            cells.append(Cell(context, batch, nbytes, None if pool is None else nbytes <= pool))
+            own = -(-batch // replicas)
+            fits = None if blocks is None else own * plan.blocks(context) <= blocks
+            cells.append(Cell(context, batch, own * plan.sequence_bytes(context), fits))
     return cells
 
 
@@ -73,6 +75,9 @@ def reservations(plan: Plan) -> list[Reservation]:
 def notes(plan: Plan) -> list[str]:
     """Caveats about the figures."""
     found = list(plan.shape.notes)
+    length, most = plan.settings.max_model_len, plan.shape.max_positions
+    if most is not None and length > most:
+        found.append(f"{length:,} tokens are more than the model's own limit of {most:,}")
     if plan.memory.total is not None and plan.weight_bytes is None:
         found.append("the number of weights is not known, so no pool is sized: give --params")
     elif plan.memory.total is not None and plan.activation_bytes("chunked") is None:
@@ -80,25 +85,37 @@ def notes(plan: Plan) -> list[str]:
     return found
 
 
-def document(plan: Plan) -> dict[str, object]:
-    """The whole plan, for JSON. Bytes everywhere; null is unknown."""
+def document(plan: Plan, answer: Verdict | None = None) -> dict[str, object]:
+    """The whole plan, for JSON. Bytes everywhere, those of one GPU; null is unknown."""
     shape, settings = plan.shape, plan.settings
-    parameters = shape.parameters
+    weights = shape.weights
     length = settings.max_model_len
     activations: dict[str, int | None] = {p: plan.activation_bytes(p) for p in PREFILLS}
     return {
+        "verdict": None if answer is None else {"text": answer.text, "fits": answer.fits},
         "model": {
             "name": shape.name,
             "attention": shape.attention,
-            "layers": len(shape.layers),
-            "parameters": None if parameters is None else parameters.total,
-            "active_parameters": None if parameters is None else parameters.active,
+            "layers": shape.num_layers,
+            "parameters": None if weights is None else weights.total,
+            "active_parameters": None if weights is None or weights.given else weights.active,
         },
         "notes": notes(plan),
-        "settings": asdict(settings),
+        "settings": _settings(plan),
         "memory": asdict(plan.memory),
+        "groups": [
+            {
+                "kind": group.page.kind,
+                "layers": len(group.pages),
+                "block_size": group.page.block_size,
+                "window": group.page.window,
+                "blocks_per_sequence": group.page.blocks(length, plan.rules),
+            }
+            for group in plan.groups
+        ],
         "bytes": {
-            "weights": plan.weight_bytes,
+            "checkpoint": plan.weight_bytes,
+            "weights": None if plan.stage_weights is None else max(plan.stage_weights),
             "per_token": plan.bytes_per_token,
             "per_block": plan.bytes_per_block,
             "per_sequence": plan.sequence_bytes(length),
@@ -111,21 +128,49 @@ def document(plan: Plan) -> dict[str, object]:
         },
         "budget": {prefill: _budget(plan, prefill) for prefill in PREFILLS},
         "pool": _pool(plan),
+        "tier": {"bytes": plan.memory.tier, "full_sequences": plan.tier_sequences}
+        if plan.memory.tier
+        else None,
         "table": [cell._asdict() for cell in grid(plan)],
         "reservation": [row._asdict() for row in reservations(plan)],
     }
 
 
-def _pool(plan: Plan) -> dict[str, object] | None:
-    size = plan.pool_bytes()
-    if size is None:
-        return None
-    blocks = size // plan.bytes_per_block
+def _settings(plan: Plan) -> dict[str, object]:
+    settings, parallel = plan.settings, plan.settings.parallel
+    draft = settings.speculation.draft
     return {
-        "bytes": size,
+        "weights": settings.storage.text,
+        "kv_dtype": settings.kv_dtype,
+        "state_dtype": plan.rules.state_dtype,
+        "block_size": settings.block_size,
+        "max_model_len": settings.max_model_len,
+        "concurrency": settings.concurrency,
+        "max_num_batched_tokens": settings.max_num_batched_tokens,
+        "gpus": parallel.gpus,
+        "tensor_parallel_size": parallel.tensor,
+        "pipeline_parallel_size": parallel.pipeline,
+        "data_parallel_size": parallel.data,
+        "enable_expert_parallel": parallel.experts,
+        "hybrid_kv_cache_manager": settings.windows,
+        "prefix_caching": settings.prefix_caching,
+        "draft_model": None if draft is None else draft.name,
+        "speculative_tokens": settings.speculation.tokens,
+        "max_loras": settings.adapters.slots,
+        "activations": settings.activations,
+    }
+
+
+def _pool(plan: Plan) -> dict[str, object] | None:
+    """Of one replica, but `full_sequences` of all; tokens as vLLM's log line has them."""
+    blocks, length = plan.num_blocks(), plan.settings.max_model_len
+    if blocks is None:
+        return None
+    return {
+        "bytes": plan.pool_bytes(),
         "blocks": blocks,
-        "tokens": blocks * plan.settings.block_size,
-        "full_sequences": size / plan.sequence_bytes(plan.settings.max_model_len),
+        "tokens": int(blocks / plan.blocks(length) * length),
+        "full_sequences": plan.concurrent(length),
     }
 
 

@@ -1,10 +1,12 @@
 """A plan on a terminal: five tables, every figure in binary units."""
 
+from collections import Counter
 from collections.abc import Iterator
 
 from rich.table import Table
 
 from engine.sizing import format_bytes
+from kvscope.plan.groups import Page
 from kvscope.plan.plan import Budget, Plan
 from kvscope.plan.report import PREFILLS, batches, contexts, grid, reservations
 
@@ -15,7 +17,7 @@ Titled = tuple[str, Table]
 
 
 def tables(plan: Plan) -> Iterator[Titled]:
-    """Titles and tables in reading order: sizes, their share of the GPU, capacity."""
+    """Titles and tables in reading order: sizes, their share of the GPU, what fits."""
     yield _sizes(plan)
     yield _division(plan)
     if plan.pool_bytes() is not None:
@@ -28,41 +30,60 @@ def tables(plan: Plan) -> Iterator[Titled]:
 def _sizes(plan: Plan) -> Titled:
     settings = plan.settings
     length, many = settings.max_model_len, settings.concurrency
-    table = _table("KV cache", settings.kv_dtype)
+    gpus = " on each GPU" if settings.parallel.gpus > 1 else ""
+    table = _table(f"KV cache{gpus}", settings.kv_dtype)
     per_sequence = plan.sequence_bytes(length)
-    table.add_row("one token", format_bytes(plan.bytes_per_token))
-    table.add_row(f"one block of {settings.block_size} tokens", format_bytes(plan.bytes_per_block))
+    if plan.bytes_per_token:
+        table.add_row("one token more", format_bytes(plan.bytes_per_token))
+    for page, number in Counter(group.page for group in plan.groups).items():
+        table.add_row(_group(page, number), format_bytes(plan.bytes_per_block))
     if plan.state_bytes:
         table.add_row("state of one sequence, any length", format_bytes(plan.state_bytes))
     table.add_row(f"one sequence of {length:,} tokens", format_bytes(per_sequence))
-    table.add_row(f"{many:,} sequences of {length:,} tokens", format_bytes(many * per_sequence))
+    own = -(-many // settings.parallel.data)
+    table.add_row(f"{own:,} sequences of {length:,} tokens", format_bytes(own * per_sequence))
+    if plan.memory.tier:
+        held = f"{format_bytes(plan.memory.tier)}: {plan.tier_sequences:,.2f} sequences"
+        table.add_row("host tier of each replica", held)
     return f"{plan.shape.name}: {plan.shape.attention}", table
 
 
+def _group(page: Page, number: int) -> str:
+    """A row for the blocks of alike groups: `one block of 16 tokens`, `… of a state (3 groups)`."""
+    groups = f" ({number} groups)" if number > 1 else ""
+    if page.kind == "state":
+        return f"one block of a state{groups}"
+    window = "" if page.window is None else f", window {page.window:,}"
+    return f"one block of {page.block_size:,} tokens{window}{groups}"
+
+
 def _division(plan: Plan) -> Titled:
-    """Weights, activations and KV, for both ways to prefill."""
-    settings, parameters = plan.settings, plan.shape.parameters
+    """Weights, activations and KV, with both ways to prefill."""
+    settings, weights = plan.settings, plan.shape.weights
     chunk, whole = settings.max_num_batched_tokens, settings.max_model_len
-    title = "Where the memory goes"
+    gpus = settings.parallel.gpus
+    title = "Where the memory goes" + (f" on one of the {gpus} GPUs" if gpus > 1 else "")
     table = _table(
         "",
         f"chunked prefill ({chunk:,} tokens)",
         f"whole prompts ({max(chunk, whole):,} tokens)",
     )
-    weights = plan.weight_bytes
+    budgets = [plan.budget(prefill) for prefill in PREFILLS]
+    held = [b.weights if b else plan.weight_bytes for b in budgets]
     count = ""
-    if parameters is not None:
-        count = f" ({parameters.total / 1e9:,.2f}e9, {settings.weight_dtype})"
-        if parameters.idle:
-            count = f"{count[:-1]}, {parameters.active / 1e9:,.2f}e9 for a token)"
-    table.add_row(f"weights{count}", *2 * [_or_unknown(weights)])
+    if weights is not None:
+        count = f" ({weights.total / 1e9:,.2f}e9, {settings.storage.text})"
+        if weights.active < weights.total and not weights.given:
+            count = f"{count[:-1]}, {weights.active / 1e9:,.2f}e9 for a token)"
+    table.add_row(f"weights{count}", *[_or_unknown(amount) for amount in held])
     how = "estimated" if settings.activations is None else "given"
     table.add_row(f"activations, {how}", *[_or_unknown(plan.activation_bytes(p)) for p in PREFILLS])
-    budgets = [plan.budget(prefill) for prefill in PREFILLS]
     chunked, at_once = budgets
     if chunked is None or at_once is None:
         return title, table
     both = (chunked, at_once)
+    if chunked.adapters:
+        table.add_row("LoRA adapters", *[format_bytes(b.adapters) for b in both])
     table.add_row("other (context, libraries)", *[format_bytes(b.other) for b in both])
     table.add_row("KV pool", *[_pool(b) for b in both])
     table.add_row("outside the budget", *[format_bytes(b.outside) for b in both])
@@ -73,17 +94,20 @@ def _division(plan: Plan) -> Titled:
 
 
 def _capacity(plan: Plan) -> Titled:
-    length, size = plan.settings.max_model_len, plan.bytes_per_block
+    length = plan.settings.max_model_len
     table = _table("", "chunked prefill", "whole prompts")
-    pools = [plan.pool_bytes(prefill) or 0 for prefill in PREFILLS]
-    tokens = plan.settings.block_size
-    table.add_row("blocks", *[f"{pool // size:,}" for pool in pools])
-    table.add_row("tokens", *[f"{pool // size * tokens:,}" for pool in pools])
+    pools = [plan.num_blocks(prefill) or 0 for prefill in PREFILLS]
+    each = plan.blocks(length)
+    table.add_row("blocks", *[f"{blocks:,}" for blocks in pools])
+    table.add_row(
+        f"tokens, in sequences of {length:,}", *[f"{b * length // each:,}" for b in pools]
+    )
     table.add_row(
         f"sequences of {length:,} tokens",
-        *[f"{pool / plan.sequence_bytes(length):,.2f}" for pool in pools],
+        *[f"{plan.concurrent(length, prefill) or 0:,.2f}" for prefill in PREFILLS],
     )
-    return "What the pool holds", table
+    replicas = plan.settings.parallel.data
+    return "What the pool holds" + (f", {replicas} replicas" if replicas > 1 else ""), table
 
 
 def _grid(plan: Plan) -> Titled:

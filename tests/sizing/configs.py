@@ -199,5 +199,32 @@ SMALL: dict[str, object] = {
     "bos_token_id": 1,
     "eos_token_id": 2,
     "pad_token_id": 0,
+    "mamba_n_heads": 8,
+    "mamba_num_heads": 8,
+    "mamba_d_head": 16,
+    "mamba_head_dim": 16,
+    "mamba_d_ssm": 128,
+    "mamba_d_state": 8,
+    "ssm_state_size": 8,
+    "state_size": 8,
+    "mamba_n_groups": 2,
+    "n_groups": 2,
+    "num_heads": 8,
+    "attn_layer_indices": [1],
+    "attn_layer_period": 2,
+    "attn_layer_offset": 1,
+    "shared_intermediate_size": 40,
+    "moe_shared_expert_intermediate_size": 40,
+    "linear_num_heads": 4,
+    "linear_head_dim": 16,
+    "intermediate_size_mlp": 56,
 }
 """For any model type: each takes those fields that it knows."""
+
+SMALL_BY_TYPE: dict[str, dict[str, object]] = {
+    "granitemoehybrid": {"layer_types": ["linear_attention", "full_attention"] * 2},
+    "kimi_linear": {"layer_types": ["linear_attention", "full_attention"] * 2},
+    "nemotron_h": {"layers_block_type": ["linear_attention", "moe", "full_attention", "mlp"]},
+    "mamba2": {"head_dim": 16},
+}
+"""Where the defaults of a class would leave a kind of layer out, or not fit the rest."""

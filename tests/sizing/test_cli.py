@@ -10,7 +10,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from kvscope.cli.app import app
+from kvscope.plan.parallel import TIMES
 from tests.sizing.configs import GEMMA_3_4B, LLAMA_3_8B, QWEN3_8B, QWEN3_30B_A3B
+from tests.sizing.published import AWQ, LLAMA_70B
 
 GIB = 2**30
 
@@ -77,11 +79,105 @@ def test_notes_name_what_is_not_known(tmp_path: Path) -> None:
 
 
 def test_quantized_weights_leave_the_cache_in_16_bits(tmp_path: Path) -> None:
-    quantized = {**LLAMA_3_8B, "quantization_config": {"quant_method": "awq"}}
-    (tmp_path / "config.json").write_text(json.dumps(quantized))
-    plan = document(str(tmp_path), "--dtype", "int4")
+    (tmp_path / "config.json").write_text(json.dumps({**LLAMA_3_8B, "quantization_config": AWQ}))
+    plan = document(str(tmp_path))
     assert plan["settings"]["kv_dtype"] == "bf16"
-    assert any("awq" in note for note in plan["notes"])
+    assert plan["settings"]["weights"] == "AWQ 4 bits, the rest bf16"
+    assert (
+        plan["bytes"]["weights"] == document(str(tmp_path), "--dtype", "int4")["bytes"]["weights"]
+    )
+
+
+def test_an_unknown_quantization_can_be_replaced_by_a_type(tmp_path: Path) -> None:
+    unknown = {**LLAMA_3_8B, "quantization_config": {"quant_method": "future"}}
+    (tmp_path / "config.json").write_text(json.dumps(unknown))
+    refused = kvscope(str(tmp_path))
+    assert refused.exit_code == 2
+    assert "quantization method 'future' is not known" in refused.stderr
+    assert document(str(tmp_path), "--dtype", "fp8")["settings"]["weights"].startswith("fp8")
+
+
+def test_the_first_line_says_how_many_gpus(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA_70B))
+    length = ("--max-model-len", "32768", "--concurrency", "8")
+    result = kvscope(str(tmp_path), "--gpu", "H100", *length)
+    assert result.exit_code == 0
+    first = result.stdout.splitlines()[0]
+    assert first.startswith(f"4 {TIMES} H100-80GB (TP 4) for 8 sequences of 32,768 tokens, up to 1")
+
+
+def test_gpus_that_hold_no_sequence_are_exit_code_1(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA_70B))
+    length = ("--max-model-len", "32768", "--concurrency", "8")
+    result = kvscope(str(tmp_path), "--gpu", "H100", "--tensor-parallel-size", "1", *length)
+    assert result.exit_code == 1
+    first = result.stdout.splitlines()[0]
+    assert first.startswith(
+        f"1 {TIMES} H100-80GB cannot hold one of the sequences of 32,768 tokens, 6"
+    )
+    four = f"4 {TIMES} H100-80GB (TP 4)"
+    assert f"short on each; {four} for one, {four} for 8" in first
+
+
+def test_a_pool_that_holds_no_sequence_is_exit_code_1(qwen: str) -> None:
+    result = kvscope(qwen, "--kv-cache-memory-bytes", "1GiB")
+    assert result.exit_code == 1
+    assert result.stdout.startswith("The pool holds 0.27 sequences of 40,960 tokens")
+
+
+@pytest.mark.parametrize(
+    "option", ["--gpu-memory", "--host-memory", "--kv-cache-memory-bytes", "--kv-offloading-size"]
+)
+def test_a_bare_number_that_would_be_a_few_bytes_is_refused(qwen: str, option: str) -> None:
+    result = kvscope(qwen, option, "80")
+    assert result.exit_code == 2
+    assert f"{option} 80 would be 80 bytes: say 80GB or 80GiB" in result.stderr
+
+
+def test_a_length_beyond_the_models_own_is_remarked(qwen: str) -> None:
+    notes = document(qwen, "--max-model-len", "99999999")["notes"]
+    assert any("more than the model's own limit of 40,960" in note for note in notes)
+
+
+def test_a_model_is_divided_among_gpus_as_told(qwen: str) -> None:
+    plan = document(qwen, "--gpu", "H100", "-tp", "2", "-pp", "2", "-dp", "2")
+    assert plan["settings"]["gpus"] == 8
+    assert plan["bytes"]["per_token"] == 96 * 1024 // 4
+    assert plan["bytes"]["weights"] < plan["bytes"]["checkpoint"] / 4
+
+
+def test_drafts_adapters_and_a_host_tier_take_their_part(qwen: str, tmp_path: Path) -> None:
+    (tmp_path / "draft").mkdir()
+    (tmp_path / "draft" / "config.json").write_text(json.dumps(LLAMA_3_8B))
+    speculative = json.dumps({"model": str(tmp_path / "draft"), "num_speculative_tokens": 3})
+    common = (qwen, "--gpu", "H200", "--max-model-len", "16384")
+    plain = document(*common)
+    drafted = document(*common, "--speculative-config", speculative)
+    assert drafted["bytes"]["weights"] - plain["bytes"]["weights"] == 16_060_522_496
+    assert drafted["bytes"]["per_token"] - plain["bytes"]["per_token"] == 128 * 1024
+    adapted = document(*common, "--max-loras", "4", "--max-lora-rank", "16")
+    taken = adapted["budget"]["chunked"]["adapters"]
+    assert taken > 0
+    assert plain["pool"]["bytes"] - adapted["pool"]["bytes"] >= taken - 2**21
+    tiered = document(*common, "--kv-offloading-size", "48GiB")
+    assert tiered["tier"]["full_sequences"] == 32
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "--speculative-config"),
+        ('{"num_speculative_tokens": 0, "method": "ngram"}', "must be positive"),
+        ('{"num_speculative_tokens": 2, "method": "eagle"}', "needs a model"),
+    ],
+)
+def test_a_speculative_config_that_cannot_be_used_is_one_line(
+    qwen: str, text: str, words: str
+) -> None:
+    result = kvscope(qwen, "--speculative-config", text)
+    assert result.exit_code == 2
+    assert words in result.stderr
+    assert len(result.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize(

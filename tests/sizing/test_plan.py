@@ -5,9 +5,11 @@ import pytest
 from engine.sizing import ConfigError, Dtype
 from engine.sizing.config_json import Config
 from kvscope.plan.gpus import find_gpu
+from kvscope.plan.parallel import Parallelism
 from kvscope.plan.plan import Plan, PoolMemory, Settings
 from kvscope.plan.report import grid, reservations
 from kvscope.plan.shape import shape_from_config, shape_from_numbers
+from kvscope.plan.storage import plain_storage
 from tests.sizing.configs import (
     DEEPSEEK_V2_LITE,
     GEMMA_3_4B,
@@ -31,20 +33,23 @@ def make_plan(
     changes: dict[str, int] | None = None,
     max_model_len: int = 8192,
     concurrency: int = 32,
-    window_aware: bool = False,
+    windows: bool = True,
     activations: int | None = None,
+    parallel: Parallelism | None = None,
 ) -> Plan:
+    shape = shape_from_config(config, "test", changes)
     settings = Settings(
-        weight_dtype=weight_dtype,
+        storage=plain_storage(weight_dtype),
         kv_dtype=kv_dtype,
         block_size=16,
         max_model_len=max_model_len,
         concurrency=concurrency,
         max_num_batched_tokens=2048,
-        window_aware=window_aware,
+        windows=windows,
+        state_dtype=shape.state_dtype,
+        parallel=parallel or Parallelism(),
         activations=activations,
     )
-    shape = shape_from_config(config, "test", changes)
     return Plan(shape=shape, settings=settings, memory=memory or PoolMemory())
 
 
@@ -112,15 +117,22 @@ def test_latent_attention_caches_one_vector_for_each_layer() -> None:
     assert make_plan(DEEPSEEK_V2_LITE).bytes_per_token == 2 * 27 * (512 + 64)
 
 
-def test_sliding_layers_count_whole_or_up_to_their_window() -> None:
-    whole, aware = make_plan(GEMMA_3_4B), make_plan(GEMMA_3_4B, window_aware=True)
-    windows = [layer.window for layer in whole.shape.layers]
+def test_sliding_layers_keep_their_window_as_vllm_does() -> None:
+    """29 sliding and 5 full layers: blocks of 5 layers, one group of full ones and six others."""
+    plan = make_plan(GEMMA_3_4B)
+    windows = [layer.window for layer in plan.shape.layers]
     assert windows.count(1024) == 29
     assert windows.count(None) == 5  # every sixth of 34 layers
-    assert whole.sequence_bytes(131_072) == 131_072 * 34 * 2 * 2 * 4 * 256
-    kept = (1024 - 1 + 2048 + 16) // 16 * 16 + 16  # window, chunk, a block to align; rounded up
-    assert aware.sequence_bytes(131_072) == (131_072 * 5 + kept * 29) * 2 * 2 * 4 * 256
-    assert aware.sequence_bytes(512) == whole.sequence_bytes(512)
+    assert [len(group.pages) for group in plan.groups] == [5, 5, 5, 5, 5, 4, 5]
+    assert plan.bytes_per_block == 5 * 16 * 2 * 2 * 4 * 256
+    kept = -(-(1024 - 1 + 2 * 2048) // 16) + 1  # the window, two batches under way, one to align
+    assert plan.blocks(131_072) == 131_072 // 16 + 6 * kept
+    assert plan.bytes_per_token == 5 * 2 * 2 * 4 * 256
+
+
+def test_without_the_hybrid_manager_sliding_layers_keep_all_tokens() -> None:
+    plan = make_plan(GEMMA_3_4B, windows=False)
+    assert plan.sequence_bytes(131_072) == 131_072 * 34 * 2 * 2 * 4 * 256
 
 
 @pytest.mark.parametrize("given", [True, False])
@@ -136,10 +148,19 @@ def test_linear_layers_hold_a_state_of_constant_size() -> None:
     plan = make_plan(QWEN3_NEXT_80B)
     assert plan.bytes_per_token == 2 * 2 * 12 * 2 * 256
     convolution = (2 * 16 * 128 + 32 * 128) * 3 * 2
-    recurrence = 32 * 128 * 128 * 4
+    recurrence = 32 * 128 * 128 * 2  # in the model's type: config.json names no other
     assert plan.state_bytes == 36 * (convolution + recurrence)
-    assert plan.sequence_bytes(16) == plan.bytes_per_block + plan.state_bytes
     assert any("constant state" in note for note in plan.shape.notes)
+
+
+def test_a_block_of_a_hybrid_is_as_large_as_a_state() -> None:
+    """Of 12 layers each: one group of attention, three of states, two blocks of each."""
+    plan = make_plan(QWEN3_NEXT_80B)
+    state = (2 * 16 * 128 + 32 * 128) * 3 * 2 + 32 * 128 * 128 * 2
+    token = 2 * 2 * 2 * 256
+    tokens = -(-state // (16 * token)) * 16
+    assert plan.bytes_per_block == 12 * tokens * token
+    assert plan.blocks(8192) == -(-8192 // tokens) + 3 * 2
 
 
 def test_mamba_layers_hold_a_state_too() -> None:
@@ -151,17 +172,41 @@ def test_mamba_layers_hold_a_state_too() -> None:
         "mamba_d_state": 16,
         "mamba_d_conv": 4,
         "mamba_expand": 2,
+        "num_experts": 16,
+        "num_experts_per_tok": 2,
     }
     plan = make_plan(jamba)
     assert plan.bytes_per_token == 4 * 2 * 2 * 8 * 128
-    assert plan.state_bytes == 28 * (8192 * 3 * 2 + 8192 * 16 * 4)
+    assert plan.state_bytes == 28 * (8192 * 3 * 2 + 8192 * 16 * 2)
 
 
-def test_a_model_without_a_cache_is_refused() -> None:
-    mamba = {"model_type": "x", "num_hidden_layers": 1, "layer_types": ["mamba"]}
-    sizes = {"mamba_d_state": 16, "mamba_d_conv": 4, "mamba_expand": 2, "hidden_size": 64}
-    with pytest.raises(ConfigError, match="nothing to page"):
-        make_plan({**mamba, **sizes, "num_attention_heads": 1})
+def test_a_model_without_attention_takes_the_same_at_any_length() -> None:
+    mamba = {
+        "model_type": "mamba",
+        "num_hidden_layers": 48,
+        "hidden_size": 2048,
+        "intermediate_size": 4096,
+        "state_size": 16,
+        "conv_kernel": 4,
+        "vocab_size": 50280,
+    }
+    plan = make_plan(mamba)
+    state = 4096 * 3 * 2 + 4096 * 16 * 2
+    assert plan.bytes_per_token == 0
+    assert plan.sequence_bytes(16) == plan.sequence_bytes(8192) == plan.state_bytes == 48 * state
+    assert any("no layer keeps K and V" in note for note in plan.shape.notes)
+
+
+@pytest.mark.parametrize("model_type", ["future", "", None, 5])
+def test_a_type_whose_layers_are_not_known_is_refused(model_type: object) -> None:
+    with pytest.raises(ConfigError, match=r"not known here.*--layers, --kv-heads and --head-dim"):
+        make_plan({**LLAMA_3_8B, "model_type": model_type})
+
+
+def test_an_unknown_type_can_be_planned_by_numbers() -> None:
+    numbers = {"layers": 32, "kv_heads": 8, "head_dim": 128}
+    plan = make_plan({**LLAMA_3_8B, "model_type": "future"}, changes=numbers)
+    assert plan.bytes_per_token == make_plan(LLAMA_3_8B).bytes_per_token
 
 
 @pytest.mark.parametrize(
@@ -171,7 +216,7 @@ def test_a_model_without_a_cache_is_refused() -> None:
         ({"num_hidden_layers": "32"}, "must be an integer"),
         ({"layer_types": ["full_attention"]}, "1 layer_types for 32 layers"),
         ({"layer_types": ["dreaming"] * 32}, "unknown type: dreaming"),
-        ({"layer_types": ["mamba"] * 32}, "how large the state"),
+        ({"layer_types": ["mamba"] * 32}, "which its model type does not have"),
         ({"torch_dtype": "float7"}, "unknown dtype 'float7'"),
     ],
 )

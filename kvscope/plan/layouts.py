@@ -1,0 +1,213 @@
+"""What stands in each layer: attention of some kind, a state, a feed-forward network."""
+
+from collections.abc import Callable, Mapping
+from typing import Literal, NamedTuple
+
+from engine.sizing.config_json import ConfigError, Fields
+from engine.sizing.heads import num_layers
+from engine.sizing.units import MAX_LAYERS
+from kvscope.plan.families import Family, Layout
+from kvscope_events.printable import one_line
+
+MixerKind = Literal["full", "sliding", "chunked", "latent", "state"]
+Mixers = tuple[MixerKind, ...]
+
+
+class Layer(NamedTuple):
+    """One decoder layer."""
+
+    mixers: Mixers
+    """None, one, or heads and a state side by side."""
+    dense: bool
+    sparse: bool
+    """It has experts."""
+
+
+_FULL: Mixers = ("full",)
+_STATE: Mixers = ("state",)
+_TYPES: Mapping[str, Mixers] = {
+    "full_attention": _FULL,
+    "attention": _FULL,
+    "sliding_attention": ("sliding",),
+    "chunked_attention": ("chunked",),
+    "linear_attention": _STATE,
+    "mamba": _STATE,
+    "conv": _STATE,
+    "hybrid": ("full", "state"),
+    "mlp": (),
+    "moe": (),
+}
+"""transformers' layer types and the older names of published files."""
+
+_LETTERS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
+"""Nemotron-H's hybrid_override_pattern."""
+
+
+def layers_of(fields: Fields, family: Family) -> tuple[Layer, ...]:
+    """Every layer, in order. Raises ConfigError if config.json does not say what it is."""
+    types = _listed(fields)
+    if types is None and family.layout == "letters":
+        types = _by_letters(fields)
+    if types is not None:
+        mixers = [_TYPES[name] for name in types]
+    else:
+        count = num_layers(fields)
+        mixers = [_RULES[family.layout](fields, layer, count) for layer in range(count)]
+    latent = bool(fields.optional_integer("kv_lora_rank"))
+    if family.feed_forward:
+        sparse = _sparse(fields, len(mixers))
+        dense = [not each for each in sparse]
+    else:
+        names = types or [""] * len(mixers)
+        sparse, dense = [name == "moe" for name in names], [name == "mlp" for name in names]
+    return tuple(
+        Layer(
+            mixers=tuple("latent" if latent and kind == "full" else kind for kind in kinds),
+            dense=dense[layer],
+            sparse=sparse[layer],
+        )
+        for layer, kinds in enumerate(mixers)
+    )
+
+
+def _listed(fields: Fields) -> list[str] | None:
+    """`layer_types` by their names, checked."""
+    types = fields.items("layer_types") or fields.items("layers_block_type")
+    if types is None:
+        return None
+    names = [str(name) for name in types]
+    unknown = sorted(set(names) - _TYPES.keys())
+    if unknown:
+        raise ConfigError(
+            f"config.json has layers of unknown type: {one_line(', '.join(unknown), 200)}"
+        )
+    count = fields.optional_integer("num_hidden_layers", "n_layer", "num_layers")
+    if count is not None and len(names) != count:
+        raise ConfigError(f"config.json has {len(names)} layer_types for {count} layers")
+    return names
+
+
+def _by_letters(fields: Fields) -> list[str]:
+    pattern = fields.text("hybrid_override_pattern")
+    if not pattern:
+        raise ConfigError("config.json has neither layers_block_type nor hybrid_override_pattern")
+    if len(pattern) > MAX_LAYERS or set(pattern) - _LETTERS.keys():
+        known = ", ".join(_LETTERS)
+        raise ConfigError(
+            f"config.json: hybrid_override_pattern must be letters of {known}, "
+            f"got {one_line(repr(pattern), 80)}"
+        )
+    return [_LETTERS[letter] for letter in pattern]
+
+
+def _sparse(fields: Fields, count: int) -> list[bool]:
+    """One flag for each layer: it has experts."""
+    if not num_experts(fields):
+        return [False] * count
+    step = fields.optional_integer("decoder_sparse_step", "interleave_moe_layer_step") or 1
+    first = fields.optional_integer("first_k_dense_replace") or 0
+    dense = fields.items("mlp_only_layers") or []
+    listed = fields.items("moe_layers")
+    period = fields.optional_integer("expert_layer_period")
+    if period and num_experts(fields) > 1:  # Jamba
+        offset = fields.optional_integer("expert_layer_offset") or 0
+        return [layer % period == offset for layer in range(count)]
+    if listed is not None:  # Llama 4
+        return [layer in listed for layer in range(count)]
+    return [
+        layer >= first and layer not in dense and (layer + 1) % step == 0 for layer in range(count)
+    ]
+
+
+def num_experts(fields: Fields) -> int:
+    """Routed experts of a sparse layer; 0: the model has none."""
+    return fields.optional_integer("num_local_experts", "num_experts", "n_routed_experts") or 0
+
+
+def _slides(fields: Fields) -> bool:
+    return bool(fields.optional_integer("sliding_window")) and not fields.is_off(
+        "use_sliding_window"
+    )
+
+
+def _window(fields: Fields, layer: int, count: int) -> Mixers:
+    return ("sliding",) if _slides(fields) else _FULL
+
+
+def _alternate(fields: Fields, layer: int, count: int) -> Mixers:
+    return ("sliding",) if _slides(fields) and layer % 2 == 0 else _FULL
+
+
+def _pattern(fields: Fields, layer: int, count: int) -> Mixers:
+    """All slide but every n-th."""
+    step = fields.optional_integer("sliding_window_pattern", "_sliding_window_pattern")
+    return ("sliding",) if _slides(fields) and step and (layer + 1) % step else _FULL
+
+
+def _late(fields: Fields, layer: int, count: int) -> Mixers:
+    """Those from max_window_layers on slide, where the flag is set."""
+    first = fields.optional_integer("max_window_layers") or 0
+    slides = _slides(fields) and fields.flag("use_sliding_window")
+    return ("sliding",) if slides and layer >= first else _FULL
+
+
+def _interval(fields: Fields, layer: int, count: int) -> Mixers:
+    return _FULL if (layer + 1) % fields.integer("full_attention_interval") == 0 else _STATE
+
+
+def _period(fields: Fields, layer: int, count: int) -> Mixers:
+    period = fields.integer("attn_layer_period")
+    return _FULL if layer % period == fields.optional_integer("attn_layer_offset") else _STATE
+
+
+def _indices(fields: Fields, layer: int, count: int) -> Mixers:
+    full = fields.items("attn_layer_indices") or fields.items("full_attn_idxs")
+    if full is None:
+        raise ConfigError("config.json has neither layer_types nor attn_layer_indices")
+    return _FULL if layer in full else _STATE
+
+
+def _numbers(fields: Fields, layer: int, count: int) -> Mixers:
+    """MiniMax: 1 is attention, 0 a state."""
+    listed = fields.items("attn_type_list")
+    if listed is None or len(listed) != count:
+        raise ConfigError(f"config.json has no attn_type_list of {count} layers")
+    return _FULL if listed[layer] == 1 else _STATE
+
+
+def _kda(fields: Fields, layer: int, count: int) -> Mixers:
+    """Kimi-Linear counts layers from 1."""
+    inner = fields.inner("linear_attn_config")
+    full, states = inner.items("full_attn_layers") or [], inner.items("kda_layers") or []
+    if (layer + 1 in full) == (layer + 1 in states):
+        raise ConfigError(f"config.json: linear_attn_config does not say what layer {layer + 1} is")
+    return _FULL if layer + 1 in full else _STATE
+
+
+def _rope(fields: Fields, layer: int, count: int) -> Mixers:
+    """Llama 4: layers with rotary positions see their chunk."""
+    listed = fields.items("no_rope_layers")
+    if listed and len(listed) != count:
+        raise ConfigError(f"config.json has {len(listed)} no_rope_layers for {count} layers")
+    if listed:
+        rotary = listed[layer] == 1
+    else:
+        rotary = (layer + 1) % fields.integer("no_rope_layer_interval") != 0
+    return ("chunked",) if rotary and fields.optional_integer("attention_chunk_size") else _FULL
+
+
+_RULES: Mapping[Layout, Callable[[Fields, int, int], Mixers]] = {
+    "full": lambda fields, layer, count: _FULL,
+    "window": _window,
+    "alternate": _alternate,
+    "pattern": _pattern,
+    "late": _late,
+    "interval": _interval,
+    "period": _period,
+    "indices": _indices,
+    "numbers": _numbers,
+    "kda": _kda,
+    "rope": _rope,
+    "both": lambda fields, layer, count: ("full", "state"),
+    "states": lambda fields, layer, count: _STATE,
+}

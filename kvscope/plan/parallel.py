@@ -1,0 +1,62 @@
+"""How a model is divided among GPUs: tensor, pipeline, data and expert parallelism."""
+
+from dataclasses import dataclass
+
+from engine.sizing.config_json import ConfigError
+
+MAX_GPUS = 65_536
+TIMES = "\u00d7"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parallelism:
+    """vLLM's options of these names."""
+
+    tensor: int = 1
+    pipeline: int = 1
+    data: int = 1
+    experts: bool = False
+    """Whole experts on each GPU instead of a slice of every expert."""
+
+    def __post_init__(self) -> None:
+        if self.gpus > MAX_GPUS:
+            raise ValueError(f"{self.gpus:,} GPUs: at most {MAX_GPUS:,} can be planned")
+
+    @property
+    def gpus(self) -> int:
+        return self.tensor * self.pipeline * self.data
+
+    @property
+    def expert_shards(self) -> int:
+        """GPUs that share the experts of a layer: data-parallel ranks are among them."""
+        return self.tensor * self.data
+
+    def stages(self, layers: int) -> list[range]:
+        """The layers of each pipeline stage. Source: vLLM's get_pp_indices.
+
+        Raises ConfigError if there are more stages than layers.
+        """
+        if self.pipeline > layers:
+            raise ConfigError(f"{layers} layers cannot be divided into {self.pipeline} stages")
+        sizes = [layers // self.pipeline] * self.pipeline
+        for later in range(2, layers % self.pipeline + 2):
+            sizes[-later] += 1
+        starts = [sum(sizes[:stage]) for stage in range(self.pipeline)]
+        return [range(start, start + size) for start, size in zip(starts, sizes, strict=True)]
+
+    def text(self) -> str:
+        """TP 8 times PP 2, or one GPU."""
+        parts = [
+            f"{name} {size}"
+            for name, size in (("TP", self.tensor), ("PP", self.pipeline), ("DP", self.data))
+            if size > 1
+        ]
+        return f" {TIMES} ".join(parts) or "one GPU"
+
+
+def check_heads(tensor: int, heads: int, kv_heads: int) -> None:
+    """Raises ConfigError for heads that vLLM cannot divide so."""
+    if heads % tensor:
+        raise ConfigError(f"{heads} attention heads cannot be divided among {tensor} GPUs")
+    if kv_heads % tensor and tensor % kv_heads:
+        raise ConfigError(f"{kv_heads} KV heads cannot be divided among {tensor} GPUs")
