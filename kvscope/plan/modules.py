@@ -69,6 +69,6 @@ def _compiled(pattern: str) -> re.Pattern[str]:
         return re.compile(pattern)
     except (re.error, OverflowError) as error:
         raise ConfigError(
-            f"config.json: quantization_config has a pattern that is none: "
+            f"config.json: quantization_config has an invalid pattern: "
             f"{one_line(pattern, 80)} ({error})"
         ) from None

@@ -107,7 +107,7 @@ def _family(inner: Config, changes: Mapping[str, int]) -> Family:
         return Family(counted=False)
     raise ConfigError(
         f"model type {one_line(repr(model_type), 60)}: what its layers keep is not known here; "
-        "to plan it as so many equal layers, give --layers, --kv-heads and --head-dim"
+        "to plan it as equal layers, give --layers, --kv-heads and --head-dim"
     )
 
 

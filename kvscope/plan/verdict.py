@@ -21,7 +21,7 @@ class Verdict:
 
 
 def smallest(plan: Plan, sequences: int) -> Plan | None:
-    """The plan with the fewest GPUs that hold so many sequences of full length; None: no plan.
+    """The plan with the fewest GPUs that hold this many sequences of full length; None: none does.
 
     The data parallelism is the plan's own.
     """

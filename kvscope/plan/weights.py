@@ -28,7 +28,7 @@ class Matrix:
     """Inputs."""
     split: Split = Split.ROWS
     experts: int = 0
-    """There are so many, one for each expert; 0: it belongs to no expert."""
+    """How many there are, one for each expert; 0: it belongs to no expert."""
     used: int = 0
     """Experts that a token passes."""
     kv_heads: int = 0
@@ -135,7 +135,7 @@ class Weights:
 
 
 def bulk(number: int, layers: int) -> Weights:
-    """So many weights, of which nothing else is known."""
+    """A number of weights, of which nothing else is known."""
     each, rest = divmod(number, layers)
 
     def part(columns: int) -> Part:
