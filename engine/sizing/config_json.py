@@ -150,5 +150,5 @@ class Fields:
         return self._get(name) is not None
 
     def _get(self, name: str) -> object:
-        """A default stands in for an absent field; null says that there is none."""
+        """A default replaces an absent field; null replaces the default."""
         return self._config[name] if name in self._config else self._defaults.get(name)

@@ -1,4 +1,4 @@
-"""How many layers and heads a configuration names, and how large a head is."""
+"""The number of layers and heads in a configuration, and the size of a head."""
 
 from engine.sizing.config_json import ConfigError, Fields
 from engine.sizing.units import MAX_LAYERS

@@ -24,7 +24,7 @@ Layout = Literal[
     "both",
     "states",
 ]
-"""Which layers are of which kind where config.json has no list of them; `layouts` has the rules."""
+"""The rule for the kinds of layers if config.json does not list them; see `layouts`."""
 StateKind = Literal["delta_net", "kda", "mamba1", "mamba2", "lightning", "short_conv"]
 
 
@@ -34,7 +34,7 @@ class Family:
 
     layout: Layout = "full"
     state: StateKind | None = None
-    """What a layer keeps that has a state instead of K and V."""
+    """The kind of state in layers without K and V."""
     counted: bool = True
     """The weights are known; else only what the layers keep."""
     tied: bool = False

@@ -20,12 +20,12 @@ _KERNEL_BLOCK = 16
 _LATENT_BLOCK = 128
 """The same for latent attention beside states."""
 _UNEVEN = 1.5
-"""Where the kinds' numbers of layers differ by less, the larger one is the size of the groups."""
+"""If the kinds' numbers of layers differ by less, groups have the larger one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolRules:
-    """What the groups of a model depend on besides its layers."""
+    """Settings that determine the groups, together with the model's layers."""
 
     block_size: int
     kv_dtype: Dtype
@@ -44,7 +44,7 @@ class PoolRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """What one layer has in a block. Equal pages can share a group."""
+    """The part of a block that belongs to one layer. Layers with equal pages can share a group."""
 
     kind: MixerKind
     block_size: int
@@ -52,7 +52,7 @@ class Page:
     nbytes: int
     window: int | None = None
     elements: int = 0
-    """Of a token; layers whose heads differ share no group."""
+    """Elements of a token; layers with different heads do not share a group."""
     checkpoints: int = 0
 
     def blocks(self, tokens: int, rules: PoolRules) -> int:

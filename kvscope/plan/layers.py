@@ -11,12 +11,12 @@ from kvscope.plan.layouts import MixerKind, layers_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """What a layer keeps that has no K and V: constant, however long the sequence."""
+    """Memory of a layer without K and V: constant, however long the sequence."""
 
     channels: int = 0
-    """Of the convolution; its last `kernel - 1` inputs are kept, in the model's dtype."""
+    """Channels of the convolution; its last `kernel - 1` inputs are kept, in the model's dtype."""
     group_channels: int = 0
-    """Of these, the channels of each group of B and C, which tensor parallelism may repeat."""
+    """The channels among them of one group of B and C, which tensor parallelism may repeat."""
     groups: int = 0
     kernel: int = 1
     recurrent: int = 0

@@ -1,4 +1,4 @@
-"""What stands in each layer: attention of some kind, a state, a feed-forward network."""
+"""The contents of each layer: attention of some kind, a state, a feed-forward network."""
 
 from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple

@@ -19,7 +19,7 @@ _PATTERN = "re:"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Modules:
-    """Which modules a list names."""
+    """The modules that a list names."""
 
     names: frozenset[str] = frozenset()
     """Names, or whole parts of them between dots, from the decoder's `layers.` on."""

@@ -1,4 +1,4 @@
-"""How a model is divided among GPUs: tensor, pipeline, data and expert parallelism."""
+"""Division of a model among GPUs: tensor, pipeline, data and expert parallelism."""
 
 from dataclasses import dataclass
 

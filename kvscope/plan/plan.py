@@ -49,7 +49,7 @@ class Settings:
     """Types of the weights."""
     kv_dtype: Dtype
     state_dtype: Dtype | None = None
-    """Of recurrences; None: the weights'."""
+    """Type of recurrences; None: the weights'."""
     block_size: int
     max_model_len: int
     concurrency: int
@@ -155,7 +155,7 @@ class Plan:
 
     @property
     def bytes_per_token(self) -> int:
-        """What one more token of a long sequence takes on one GPU."""
+        """Bytes of one more token of a long sequence on one GPU."""
         growing = [
             group.page.block_size
             for group in self.groups

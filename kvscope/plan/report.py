@@ -162,7 +162,7 @@ def _settings(plan: Plan) -> dict[str, object]:
 
 
 def _pool(plan: Plan) -> dict[str, object] | None:
-    """Of one replica, but `full_sequences` of all; tokens as vLLM's log line has them."""
+    """The pool of one replica, but `full_sequences` of all; tokens as in vLLM's log line."""
     blocks, length = plan.num_blocks(), plan.settings.max_model_len
     if blocks is None:
         return None

@@ -35,7 +35,7 @@ class ModelShape:
     num_layers: int
     """Decoder layers, which pipeline stages divide."""
     layers: tuple[KVLayer, ...]
-    """What they keep; one layer can keep two things, or nothing."""
+    """Memory that layers keep; a layer can keep two things, or nothing."""
     heads: tuple[int, int] | None = None
     """Query and KV heads, which tensor parallelism divides; None: unknown, or none."""
     weights: Weights | None = None
@@ -45,7 +45,7 @@ class ModelShape:
     storage: Storage | None = None
     """Types of the stored weights, by config.json."""
     state_dtype: Dtype | None = None
-    """Of recurrences; None: the model's."""
+    """Type of recurrences; None: the model's."""
     max_positions: int | None = None
     notes: tuple[str, ...] = ()
     """Caveats about the figures."""

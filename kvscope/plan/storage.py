@@ -1,4 +1,4 @@
-"""How many bytes a checkpoint's weights take, quantized matrices apart from the rest."""
+"""Bytes of a checkpoint's weights, quantized matrices apart from the rest."""
 
 from dataclasses import dataclass, field
 
@@ -18,7 +18,7 @@ class Format:
     """Columns that share a scale; 0: all of them."""
     scale_bits: int = 16
     zero_bits: int = 0
-    """Of the zero point of a group."""
+    """Bits of the zero point of a group."""
     column_bits: int = 0
     """Beside each column: GPTQ's index of groups."""
     matrix_bits: int = 0
@@ -47,7 +47,7 @@ PLAIN_FORMATS = {
     Dtype.MXFP4: Format(bits=4, group_columns=32, scale_bits=8),
     Dtype.NVFP4: Format(bits=4, group_columns=16, scale_bits=8, matrix_bits=32),
 }
-"""What --dtype means below 16 bits."""
+"""The meaning of --dtype below 16 bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class Storage:
     """The types of all weights of a checkpoint."""
 
     rest: Dtype
-    """Of what is not quantized, and of what is computed."""
+    """Type of weights that are not quantized, and of the computation."""
     method: str = ""
     """Name of the quantization; empty: none."""
     quantized: Format | None = None

@@ -8,7 +8,7 @@ from kvscope.plan.parallel import Parallelism
 
 
 class Split(Enum):
-    """What tensor parallelism divides."""
+    """The side of a matrix that tensor parallelism divides."""
 
     ROWS = "rows"
     COLUMNS = "columns"
@@ -28,7 +28,7 @@ class Matrix:
     """Inputs."""
     split: Split = Split.ROWS
     experts: int = 0
-    """How many there are, one for each expert; 0: it belongs to no expert."""
+    """Number of matrices, one for each expert; 0: it belongs to no expert."""
     used: int = 0
     """Experts that a token passes."""
     kv_heads: int = 0
@@ -90,7 +90,7 @@ class Weights:
     tied: bool = False
     """The output uses the embedding's matrix."""
     given: bool = field(default=False)
-    """Only their number is known; experts, norms and embeddings are not told apart."""
+    """Only their number is known; experts, norms and embeddings are not distinguished."""
 
     @property
     def total(self) -> int:

@@ -227,4 +227,4 @@ SMALL_BY_TYPE: dict[str, dict[str, object]] = {
     "nemotron_h": {"layers_block_type": ["linear_attention", "moe", "full_attention", "mlp"]},
     "mamba2": {"head_dim": 16},
 }
-"""Where the defaults of a class would leave a kind of layer out, or not fit the rest."""
+"""For classes whose defaults would omit a kind of layer, or not fit the other sizes."""

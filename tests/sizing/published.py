@@ -1,8 +1,7 @@
-"""Twenty-odd checkpoints that one plans, as far as memory depends on their config.json.
+"""More than twenty checkpoints that people plan, as far as memory depends on their config.json.
 
-Field by field those of the published files, except where `like` says that a quantization was put on
-another checkpoint. `weights` and `nbytes` are published figures; where there is none, transformers'
-modules are the oracle.
+Field by field those of the published files; three have another checkpoint's quantization. `weights`
+and `nbytes` are published figures, by `source`; for the others transformers' modules are the oracle.
 """
 
 from dataclasses import dataclass

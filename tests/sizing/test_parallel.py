@@ -25,7 +25,7 @@ def divided(config: dict[str, object], **sizes: int) -> Plan:
 
 
 def weights(plan: Plan) -> list[int]:
-    """Of one GPU of each stage, bf16."""
+    """Weights of one GPU of each stage, bf16."""
     assert plan.stage_weights is not None
     return [nbytes // 2 for nbytes in plan.stage_weights]
 

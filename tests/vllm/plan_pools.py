@@ -1,8 +1,8 @@
 """Pools as a real vLLM builds them: its models on the meta device, its specs, its groups.
 
 `python -m tests.vllm.plan_pools CASES` prints one line for each case. No weight is allocated and
-nothing is computed. Where the CPU this runs on would change the outcome, vLLM is told what a GPU
-has: an engine that schedules ahead, and recurrences in the type that the case names.
+nothing is computed. Settings that a CPU changes are set to those of a GPU: an engine that schedules
+ahead, prefix caching, and recurrences in the type of the case.
 """
 
 import json
@@ -50,7 +50,7 @@ def _configured(case: dict[str, Any], folder: Path) -> VllmConfig:
 
 
 def _divided(tensor: int, config: VllmConfig) -> None:
-    """As if there were so many GPUs: layers are built for one of them."""
+    """Build layers for one of this many GPUs."""
     parallel_state.get_tp_group().world_size = tensor
     config.parallel_config.tensor_parallel_size = tensor
 

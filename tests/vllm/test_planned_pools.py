@@ -1,4 +1,4 @@
-"""What `kvscope plan` calculates is what a real vLLM builds of the same config.json."""
+"""`kvscope plan` calculates the pools that a real vLLM builds from the same config.json."""
 
 import json
 from pathlib import Path
@@ -12,14 +12,14 @@ from kvscope.plan.plan import Plan, PoolMemory, Settings
 from kvscope.plan.shape import shape_from_config
 from kvscope.plan.storage import plain_storage
 from tests.sizing.configs import DEEPSEEK_V2_LITE
-from tests.sizing.published import GEMMA_3_27B, GPT_OSS_120B, KIMI_LINEAR_48B, PUBLISHED
+from tests.sizing.published import GEMMA_3_27B, GPT_OSS_120B, PUBLISHED
 from tests.vllm.driven import run_in_vllm
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(900)]
 
 GIB = 2**30
-BLOCK_SIZE = {"latent": 16, "kda": 16}
-"""Where vLLM's kernels for CPUs take no other; else 32, the least that they take."""
+BLOCK_SIZE = {"latent": 16}
+"""The only size of vLLM's CPU kernels for such layers; 32, their smallest, for all others."""
 MAX_MODEL_LEN = 8192
 MAX_NUM_BATCHED_TOKENS = 2048
 POOL = 24 * GIB
@@ -39,7 +39,6 @@ LAYOUTS: dict[str, tuple[dict[str, Any], str]] = {
     "side by side": (PUBLISHED["Falcon-H1-7B"].config, "FalconH1ForCausalLM"),
     "period": (PUBLISHED["Jamba-v0.1"].config, "JambaForCausalLM"),
     "granite": (PUBLISHED["Granite-4.0-H-Small"].config, "GraniteMoeHybridForCausalLM"),
-    "kda": (KIMI_LINEAR_48B, "KimiLinearForCausalLM"),
     "no attention": (PUBLISHED["Mamba-2.8B"].config, "MambaForCausalLM"),
     "no attention, groups": (PUBLISHED["Codestral-Mamba-7B"].config, "Mamba2ForCausalLM"),
 }
