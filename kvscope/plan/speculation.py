@@ -27,7 +27,7 @@ class Speculation:
     """None: nothing that takes memory of a GPU."""
 
     def layers(self, last: int) -> tuple[KVLayer, ...]:
-        """Memory that the draft keeps. last: the target's last layer, in whose stage vLLM puts it."""
+        """Memory that the draft keeps. last: the target's last layer, in whose stage it runs."""
         kept = () if self.draft is None else self.draft.layers
         return tuple(replace(layer, layer=last) for layer in kept)
 
