@@ -1,7 +1,7 @@
 """More than twenty checkpoints that people plan, as far as memory depends on their config.json.
 
 Field by field those of the published files; three have another checkpoint's quantization. `weights`
-and `nbytes` are published figures, by `source`; transformers' modules are the oracle for the others.
+and `nbytes` are published figures, by `source`; for the others the oracle is transformers.
 """
 
 from dataclasses import dataclass
