@@ -49,6 +49,8 @@ def cached(
     after = list(map(observer.hash_of, new))
     if not after or before == after:
         return
+    if before is None and after.count(None) == len(after):  # masked: windows keep few of theirs
+        return
     skipped = 0
     if None in after or before is not None:
         before = before or [None] * len(after)

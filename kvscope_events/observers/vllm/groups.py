@@ -55,7 +55,8 @@ class BlockGroups:
             if isinstance(event, BlocksAllocated):
                 wanted.setdefault(request_id, set()).update(event.blocks)
         for request_id, blocks in wanted.items():
-            self._find(manager.get_blocks(request_id).blocks, blocks)
+            if self._find(manager.get_blocks(request_id).blocks, blocks):
+                continue
             for block in blocks:  # a copy that only the cache holds: its name says the group
                 block_hash = manager.block_pool.blocks[block].block_hash
                 if self.of_block[block] == UNKNOWN and block_hash is not None:
@@ -78,12 +79,15 @@ class BlockGroups:
     def parts(self, blocks: Sequence[int]) -> Iterator[tuple[int | None, list[int]]]:
         """Consecutive blocks of one group, and which it is."""
         begin, of_block = 0, self.of_block
+        if len(set(map(of_block.__getitem__, blocks))) == 1:  # as in nearly every call
+            yield self[blocks[0]], list(blocks)
+            return
         for end in range(1, len(blocks) + 1):
             if end == len(blocks) or of_block[blocks[end]] != of_block[blocks[begin]]:
                 yield self[blocks[begin]], list(blocks[begin:end])
                 begin = end
 
-    def _find(self, held: Sequence[Sequence[Any]], wanted: set[int]) -> None:
+    def _find(self, held: Sequence[Sequence[Any]], wanted: set[int]) -> bool:
         """New blocks of a request come behind all others that it has in a group, but for holes."""
         left = len(wanted)
         for group, blocks in enumerate(held):
@@ -94,7 +98,8 @@ class BlockGroups:
                 elif not block.is_null:
                     break
             if left <= 0:
-                return
+                return True
+        return False
 
 
 class GroupHits:

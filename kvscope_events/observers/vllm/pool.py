@@ -18,7 +18,7 @@ from kvscope_events.events import (
 from kvscope_events.observers.vllm.evictions import Evicted, tell_evicted
 from kvscope_events.observers.vllm.names import NUMBER_OF
 from kvscope_events.observers.vllm.wrappers import Method, Site, argument
-from kvscope_events.vocabulary import AllocationCause, ReleaseCause, SharingCause
+from kvscope_events.vocabulary import AllocationCause, SharingCause
 
 if TYPE_CHECKING:
     from kvscope_events.observers.vllm.observer import Observer, Owner
@@ -114,29 +114,27 @@ def freed(observer: Observer, blocks: list[Any], result: None, args: Call, kwarg
     blocks = [block for block in blocks if not block.is_null]
     if not blocks:
         return
-    number, cause = _releasing(observer, blocks)
-    groups = observer.groups
+    owner, groups = _releasing(observer, blocks), observer.groups
+    earlier: list[int] = []
+    if len({block.block_id for block in blocks}) != len(blocks):
+        earlier, blocks = _first_references(blocks)
+        observer.counts.references -= len(earlier)
     if groups is None:
-        _released(observer, blocks, number, cause, None)
+        if earlier:
+            observer.buffer.append(BlocksReleased(owner[0], [], [], earlier, owner[1]))
+        _released(observer, blocks, owner, None)
         return
+    for group, part in groups.parts(earlier):
+        observer.buffer.append(BlocksReleased(owner[0], [], [], part, owner[1], group))
     begin = 0
     for group, part in groups.parts(list(map(NUMBER_OF, blocks))):
-        _released(observer, blocks[begin : begin + len(part)], number, cause, group)
+        _released(observer, blocks[begin : begin + len(part)], owner, group)
         begin += len(part)
 
 
-def _released(
-    observer: Observer,
-    blocks: list[Any],
-    number: int | None,
-    cause: ReleaseCause,
-    group: int | None,
-) -> None:
-    """Blocks of one group were given back."""
-    if len({block.block_id for block in blocks}) != len(blocks):
-        earlier, blocks = _first_references(blocks)
-        observer.buffer.append(BlocksReleased(number, [], [], earlier, cause, group))
-        observer.counts.references -= len(earlier)
+def _released(observer: Observer, blocks: list[Any], owner: Owner, group: int | None) -> None:
+    """The last references in this call to blocks of one group were given back."""
+    number, cause = owner
     cached, free, shared = [], [], []
     for block in blocks:
         if block.ref_cnt:
