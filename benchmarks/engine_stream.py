@@ -7,10 +7,9 @@ from engine.block_pool import BlockPool
 from engine.config import SchedulerConfig
 from engine.hashing import PrefixHasher, chain_seed
 from engine.kv_manager import KVManager
-from engine.request import Request
+from engine.request import Request, SamplingParams
+from engine.request import Sequence as EngineSequence
 from engine.scheduler import Scheduler
-from engine.sequence import SamplingParams
-from engine.sequence import Sequence as EngineSequence
 from engine.step import Step
 from engine.step_plan import SampledToken, StepPlan
 from kvscope_events.bus import EventBus, Subscription

@@ -13,9 +13,8 @@ from engine.kv_manager import KVManager
 from engine.model.execution import leave_a_core
 from engine.model.loader import load_model
 from engine.model.runner import ModelRunner
-from engine.request import Request
+from engine.request import Request, SamplingParams, Sequence
 from engine.scheduler import Scheduler
-from engine.sequence import SamplingParams, Sequence
 from engine.step import Step, StepOutput
 from engine.step_loop import StepLoop
 from exporter.catalogue import COMPAT_SETS

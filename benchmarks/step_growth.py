@@ -16,9 +16,8 @@ from engine.block_pool import BlockPool
 from engine.config import SchedulerConfig
 from engine.hashing import PrefixHasher, chain_seed
 from engine.kv_manager import KVManager
-from engine.request import Request
+from engine.request import Request, SamplingParams, Sequence
 from engine.scheduler import Scheduler
-from engine.sequence import SamplingParams, Sequence
 from kvscope_events.bus import EventBus
 from kvscope_events.events import StepCompleted
 

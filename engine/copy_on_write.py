@@ -6,7 +6,7 @@ the last one in the table of each of its owners, and the last remaining owner wr
 
 from engine.block_mover import BlockCopier
 from engine.block_pool import BlockPool
-from engine.sequence import Sequence
+from engine.request import Sequence
 from kvscope_events.bus import Bus
 from kvscope_events.events import BlockCopied
 

@@ -4,7 +4,7 @@ The leader waits, runs and is preempted like any sequence. The others depend on 
 queue, hold no block, and share the leader's blocks once its prompt is computed.
 """
 
-from engine.sequence import Sequence
+from engine.request import Sequence
 
 
 class Forks:

@@ -7,7 +7,7 @@ step leaves no block behind whose name promises content it does not have.
 from engine.block_mover import BlockCopier
 from engine.block_pool import BlockPool
 from engine.copy_on_write import SharedTails
-from engine.sequence import Sequence
+from engine.request import Sequence
 from kvscope_events.bus import Bus
 from kvscope_events.events import BlockHash, PrefixLookup
 from kvscope_events.vocabulary import ReleaseCause

@@ -1,10 +1,138 @@
-"""One call of a client: its sequences, and the figures counted once per call."""
+"""One call of a client, and its sequences: each is one continuation of a prompt.
 
-from dataclasses import dataclass
+A sequence has its tokens, its place in the pool and its times; a call has the figures counted once
+per call.
+"""
 
-from engine.sequence import Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from engine.hashing import PrefixHasher
+from engine.token_history import TokenHistory
 from kvscope_events.trace_context import NO_TRACE, TraceContext
 from kvscope_events.vocabulary import FinishReason, Operation
+
+Rank = tuple[int, int]
+
+
+class SequenceState(Enum):
+    """WAITING → RUNNING → FINISHED, and back from RUNNING to WAITING by preemption."""
+
+    WAITING = auto()
+    RUNNING = auto()
+    FINISHED = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingParams:
+    """Parameters of choosing the next token, and of stopping."""
+
+    max_tokens: int
+    """0: only the prompt is computed."""
+    temperature: float = 0.0
+    """0 is greedy."""
+    top_p: float = 1.0
+    top_k: int = 0
+    """0: all tokens."""
+    min_p: float = 0.0
+    """Tokens less likely than this share of the likeliest are not drawn."""
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    """Distinct token ids, with the values added to their logits."""
+    presence_penalty: float = 0.0
+    """Subtracted from the logits of tokens that the output has."""
+    frequency_penalty: float = 0.0
+    """Subtracted for each time that the output has the token."""
+    repetition_penalty: float = 1.0
+    """Divides positive logits of the tokens of prompt and output, multiplies the others."""
+    seed: int | None = None
+    """None: the engine's own generator."""
+    stop_token_ids: frozenset[int] = frozenset()
+    ignore_eos: bool = False
+    logprobs: int | None = None
+    """Alternatives reported with each token's log probability; None: no log probabilities."""
+    prompt_logprobs: int | None = None
+    """The same for the tokens of the prompt."""
+
+    penalises: bool = field(init=False)
+    changes_logits: bool = field(init=False)
+    """Whether the logits are changed before the choice. Read at every step."""
+
+    def __post_init__(self) -> None:
+        penalties = (self.repetition_penalty, self.frequency_penalty, self.presence_penalty)
+        penalises = penalties != (1.0, 0.0, 0.0)
+        object.__setattr__(self, "penalises", penalises)
+        object.__setattr__(self, "changes_logits", penalises or bool(self.logit_bias))
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """A sequence of tokens that grows. Only the engine's thread changes it."""
+
+    sequence_id: int
+    request_id: int
+    """The call that it belongs to."""
+    tokens: list[int]
+    """Prompt, then output; append-only. All but the last may have KV."""
+    prompt_length: int
+    sampling: SamplingParams
+    hasher: PrefixHasher
+    """Names of the leading full blocks of `tokens`."""
+    cache_salt: str = ""
+    """Input of the names besides model and tokens; already included in them."""
+
+    rank: Rank = (0, 0)
+    """Order of service, lower first; unique. The scheduler sets it on arrival."""
+    state: SequenceState = SequenceState.WAITING
+    block_table: list[int] = field(default_factory=list)
+    """Block ids in token order: token i lives in block_table[i // block_size]."""
+    num_computed_tokens: int = 0
+    """Leading tokens whose KV is in the pool."""
+    num_cached_blocks: int = 0
+    """Leading blocks of the table that are findable."""
+    num_scored_tokens: int = 1
+    """Leading prompt tokens whose log probability has been returned; the first has none."""
+    token_history: TokenHistory | None = None
+    """For penalties, once one was needed."""
+
+    forks: list["Sequence"] = field(default_factory=list)
+    """Samples of the same prompt that wait for this one to compute it."""
+    leader: "Sequence | None" = None
+    """The sample that computes the prompt for this one; None: it does so itself, or has done so."""
+    host_blocks: list[int] = field(default_factory=list)
+    """Blocks of the swap pool with its first `discarded_tokens`; empty: it is not swapped out."""
+
+    num_preemptions: int = 0
+    discarded_tokens: int = 0
+    """Computed tokens lost by the last preemption."""
+    first_scheduled_ns: int | None = None
+    admitted_ns: int | None = None
+    preempted_ns: int | None = None
+    first_token_ns: int | None = None
+    last_token_ns: int | None = None
+    computed_prompt_tokens: int | None = None
+    """Prompt tokens that the first admission had to compute."""
+    finish_reason: FinishReason | None = None
+    scores_prompt: bool = field(init=False)
+    """Whether logits of prompt tokens are still needed: its KV alone is not enough. Read at every
+    step, for each sequence."""
+
+    def __post_init__(self) -> None:
+        self.scores_prompt = self.sampling.prompt_logprobs is not None and self.prompt_length > 1
+
+    @property
+    def prompt(self) -> list[int]:
+        """A copy of the prompt's tokens."""
+        return self.tokens[: self.prompt_length]
+
+    def scored(self, num_tokens: int) -> None:
+        """Log probabilities of this many leading prompt tokens have been returned."""
+        self.num_scored_tokens = max(self.num_scored_tokens, num_tokens)
+        self.scores_prompt = self.num_scored_tokens < self.prompt_length
+
+    @property
+    def num_output_tokens(self) -> int:
+        return len(self.tokens) - self.prompt_length
+
 
 _FROM_BEST: tuple[FinishReason, ...] = ("stop", "length", "abort", "error")
 

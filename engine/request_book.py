@@ -5,8 +5,7 @@ Every method is O(1) except those for a whole call: its arrival and its end.
 
 import time
 
-from engine.request import Request
-from engine.sequence import Sequence
+from engine.request import Request, Sequence
 from kvscope_events.bus import Bus
 from kvscope_events.events import (
     FirstToken,

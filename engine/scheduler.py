@@ -13,9 +13,8 @@ from bisect import insort
 from engine.config import SchedulerConfig
 from engine.forks import Forks
 from engine.kv_manager import KVManager
-from engine.request import Request
+from engine.request import Rank, Request, Sequence, SequenceState
 from engine.request_book import RequestBook
-from engine.sequence import Rank, Sequence, SequenceState
 from engine.step_budget import StepBudget
 from engine.step_plan import StepPlan
 from engine.swap.manager import Decision, SwapManager

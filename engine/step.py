@@ -11,9 +11,9 @@ from typing import NamedTuple
 from engine.block_pool import BlockPool
 from engine.culprit import execute
 from engine.out_of_memory import DeviceOutOfMemoryError, OutOfMemoryLog
+from engine.request import SequenceState
 from engine.runner import Runner
 from engine.scheduler import Scheduler
-from engine.sequence import SequenceState
 from engine.step_plan import SampledToken, StepPlan
 from kvscope_events.bus import Bus
 from kvscope_events.events import DeviceOutOfMemory, StepCompleted

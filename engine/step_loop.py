@@ -15,8 +15,7 @@ from functools import partial
 
 from engine.config import DEFAULT_STALL_SECONDS
 from engine.introduction import Introduction
-from engine.request import Request
-from engine.sequence import Sequence, SequenceState
+from engine.request import Request, Sequence, SequenceState
 from engine.step import Step, StepOutput
 from kvscope_events.bus import Bus
 from kvscope_events.events import RequestRejected

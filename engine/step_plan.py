@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from engine.sequence import Sequence
+from engine.request import Sequence
 
 _NONE = range(0)
 

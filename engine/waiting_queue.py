@@ -2,7 +2,7 @@
 
 import heapq
 
-from engine.sequence import Rank, Sequence, SequenceState
+from engine.request import Rank, Sequence, SequenceState
 
 
 class WaitingQueue:

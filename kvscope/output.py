@@ -1,8 +1,11 @@
-"""Messages of all commands: one line for an error, one format of log lines."""
+"""What all commands write: errors and log lines on one line each, to output that may fail."""
 
+import errno
 import logging
+import os
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import typer
@@ -10,6 +13,8 @@ import typer
 from kvscope_events.printable import printable
 
 USAGE_ERROR = 2
+EXIT_SIGNALLED = 128
+"""Added to the signal's number, as a shell does: 130 after Ctrl-C."""
 MAX_MESSAGE = 4096
 """Maximum characters of one log line."""
 
@@ -45,3 +50,39 @@ def configure_logging() -> None:
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     for chatty in ("httpx", "httpcore", "uvicorn.access", "uvicorn.error"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
+
+
+EXIT_NO_READER = 1
+"""Exit status of typer and rich when the reader, such as `head`, has gone."""
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
+
+@contextmanager
+def output_errors() -> Iterator[None]:
+    """Wraps a whole command: a reader that has gone ends it silently, a full disk with one line.
+
+    Never with a traceback, not even when Python flushes at its very end. Raises SystemExit.
+    """
+    if sys.stdout is None:  # closed by our parent process; stays open until Python ends
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except OSError as error:
+        # An error with a file's name is not one of standard output.
+        if error.filename is not None or error.errno not in (errno.EPIPE, *_FULL):
+            raise
+        _discard_what_is_left()
+        if error.errno == errno.EPIPE:
+            raise SystemExit(EXIT_NO_READER) from None
+        code = fail(f"standard output: {error.strerror}").exit_code
+        raise SystemExit(code) from None
+
+
+def _discard_what_is_left() -> None:
+    """Discard what is still buffered, or Python would fail on it again at its end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)

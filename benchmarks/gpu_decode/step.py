@@ -21,7 +21,7 @@ from engine.model.graphs import StaticDecoding
 from engine.model.memory_report import weight_bytes
 from engine.model.profile import graph_bytes, step_peaks
 from engine.model.runner import ModelRunner
-from engine.sequence import SamplingParams, Sequence
+from engine.request import SamplingParams, Sequence
 from engine.step_plan import ScheduledSequence, StepPlan
 
 DEVICE = torch.device("cuda")

@@ -9,7 +9,7 @@ from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, TokenizersBackend
 
 from engine.model.attention.interface import IMPLEMENTATION
-from engine.model.detokenizer import BYTE_TO_CHAR
+from engine.model.tokenizer import BYTE_TO_CHAR
 
 NAME = "demo"
 

@@ -8,7 +8,7 @@ has the token, and `presence_penalty` are subtracted.
 import torch
 from torch import Tensor
 
-from engine.sequence import SamplingParams, Sequence
+from engine.request import SamplingParams, Sequence
 from engine.token_history import TokenHistory
 
 _LARGEST = torch.finfo(torch.float32).max

@@ -22,7 +22,7 @@ from engine.model.errors import CheckpointFileError, UnsupportedArchitectureErro
 from engine.model.forward import forward_of, step_logits
 from engine.model.kv_cache import KVCache, kv_layout
 from engine.model.step_batch import StepBatch
-from engine.sequence import SamplingParams, Sequence
+from engine.request import SamplingParams, Sequence
 from engine.step_plan import ScheduledSequence
 
 _BLOCK_SIZE = 4

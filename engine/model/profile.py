@@ -19,7 +19,7 @@ from engine.hashing import PrefixHasher
 from engine.model.execution import Execution
 from engine.model.runner import ModelRunner
 from engine.out_of_memory import DeviceOutOfMemoryError
-from engine.sequence import SamplingParams, Sequence
+from engine.request import SamplingParams, Sequence
 from engine.sizing import MeasuredDevice, PoolSizeError, format_bytes
 from engine.step_plan import ScheduledSequence, StepPlan
 

@@ -14,7 +14,7 @@ from engine.model.memory_report import MemoryReporter, weight_bytes
 from engine.model.sampler import Sampler, score
 from engine.model.step_batch import StepBatch
 from engine.model.torch_errors import device_out_of_memory
-from engine.sequence import SamplingParams, Sequence
+from engine.request import SamplingParams, Sequence
 from engine.step_plan import SampledToken, ScheduledSequence, StepPlan
 from kvscope_events.events import DeviceMemorySampled
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from engine.model.penalties import adjust
-from engine.sequence import Sequence
+from engine.request import Sequence
 from engine.step_plan import SampledToken
 
 _MASK = (1 << 64) - 1

@@ -5,7 +5,7 @@ The two APIs differ in their `Wording`; this file knows only choices and pieces.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -17,15 +17,21 @@ from starlette.types import Receive, Scope, Send
 
 from engine.model.tokenizer import Tokenizer
 from engine.request import Request
-from engine.server.client_limits import ClientShare
+from engine.server.calls import Calls
+from engine.server.clients import ClientShare
 from engine.server.dispatch import Dispatcher
 from engine.server.echo import EchoedPrompt
 from engine.server.errors import CLIENT_CLOSED_REQUEST, error_body
-from engine.server.generation import Choice, GenerationError, Piece, best_choices, generate
-from engine.server.json_response import json_response
+from engine.server.generation import (
+    Choice,
+    GenerationError,
+    Piece,
+    StopPattern,
+    best_choices,
+    generate,
+)
 from engine.server.logprobs import LogprobWriter
-from engine.server.protocol import StreamUsage
-from engine.server.stop_strings import StopPattern
+from engine.server.protocol import GenerationRequest, StreamUsage
 from kvscope_events.throttle import ThrottledLog
 
 _log = ThrottledLog(logging.getLogger(__name__))
@@ -56,6 +62,30 @@ class Wording(Protocol):
     def whole(self, choices: Sequence[Choice], usage: dict[str, Any]) -> dict[str, Any]:
         """The answer in one piece; `LATER` stands for each choice's log probabilities."""
         ...
+
+
+async def answer(
+    calls: Calls,
+    http_request: HttpRequest,
+    body: GenerationRequest,
+    request: Request,
+    wording: Wording,
+    share: ClientShare,
+    echoes: Sequence[EchoedPrompt] = (),
+) -> Response:
+    """Submit a request and answer it; the client's share is closed when the answer ends.
+
+    echoes: the prompts that its choices begin with, if any.
+
+    Raises the errors of `Dispatcher.submit`, ClientLimitError and BadRequestError.
+    """
+    share.take(request)
+    stops = [StopPattern(stop) for stop in body.stop_strings]
+    under_way = Answer(
+        calls.dispatcher, calls.tokenizer, request, stops, wording, share, body.n, echoes
+    )
+    usage = body.stream_usage
+    return await under_way.respond(http_request, stream=body.stream, usage=usage)
 
 
 @dataclass(slots=True)
@@ -231,3 +261,58 @@ def _token_counts(prompt: int, produced: int) -> dict[str, Any]:
 
 def _event(chunk: dict[str, Any]) -> bytes:
     return b"data: " + msgspec.json.encode(chunk) + b"\n\n"
+
+
+SLICE_BYTES = 256 * 2**10
+"""Bytes sent at once; between two slices the event loop serves others."""
+
+LATER = msgspec.Raw(b"\0")
+"""Placeholder for a value whose JSON is given in parts: no JSON contains this byte."""
+
+
+def json_response(body: object, parts: list[list[bytes]] | None = None) -> Response:
+    """The answer, of any length: long ones are sent in slices, and never joined into one piece.
+
+    parts: the JSON of each `LATER` in it, in order.
+    """
+    encoded = msgspec.json.encode(body)
+    if not parts:
+        return Response(encoded, media_type="application/json")
+    first, *others = encoded.split(LATER)
+    whole = [first]
+    for inserted, after in zip(parts, others, strict=True):
+        whole += inserted
+        whole.append(after)
+    return _Slices(whole)
+
+
+class _Slices(Response):
+    """A JSON body in parts."""
+
+    def __init__(self, parts: list[bytes]) -> None:
+        length = {"content-length": str(sum(map(len, parts)))}
+        super().__init__(None, headers=length, media_type="application/json")
+        self._parts = parts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        start: dict[str, Any] = {
+            "type": "http.response.start",
+            "status": self.status_code,
+            "headers": self.raw_headers,
+        }
+        await send(start)
+        for slice_ in self._slices():
+            await send({"type": "http.response.body", "body": slice_, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+    def _slices(self) -> Iterator[bytes]:
+        gathered: list[bytes] = []
+        size = 0
+        for part in self._parts:
+            gathered.append(part)
+            size += len(part)
+            if size >= SLICE_BYTES:
+                yield b"".join(gathered)
+                gathered, size = [], 0
+        if gathered:
+            yield b"".join(gathered)

@@ -1,25 +1,15 @@
-"""The parts that both APIs need for a call: readers, workers, limits, answers."""
+"""The parts that both APIs need for a call: readers, workers, limits."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-
-from fastapi import Request as HttpRequest
-from fastapi.responses import Response
 
 from engine.config import SchedulerConfig
 from engine.model.tokenizer import Tokenizer
-from engine.request import Request
-from engine.server.answer import Answer, Wording
 from engine.server.body import BodyReader
-from engine.server.client_limits import ClientLimits, ClientShare
+from engine.server.clients import ClientLimits, Workers
 from engine.server.dispatch import Dispatcher
-from engine.server.echo import EchoedPrompt
-from engine.server.encoding import Encoder
 from engine.server.logprobs import TokenNames
-from engine.server.protocol import GenerationRequest
+from engine.server.prompts import Encoder
 from engine.server.requests import RequestFactory, ServedModel
-from engine.server.stop_strings import StopPattern
-from engine.server.workers import Workers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,29 +30,6 @@ class Calls:
     model: str
     limit: int
     """Tokens of one sequence."""
-
-    async def answer(
-        self,
-        http_request: HttpRequest,
-        body: GenerationRequest,
-        request: Request,
-        wording: Wording,
-        share: ClientShare,
-        echoes: Sequence[EchoedPrompt] = (),
-    ) -> Response:
-        """Submit a request and answer it; the client's share is closed when the answer ends.
-
-        echoes: the prompts that its choices begin with, if any.
-
-        Raises the errors of `Dispatcher.submit`, ClientLimitError and BadRequestError.
-        """
-        share.take(request)
-        stops = [StopPattern(stop) for stop in body.stop_strings]
-        answer = Answer(
-            self.dispatcher, self.tokenizer, request, stops, wording, share, body.n, echoes
-        )
-        usage = body.stream_usage
-        return await answer.respond(http_request, stream=body.stream, usage=usage)
 
     def close(self) -> None:
         """End the workers' threads, and the processes that render conversations."""

@@ -13,17 +13,17 @@ from fastapi.responses import Response
 
 from engine.model.chat_template import ChatTemplateError, Message
 from engine.request import Request
+from engine.server.answer import LATER, answer
+from engine.server.body import decode_body
 from engine.server.calls import Calls
-from engine.server.decoding import decode_body
+from engine.server.clients import client_of
 from engine.server.errors import BadRequestError
 from engine.server.generation import Choice, Piece, logprobs_of
-from engine.server.json_response import LATER
 from engine.server.logprobs import ChatLogprobs, TokenNames
 from engine.server.protocol import CHAT, ChatCompletionRequest
 from engine.server.requests import caller_trace
 from engine.server.responses import ChatCompletion, generation_responses
 from engine.server.schemas import generation_request
-from engine.server.workers import client_of
 
 _decoder = msgspec.json.Decoder(ChatCompletionRequest)
 
@@ -113,7 +113,7 @@ def chat_router(calls: Calls) -> APIRouter:
                 sampling = factory.sampling(body, len(prompt), wanted, logprobs)
                 request = factory.build(body, [(prompt, sampling)], caller_trace(http_request))
                 wording = ChatWording(body, calls.model, calls.names, request)
-            return await calls.answer(http_request, body, request, wording, share)
+            return await answer(calls, http_request, body, request, wording, share)
 
     return router
 

@@ -12,18 +12,18 @@ from fastapi import Request as HttpRequest
 from fastapi.responses import Response
 
 from engine.request import Request
+from engine.server.answer import LATER, answer
+from engine.server.body import decode_body
 from engine.server.calls import Calls
-from engine.server.decoding import decode_body
+from engine.server.clients import client_of
 from engine.server.echo import EchoedPrompt
 from engine.server.generation import Choice, Piece, logprobs_of
-from engine.server.json_response import LATER
 from engine.server.logprobs import CompletionLogprobs, TokenNames
 from engine.server.prompts import prompts_of
 from engine.server.protocol import COMPLETION, CompletionRequest
 from engine.server.requests import caller_trace
 from engine.server.responses import Completion, generation_responses
 from engine.server.schemas import generation_request
-from engine.server.workers import client_of
 
 _decoder = msgspec.json.Decoder(CompletionRequest)
 
@@ -121,7 +121,7 @@ def completions_router(calls: Calls) -> APIRouter:
                         EchoedPrompt(calls.tokenizer, text, prompt, scored=scored is not None)
                         for text, prompt in zip(texts, prompts, strict=True)
                     ]
-            return await calls.answer(http_request, body, request, wording, share, echoes)
+            return await answer(calls, http_request, body, request, wording, share, echoes)
 
     return router
 

@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 
-from engine.request import Request
-from engine.sequence import Sequence
+from engine.request import Request, Sequence
 from engine.step import StepOutput
 from engine.step_loop import StepLoop
 

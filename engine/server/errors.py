@@ -10,7 +10,6 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from engine.model.chat_template import BrokenTemplateError, TemplateFailure
-from engine.server.workers import BusyError
 from engine.step_loop import EngineUnavailableError, QueueFullError
 from kvscope_events.throttle import ThrottledLog
 from kvscope_events.vocabulary import RejectReason
@@ -20,6 +19,13 @@ RETRY_AFTER_SECONDS = 1
 CLIENT_CLOSED_REQUEST = 499
 
 _log = ThrottledLog(logging.getLogger(__name__))
+
+
+class BusyError(Exception):
+    """Too much work of this kind is already waiting."""
+
+    def __init__(self) -> None:
+        super().__init__("too many large requests wait already: try again later")
 
 
 class BadRequestError(Exception):

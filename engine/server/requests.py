@@ -9,8 +9,7 @@ from fastapi import Request as HttpRequest
 
 from engine.config import SchedulerConfig
 from engine.hashing import PrefixHasher, chain_seed
-from engine.request import Request
-from engine.sequence import SamplingParams, Sequence
+from engine.request import Request, SamplingParams, Sequence
 from engine.server.errors import BadRequestError, prompt_too_long
 from engine.server.protocol import ChatCompletionRequest, GenerationRequest
 from kvscope_events.trace_context import NO_TRACE, TraceContext, trace_context

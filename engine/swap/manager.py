@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from engine.block_mover import HostMover
 from engine.block_pool import BlockPool
-from engine.sequence import Sequence
+from engine.request import Sequence
 from engine.swap.chooser import Chooser, Costs
 from engine.swap.host_pool import HostPool
 from kvscope_events.bus import Bus

@@ -6,12 +6,12 @@ span is late by at most part of a step. Preemptions and resumptions have no dura
 and stand at the end of their step.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from operator import attrgetter
 
 from exporter.fold.fold import Fold
 from exporter.fold.gen_ai import UNKNOWN_OPERATION
-from exporter.tracing.span import MAX_INTEGER, Attributes, Moment, RequestSpan, Value
 from kvscope_events.events import (
     FirstToken,
     Hello,
@@ -22,7 +22,40 @@ from kvscope_events.events import (
     RequestScheduled,
     SequenceFinished,
 )
-from kvscope_events.trace_context import TraceContext
+from kvscope_events.trace_context import NO_TRACE, TraceContext
+
+Value = str | int | float | list[str]
+Attributes = Mapping[str, Value]
+
+MAX_INTEGER = (1 << 63) - 1
+"""Largest value of an attribute, and of a time in nanoseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """An event of a span."""
+
+    name: str
+    time_ns: int
+    """Unix time."""
+    attributes: Attributes = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestSpan:
+    """One request from its arrival to its end; the moments lie between, in order."""
+
+    name: str
+    start_ns: int
+    end_ns: int
+    """Unix times."""
+    trace: TraceContext = NO_TRACE
+    """A trace without a parent begins with this span."""
+    attributes: Attributes = field(default_factory=dict)
+    moments: tuple[Moment, ...] = ()
+    failed: bool = False
+    """Whether the server could not answer; a client that went away does not count."""
+
 
 MAX_OPEN = 1 << 14
 """Maximum number of unended requests; further ones get no span. About 20 MB."""

@@ -14,7 +14,6 @@ from kvscope.cli.gpu import gpu
 from kvscope.cli.load import load
 from kvscope.cli.metrics import metrics
 from kvscope.cli.observer import observer
-from kvscope.cli.output_errors import output_errors
 from kvscope.cli.plan import plan
 from kvscope.cli.record import record
 from kvscope.cli.retire import retire
@@ -24,6 +23,7 @@ from kvscope.cli.sidecar import sidecar
 from kvscope.cli.stacks import stacks
 from kvscope.cli.tenants import tenants
 from kvscope.cli.whatif import whatif
+from kvscope.output import output_errors
 
 ENVIRONMENT_PREFIX = "KVSCOPE_"
 

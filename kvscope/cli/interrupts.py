@@ -3,8 +3,7 @@
 import signal
 from typing import Self
 
-EXIT_SIGNALLED = 128
-"""Added to the signal's number, as a shell does: 130 after Ctrl-C."""
+from kvscope.output import EXIT_SIGNALLED
 
 
 class Stop:

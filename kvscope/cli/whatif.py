@@ -12,11 +12,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from kvscope.cli.interrupts import EXIT_SIGNALLED
-from kvscope.output import fail
+from kvscope.output import EXIT_SIGNALLED, fail
 from kvscope.whatif.findings import Findings, WhatIfError
-from kvscope.whatif.progress import showing_progress
-from kvscope.whatif.view import document, show
+from kvscope.whatif.view import document, show, showing_progress
 from kvscope_events.wire.errors import EndpointError
 from kvscope_events.wire.frame import MAGIC
 

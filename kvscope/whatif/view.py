@@ -1,14 +1,57 @@
-"""A curve for people and for programs: a table with its doubts, a JSON document, a picture."""
+"""A curve for people and for programs: progress, a table with its doubts, a JSON document."""
 
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from kvscope.whatif.findings import Findings
 from kvscope_events.printable import printable
+
+_FIRST_AFTER_SECONDS = 1.0
+_LINE_EVERY_SECONDS = 5.0
+"""Interval without a terminal."""
+
+
+@contextmanager
+def showing_progress(what: str) -> Iterator[Callable[[int], None]]:
+    """Progress on standard error: a line on a terminal, else occasional lines.
+
+    Yields a function to be called with the number of `what` that were read.
+    """
+    console = Console(stderr=True)
+    began = time.monotonic()
+    if not console.is_terminal:
+        yield _print_now_and_then(what, began)
+        return
+    with console.status("reading") as status:
+
+        def show(count: int) -> None:
+            if time.monotonic() - began > _FIRST_AFTER_SECONDS:
+                status.update(f"{count:,} {what}")
+
+        yield show
+
+
+def _print_now_and_then(what: str, began: float) -> Callable[[int], None]:
+    next_line = began + _LINE_EVERY_SECONDS
+
+    def show(count: int) -> None:
+        nonlocal next_line
+        now = time.monotonic()
+        if now >= next_line:
+            next_line = now + _LINE_EVERY_SECONDS
+            with suppress(OSError):  # the curve is good even if its progress cannot be shown
+                typer.echo(f"{now - began:.0f} s: {count:,} {what} read", err=True)
+
+    return show
+
 
 HERE = "◀ the pool"
 

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from engine.sequence import SequenceState
+from engine.request import SequenceState
 from engine.swap.chooser import Chooser
 from kvscope_events.events import (
     BlocksAllocated,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.sequence import SequenceState
+from engine.request import SequenceState
 from kvscope_events.events import RequestScheduled
 from tests.support.accounting import Accounting
 

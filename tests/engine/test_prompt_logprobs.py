@@ -16,9 +16,8 @@ from engine.model.demo import demo_model
 from engine.model.loader import LoadedModel, load_model
 from engine.model.runner import ModelRunner
 from engine.model.swap_space import SwapSpace
-from engine.request import Request
+from engine.request import Request, SamplingParams, Sequence, SequenceState
 from engine.scheduler import MAX_SCORED, Scheduler
-from engine.sequence import SamplingParams, Sequence, SequenceState
 from engine.step import Step
 from engine.step_plan import SampledToken, StepPlan
 from engine.swap.host_pool import HostPool

@@ -21,9 +21,8 @@ from engine.kv_manager import KVManager
 from engine.model.loader import LoadedModel, device_of, load_model
 from engine.model.runner import ModelRunner
 from engine.model.swap_space import SwapSpace
-from engine.request import Request
+from engine.request import Request, SamplingParams, Sequence, SequenceState
 from engine.scheduler import Scheduler
-from engine.sequence import SamplingParams, Sequence, SequenceState
 from engine.swap.host_pool import HostPool
 from engine.swap.manager import SwapManager
 from exporter.fold import Ledger

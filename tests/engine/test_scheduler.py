@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from engine.config import CacheConfig, SchedulerConfig
-from engine.sequence import SequenceState
+from engine.request import SequenceState
 from kvscope_events.events import (
     AllocationFailed,
     PrefixLookup,

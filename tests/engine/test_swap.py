@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from engine.sequence import Sequence, SequenceState
+from engine.request import Sequence, SequenceState
 from engine.step import Step
 from engine.swap.chooser import Chooser
 from kvscope_events.events import (

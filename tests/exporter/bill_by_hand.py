@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from engine.out_of_memory import DeviceOutOfMemoryError
-from engine.sequence import Sequence, SequenceState
+from engine.request import Sequence, SequenceState
 from engine.step import Step
 from engine.step_plan import SampledToken, StepPlan
 from exporter.watched.exporter import Exporter, in_process

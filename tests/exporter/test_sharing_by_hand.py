@@ -13,9 +13,8 @@ from engine.hashing import PrefixHasher, chain_seed
 from engine.kv_manager import KVManager
 from engine.model.loader import LoadedModel, load_model
 from engine.model.runner import ModelRunner
-from engine.request import Request
+from engine.request import Request, SamplingParams, Sequence, SequenceState
 from engine.scheduler import Scheduler
-from engine.sequence import SamplingParams, Sequence, SequenceState
 from engine.sizing.units import format_bytes
 from engine.step import Step
 from exporter.fold import Churn, Fold, Ledger

@@ -9,7 +9,7 @@ from engine.block_pool import BlockPool
 from engine.content_listener import ContentListener
 from engine.hashing import PrefixHasher, chain_seed
 from engine.kv_manager import KVManager
-from engine.sequence import SamplingParams, Sequence
+from engine.request import SamplingParams, Sequence
 from kvscope_events.bus import EventBus
 from kvscope_events.events import BlockHash, EngineEvent
 from tests.kv_publisher.listening import Router

@@ -10,8 +10,8 @@ from starlette.requests import ClientDisconnect
 
 from engine.server import body as reading
 from engine.server.body import SMALL_BODY, BodyReader
-from engine.server.errors import BadRequestError
-from engine.server.workers import BusyError, Workers
+from engine.server.clients import Workers
+from engine.server.errors import BadRequestError, BusyError
 from tests.support.server import Server
 
 MAX_BYTES = 8 * SMALL_BODY

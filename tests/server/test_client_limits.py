@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from engine.server.client_limits import ClientLimits
+from engine.server.clients import ClientLimits
 from engine.server.errors import BadRequestError, ClientLimitError
 from tests.support.server import Server, greedy, make_engine_config, serving
 from tests.support.waiting import wait_for

@@ -10,7 +10,7 @@ import pytest
 
 from engine.model.demo import demo_tokenizer
 from engine.model.tokenizer import Tokenizer
-from engine.server.json_response import LATER, SLICE_BYTES, json_response
+from engine.server.answer import LATER, SLICE_BYTES, json_response
 from engine.server.logprobs import ChatLogprobs, CompletionLogprobs, LogprobWriter, TokenNames
 from engine.step_plan import SampledToken
 from tests.support.server import Server

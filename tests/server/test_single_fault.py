@@ -8,12 +8,10 @@ from typing import Any
 import pytest
 
 from engine.model.tokenizer import Tokenizer
-from engine.request import Request
-from engine.sequence import Sequence
+from engine.request import Request, Sequence
 from engine.server.dispatch import Dispatcher
 from engine.server.echo import EchoedPrompt
-from engine.server.generation import Piece, generate
-from engine.server.stop_strings import StopPattern
+from engine.server.generation import Piece, StopPattern, generate
 from engine.step_plan import SampledToken, ScheduledSequence, StepPlan
 from tests.server.test_faults import in_background
 from tests.support.faults import FaultyRunner

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.server.stop_strings import StopPattern, StopStrings
+from engine.server.generation import StopPattern, StopStrings
 
 _TEXT = st.text("ab", max_size=12)
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from engine.server.workers import MAX_WAITING, BusyError, Workers, client_of
+from engine.server.clients import MAX_WAITING, Workers, client_of
+from engine.server.errors import BusyError
 
 
 async def gathered(*runs: Coroutine[Any, Any, Any]) -> list[Any]:

@@ -14,9 +14,8 @@ from engine.block_pool import BlockPool
 from engine.config import SchedulerConfig, SchedulingPolicy
 from engine.hashing import PrefixHasher, chain_seed
 from engine.kv_manager import KVManager
-from engine.request import Request
+from engine.request import Request, SamplingParams, Sequence, SequenceState
 from engine.scheduler import Scheduler
-from engine.sequence import SamplingParams, Sequence, SequenceState
 from engine.step_plan import SampledToken, ScheduledSequence, StepPlan
 from engine.swap.chooser import Chooser
 from engine.swap.host_pool import HostPool

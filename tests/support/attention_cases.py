@@ -12,7 +12,7 @@ from engine.model.attention.backend import AttentionBackend
 from engine.model.attention.interface import PagedStep, paged_attention, paged_step
 from engine.model.kv_cache import FP8, KVCache, KVLayout, LayerShape
 from engine.model.step_batch import StepBatch
-from engine.sequence import SamplingParams, Sequence
+from engine.request import SamplingParams, Sequence
 from engine.step_plan import ScheduledSequence
 
 SCALING = 0.3

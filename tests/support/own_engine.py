@@ -11,10 +11,9 @@ from engine.hashing import PrefixHasher, chain_seed
 from engine.kv_manager import KVManager
 from engine.model.loader import LoadedModel, load_model
 from engine.model.runner import ModelRunner
-from engine.request import Request
+from engine.request import Request, SamplingParams
+from engine.request import Sequence as Continuation
 from engine.scheduler import Scheduler
-from engine.sequence import SamplingParams
-from engine.sequence import Sequence as Continuation
 from engine.step import Step
 from kvscope_events.bus import EventBus
 from kvscope_events.events import Batch

@@ -17,10 +17,9 @@ from engine.config import CacheConfig, EngineConfig, ModelConfig, SchedulerConfi
 from engine.hashing import PrefixHasher, chain_seed
 from engine.introduction import Introduction
 from engine.kv_manager import KVManager
-from engine.request import Request
+from engine.request import Request, SamplingParams, Sequence
 from engine.runner import Runner
 from engine.scheduler import Scheduler
-from engine.sequence import SamplingParams, Sequence
 from engine.step import Step
 from engine.step_plan import SampledToken, StepPlan
 from exporter.answers.advice import ADVICE, AdviceAnswer

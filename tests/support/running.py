@@ -10,9 +10,8 @@ from engine.hashing import PrefixHasher, chain_seed
 from engine.introduction import Introduction
 from engine.kv_manager import KVManager
 from engine.out_of_memory import DeviceOutOfMemoryError
-from engine.request import Request
+from engine.request import Request, SamplingParams, Sequence
 from engine.scheduler import Scheduler
-from engine.sequence import SamplingParams, Sequence
 from engine.step import Step, StepOutput
 from engine.step_loop import StepLoop
 from engine.step_plan import SampledToken, StepPlan

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.tracing.span import MAX_INTEGER, Moment, RequestSpan
-from exporter.tracing.spans import MAX_MOMENTS, Spans
+from exporter.tracing.spans import MAX_INTEGER, MAX_MOMENTS, Moment, RequestSpan, Spans
 from kvscope_events.events import (
     Batch,
     EngineEvent,

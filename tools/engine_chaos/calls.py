@@ -4,8 +4,7 @@ import random
 from dataclasses import dataclass
 from typing import Literal
 
-from engine.request import Request
-from engine.sequence import SamplingParams
+from engine.request import Request, SamplingParams
 from engine.server.protocol import CompletionRequest
 from engine.server.requests import RequestFactory
 

@@ -19,7 +19,7 @@ from engine.hashing import PrefixHasher
 from engine.model.errors import CheckpointError
 from engine.model.loader import load_model
 from engine.model.runner import ModelRunner
-from engine.sequence import SamplingParams, Sequence
+from engine.request import SamplingParams, Sequence
 from engine.sizing import PoolSizeError
 from engine.step_plan import ScheduledSequence, StepPlan
 from kvscope_events.bus import EventBus

@@ -8,8 +8,7 @@ from collections.abc import Callable
 
 from exporter.fold.cache.blocks import NEVER, Blocks
 from exporter.fold.cache.curve import Grid
-from exporter.fold.cache.evicted import Evicted
-from exporter.fold.cache.forgotten import Forgotten
+from exporter.fold.cache.evicted import Evicted, Forgotten
 from exporter.fold.cache.resident import Resident
 from exporter.fold.cache.run_stack import Segment
 from exporter.fold.cache.whatif import WhatIf

@@ -15,13 +15,10 @@ from collections.abc import Callable, Sequence
 from math import inf
 
 from exporter.fold.cache.blocks import Blocks
-from exporter.fold.cache.curve import SCALES, Curve, Grid, Point, Totals
-from exporter.fold.cache.doubles import Doubles
-from exporter.fold.cache.evicted import Evicted
-from exporter.fold.cache.recomputed import Recomputed
-from exporter.fold.cache.resident import Resident
+from exporter.fold.cache.curve import SCALES, Curve, Grid, Point, Slots, Totals
+from exporter.fold.cache.evicted import Evicted, Recomputed
+from exporter.fold.cache.resident import Doubles, Resident
 from exporter.fold.cache.run_stack import RunStack, Segment
-from exporter.fold.cache.slots import Slots
 from exporter.fold.capacity import is_plain
 from kvscope_events.events import (
     BlockHash,

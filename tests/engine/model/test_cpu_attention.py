@@ -16,7 +16,7 @@ from engine.model.attention.cpu.kernel import DecodeKernel, decode_kernel
 from engine.model.attention.torch_backend import TorchAttention
 from engine.model.kv_cache import FP8, KVCache, KVLayout, LayerShape
 from engine.model.step_batch import StepBatch
-from engine.sequence import SamplingParams, Sequence
+from engine.request import SamplingParams, Sequence
 from engine.step_plan import ScheduledSequence
 
 PLAIN = LayerOptions(0, None, None, None)

@@ -19,7 +19,7 @@ from engine.model.kv_cache import FP8, KVCache
 from engine.model.loader import load_model
 from engine.model.runner import ModelRunner
 from engine.model.swap_space import SwapSpace
-from engine.sequence import SamplingParams, Sequence
+from engine.request import SamplingParams, Sequence
 from engine.step_plan import ScheduledSequence, StepPlan
 from tests.support.checkpoints import ARCHITECTURES, make_checkpoint
 

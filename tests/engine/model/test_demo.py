@@ -12,7 +12,7 @@ from engine.model.limits import max_model_len
 from engine.model.loader import load_model
 from engine.model.runner import ModelRunner
 from engine.model.step_batch import StepBatch
-from engine.sequence import SamplingParams, Sequence
+from engine.request import SamplingParams, Sequence
 from engine.step_plan import ScheduledSequence, StepPlan
 
 CPU = torch.device("cpu")

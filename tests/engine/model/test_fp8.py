@@ -12,7 +12,7 @@ from engine.model.execution import Execution
 from engine.model.kv_cache import FP8
 from engine.model.loader import load_model
 from engine.model.runner import ModelRunner
-from engine.sequence import SamplingParams, Sequence
+from engine.request import SamplingParams, Sequence
 from engine.step_plan import ScheduledSequence
 from tests.support.checkpoints import make_checkpoint
 

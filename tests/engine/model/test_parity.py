@@ -14,7 +14,7 @@ from engine.config import ModelConfig
 from engine.hashing import PrefixHasher
 from engine.model.loader import load_model
 from engine.model.runner import ModelRunner
-from engine.sequence import SamplingParams, Sequence
+from engine.request import SamplingParams, Sequence
 from engine.step_plan import SampledToken, ScheduledSequence, StepPlan
 from tests.support.checkpoints import ARCHITECTURES, make_checkpoint
 from tests.support.served import served_execution

@@ -15,7 +15,7 @@ from transformers.generation.logits_process import (
 from engine.hashing import PrefixHasher
 from engine.model.penalties import adjust
 from engine.model.sampler import Sampler
-from engine.sequence import SamplingParams, Sequence
+from engine.request import SamplingParams, Sequence
 
 VOCABULARY = 60
 

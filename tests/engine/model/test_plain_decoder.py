@@ -13,7 +13,7 @@ from engine.model.forward import forward_of
 from engine.model.memory_report import parameter_bytes
 from engine.model.plain_decoder import plain_decoder
 from engine.model.runner import ModelRunner
-from engine.sequence import SamplingParams, Sequence
+from engine.request import SamplingParams, Sequence
 from engine.step_plan import ScheduledSequence
 from tests.support.checkpoints import make_config
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from engine.hashing import PrefixHasher
 from engine.model.sampler import Sampler
-from engine.sequence import SamplingParams, Sequence
+from engine.request import SamplingParams, Sequence
 from engine.step_plan import SampledToken
 
 

@@ -15,7 +15,7 @@ from engine.model.attention.choice import choose_attention
 from engine.model.execution import execution_of
 from engine.model.loader import load_model
 from engine.model.runner import ModelRunner
-from engine.sequence import SamplingParams, Sequence
+from engine.request import SamplingParams, Sequence
 from engine.step_plan import ScheduledSequence, StepPlan
 from tests.support.checkpoints import make_checkpoint
 
