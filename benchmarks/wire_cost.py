@@ -23,11 +23,11 @@ from benchmarks.fold_cost import FOLDS, Stream
 from benchmarks.report import environment
 from exporter.clock import Clock
 from exporter.sources.pipeline import Pipeline
-from exporter.sources.wire import WireSource
 from kvscope_events.bus import EventBus
 from kvscope_events.events import CONTRACT_VERSION, EVENT_NAMES, Batch, Hello
 from kvscope_events.wire.frame import MAGIC
 from kvscope_events.wire.publisher import WirePublisher
+from kvscope_events.wire.subscriber import WireSubscriber
 
 REPETITIONS = 7
 TARGET_US = {32: 5.0, 512: 40.0}
@@ -121,7 +121,7 @@ def read_rate(num_sequences: int, steps: int, endpoint: str, *, fold: bool) -> f
         assert other.stdout is not None
         num_block_events = int(other.stdout.readline())
         began = time.process_time_ns()
-        source = WireSource(endpoint, Clock())
+        source = WireSubscriber(endpoint)
         counter = _Counter()
         listeners = [counter, *(make() for make in FOLDS if fold)]
         pipeline = Pipeline(source, lambda: listeners, Clock())

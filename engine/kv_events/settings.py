@@ -4,8 +4,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from kvscope_events.wire.endpoint import parse_endpoint
-from kvscope_events.wire.errors import EndpointError
+from kvscope_events.wire.endpoint import EndpointError, parse_endpoint
 
 DEFAULT_ENDPOINT = "tcp://127.0.0.1:5557"
 _INT32 = (1 << 31) - 1  # ZMQ's limits are C integers

@@ -7,8 +7,7 @@ import threading
 import zmq
 
 from engine.kv_events.settings import KvEventsConfig
-from kvscope_events.wire.endpoint import parse_endpoint
-from kvscope_events.wire.errors import EndpointError
+from kvscope_events.wire.endpoint import EndpointError, parse_endpoint
 from kvscope_events.wire.socket_file import SocketFile
 
 REQUEST_BYTES = 1024

@@ -11,7 +11,7 @@ from exporter.catalogue.metric import ENGINE, Kind, Labels, Metric
 from exporter.fetch.error import FETCH_ERROR_KINDS
 from exporter.sources.source import SourceKind
 from kvscope_events.events import EVENT_NAMES
-from kvscope_events.wire.errors import DECODE_ERROR_KINDS
+from kvscope_events.wire.frame import DECODE_ERROR_KINDS
 
 PAGE_ERROR_KINDS = (
     *FETCH_ERROR_KINDS,

@@ -1,5 +1,8 @@
 """The parts of an engine's page and its folds: the only list of both."""
 
+import logging
+import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
@@ -67,7 +70,10 @@ from exporter.fold.tiers import Tiers
 from exporter.sources.source import SourceKind
 from kvscope_events.events import Hello
 
+logger = logging.getLogger(__name__)
+
 F = TypeVar("F", bound=Fold)
+_T = TypeVar("_T")
 Outlet = Literal["page", "otlp"]
 """Destination of families: a page for Prometheus, or an OTLP endpoint."""
 PAGE: frozenset[Outlet] = frozenset({"page"})
@@ -145,3 +151,53 @@ def parts_of(compat: Collection[str], kind: SourceKind) -> tuple[Part[Any], ...]
         return tuple(part for part in PARTS if part.group in {*_OF_CONTENT, STREAM})
     wanted = {part.group for part in PARTS} - COMPAT_SETS - _OF_CONTENT | set(compat)
     return tuple(part for part in PARTS if part.group in wanted)
+
+
+TURN_SECONDS = 0.0005
+"""Time that a page runs at a stretch; a single part of it may take longer."""
+WAIT_SECONDS = 0.001
+
+
+class ScrapeLimiter:
+    """Lets an engine's steps through while a page is made in its process.
+
+    Python gives the interpreter to another thread when the one that has it waits, or after 5 ms: a
+    page that takes less than that would hold up a step for as long as it takes. Work offers turns
+    at suitable points, and pauses there briefly once it has run long enough. Does nothing unless an
+    engine runs in this process.
+    """
+
+    def __init__(self, *, beside_engine: bool) -> None:
+        self._beside_engine = beside_engine
+        self._began = 0.0
+
+    def begin(self) -> None:
+        """Begin a turn."""
+        self._began = time.perf_counter()
+
+    def offer(self) -> None:
+        """Let others run if this turn has been long."""
+        if self._beside_engine and time.perf_counter() - self._began > TURN_SECONDS:
+            time.sleep(WAIT_SECONDS)
+            self._began = time.perf_counter()
+
+
+class Guard:
+    """Keeps an exception in one part from failing the whole page; counts them by group."""
+
+    def __init__(self, turns: ScrapeLimiter | None = None) -> None:
+        """turns: offered before each part."""
+        self._turns = turns
+        self.errors: Counter[str] = Counter()
+
+    def read(self, group: str, collect: Callable[[], Iterable[_T]]) -> list[_T]:
+        """All families of a part, or its other items; empty if it raises."""
+        if self._turns is not None:
+            self._turns.offer()
+        try:
+            return list(collect())
+        except Exception:
+            if not self.errors[group]:  # once: it will fail at every scrape
+                logger.exception("a part of the page, of group %r, failed and is left out", group)
+            self.errors[group] += 1
+            return []

@@ -12,8 +12,7 @@ from exporter.configuration.places import FOLDER
 from exporter.fetch.address import address_problem
 from exporter.readings.detect import OWN_PAGE, OWN_PAGE_REMEDY
 from exporter.sources.recording import SCHEME as RECORDING
-from kvscope_events.wire.endpoint import MAX_SOCKET_PATH_BYTES, parse_endpoint
-from kvscope_events.wire.errors import EndpointError
+from kvscope_events.wire.endpoint import MAX_SOCKET_PATH_BYTES, EndpointError, parse_endpoint
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 """A server name needs no quoting in a URL, a query, or a shell."""

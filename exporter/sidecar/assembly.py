@@ -15,10 +15,10 @@ from exporter.sources.kv_events.discovery import MAX_ANSWER_BYTES, Stream
 from exporter.sources.listener import Listener
 from exporter.sources.recording import SCHEME, RecordingSource
 from exporter.sources.source import Source
-from exporter.sources.wire import WireSource
 from exporter.watched.exporter import Exporter
 from exporter.watched.target import Target
 from kvscope_events.vocabulary import ServerKind
+from kvscope_events.wire.subscriber import WireSubscriber
 
 MakeListener = Callable[[str], Listener]
 """Makes further listeners for an engine's batches, by the name of its server."""
@@ -119,7 +119,7 @@ class _Builder:
         if endpoint.startswith(SCHEME):
             return self._target(RecordingSource(endpoint, self._clock))
         listeners = [] if self._listener is None else [self._listener(self._config.name)]
-        source = WireSource(endpoint, self._clock)
+        source = WireSubscriber(endpoint, clock_ns=self._clock.monotonic_ns)
         return Target(source, compat=self._compat, clock=self._clock, listeners=listeners)
 
     def _stream(self, kind: ServerKind, stream: Stream, *, bind: bool = False) -> Target:

@@ -20,7 +20,7 @@ from exporter.watched.exporter import Exporter
 from exporter.watched.target import Target
 from kvscope_events.throttle import HOUR_NS, Throttle
 from kvscope_events.vocabulary import ServerKind
-from kvscope_events.wire.errors import EndpointError
+from kvscope_events.wire.endpoint import EndpointError
 
 FIRST_SECONDS = 1.0
 LONGEST_SECONDS = 30.0

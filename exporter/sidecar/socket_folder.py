@@ -18,7 +18,7 @@ from exporter.watched.exporter import Exporter
 from exporter.watched.target import Target
 from kvscope_events.events import Hello
 from kvscope_events.throttle import HOUR_NS, Throttle
-from kvscope_events.wire.errors import EndpointError
+from kvscope_events.wire.endpoint import EndpointError
 from kvscope_events.wire.run_directory import connectable
 from kvscope_events.wire.socket_file import answers
 

@@ -9,9 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from kvscope_events.wire.codec import encode_batch, flags_of
-from kvscope_events.wire.frame import FrameKind, pack_header
-from kvscope_events.wire.subscriber import Taken
+from kvscope_events.events import Batch
+from kvscope_events.wire.frame import FrameKind, encode_batch, flags_of, pack_header
 
 
 class Recorder:
@@ -49,12 +48,14 @@ class Recorder:
             with suppress(OSError):
                 self._path.unlink()
 
-    def add(self, taken: Taken) -> bool:
-        """Write a batch; False if the file is full. Raises OSError."""
-        payload = encode_batch(taken.batch)
-        session = bytes.fromhex(taken.session)
+    def add(self, batch: Batch, lost: int, session: str) -> bool:
+        """Write a batch; False if the file is full. Raises OSError.
+
+        lost: batches missing just before it. session: its publisher's.
+        """
+        payload = encode_batch(batch)
         header = pack_header(
-            FrameKind.BATCH, flags_of(taken.batch), session, taken.batch.seq, len(payload)
+            FrameKind.BATCH, flags_of(batch), bytes.fromhex(session), batch.seq, len(payload)
         )
         frame = header + payload
         self.full = self.full or self.num_bytes + len(frame) > self._max_bytes
@@ -62,12 +63,12 @@ class Recorder:
             return False
         self._write(frame)
         self.num_batches += 1
-        self.missing += taken.lost
-        if taken.session in self.sessions[-1:]:
-            self.recorded_ns += taken.batch.time_ns - self._last_ns
+        self.missing += lost
+        if session in self.sessions[-1:]:
+            self.recorded_ns += batch.time_ns - self._last_ns
         else:
-            self.sessions.append(taken.session)
-        self._last_ns = taken.batch.time_ns
+            self.sessions.append(session)
+        self._last_ns = batch.time_ns
         return True
 
     def _write(self, frame: bytes) -> None:

@@ -11,13 +11,15 @@ from exporter.clock import Clock
 from exporter.foreign_file import open_regular
 from exporter.sources.source import SourceKind
 from kvscope_events.events import Batch, Hello
-from kvscope_events.wire.codec import decode_batch
-from kvscope_events.wire.errors import DECODE_ERROR_KINDS, EndpointError, FrameError
+from kvscope_events.wire.endpoint import EndpointError
 from kvscope_events.wire.frame import (
+    DECODE_ERROR_KINDS,
     HAS_STATE,
     HEADER_BYTES,
     Frame,
+    FrameError,
     FrameKind,
+    decode_batch,
     payload_bytes,
     read_frames,
 )

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from prometheus_client.core import Metric as Family
 
-from exporter.collect.guard import Guard
+from exporter.collect.parts import Guard
 from exporter.collect.sizing import collect_host, collect_terms
 from exporter.machine.host_memory import sum_processes
 from exporter.machine.machine import Machine

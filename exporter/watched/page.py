@@ -15,11 +15,9 @@ from exporter.collect.device_memory import collect_ledger_of_devices, collect_to
 from exporter.collect.engine_memory import EngineMemory
 from exporter.collect.families import Families
 from exporter.collect.gpu import collect_gpus, collect_nvml
-from exporter.collect.guard import Guard
 from exporter.collect.observation import collect_build, collect_server
-from exporter.collect.parts import Outlet
+from exporter.collect.parts import Guard, Outlet, ScrapeLimiter
 from exporter.collect.readings import Readings
-from exporter.collect.turns import ScrapeLimiter
 from exporter.machine.gpu import DeviceSample
 from exporter.machine.machine import Machine
 from exporter.readings import PageReader

@@ -11,14 +11,13 @@ from exporter.answers.question import Asked, ProcessMemory, Question, UnknownErr
 from exporter.catalogue import CATALOGUE
 from exporter.clock import Clock
 from exporter.collect.families import Families
-from exporter.collect.guard import Guard
 from exporter.collect.observation import (
     collect_census,
     collect_observer,
     collect_pipeline,
     collect_source,
 )
-from exporter.collect.parts import Outlet, parts_of
+from exporter.collect.parts import Guard, Outlet, parts_of
 from exporter.fold import (
     Census,
     DeviceMemory,

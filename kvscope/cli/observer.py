@@ -27,7 +27,7 @@ def observer(
     from kvscope.run.plugin_folder import PLUGIN, PLUGINS_VARIABLE, write_plugin_folder
     from kvscope_events.observers.vllm.endpoints import DIRECTORY_VARIABLE
     from kvscope_events.observers.vllm.endpoints import directory as sockets
-    from kvscope_events.wire.errors import EndpointError
+    from kvscope_events.wire.endpoint import EndpointError
 
     folder = directory.resolve()
     try:

@@ -54,7 +54,7 @@ def record(
     Example: kvscope record ipc:///run/user/1000/kvscope/qwen.sock qwen.kvsf --seconds 600
     """
     from exporter.sources.recorder import Recorder
-    from kvscope_events.wire.errors import EndpointError
+    from kvscope_events.wire.endpoint import EndpointError
     from kvscope_events.wire.subscriber import WireSubscriber
 
     try:
@@ -125,6 +125,6 @@ def _record(
 def _take_all(subscriber: "WireSubscriber", recorder: "Recorder") -> bool:
     """Write what has arrived; False once the file is full."""
     while (taken := subscriber.take()) is not None:
-        if not recorder.add(taken):
+        if not recorder.add(*taken, subscriber.session):
             return False
     return True

@@ -83,7 +83,7 @@ def run(
     )
     with signals_held() as mask, ExitStack() as stack:
         from kvscope.run.folder import run_folder
-        from kvscope_events.wire.errors import EndpointError
+        from kvscope_events.wire.endpoint import EndpointError
 
         try:
             folder = stack.enter_context(run_folder(port))

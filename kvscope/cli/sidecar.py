@@ -176,7 +176,7 @@ def _run(
     from kvscope.serving.reloading import hangups, reloading
     from kvscope.serving.run import AppServer
     from kvscope.serving.signals import signals_end
-    from kvscope_events.wire.errors import EndpointError
+    from kvscope_events.wire.endpoint import EndpointError
 
     if where.address is not None and not is_address(where.address):
         raise fail(f"--address {where.address!r}: expected HOST:PORT")

@@ -45,7 +45,7 @@ def stacks(
     Example: kvscope stacks /run/user/1000/kvscope/run-8010
     """
     from kvscope.diagnosis.remote_stacks import NoAnswerError, NoStacksError, ask, endpoints_of
-    from kvscope_events.wire.errors import EndpointError
+    from kvscope_events.wire.endpoint import EndpointError
 
     try:
         places = endpoints_of(endpoint)
@@ -73,7 +73,7 @@ def stacks(
 
 def _write_held(place: str) -> None:
     from kvscope.diagnosis.remote_stacks import NoStacksError, write_held
-    from kvscope_events.wire.errors import EndpointError
+    from kvscope_events.wire.endpoint import EndpointError
 
     try:
         pid = write_held(place)

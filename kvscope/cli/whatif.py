@@ -15,7 +15,7 @@ from rich.console import Console
 from kvscope.output import EXIT_SIGNALLED, fail
 from kvscope.whatif.findings import Findings, WhatIfError
 from kvscope.whatif.view import document, show, showing_progress
-from kvscope_events.wire.errors import EndpointError
+from kvscope_events.wire.endpoint import EndpointError
 from kvscope_events.wire.frame import MAGIC
 
 

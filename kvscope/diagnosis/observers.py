@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from kvscope_events.events import Hello
 from kvscope_events.observers.vllm.endpoints import directory
-from kvscope_events.wire.errors import EndpointError
+from kvscope_events.wire.endpoint import EndpointError
 from kvscope_events.wire.run_directory import run_directory
 from kvscope_events.wire.subscriber import WireSubscriber
 

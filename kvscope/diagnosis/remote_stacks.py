@@ -10,8 +10,7 @@ from pathlib import Path
 import msgspec
 
 from kvscope_events.stacks import HELD_SIGNAL, Stacks, catches
-from kvscope_events.wire.errors import FrameError
-from kvscope_events.wire.frame import Frame, FrameKind, RequestKind, read_frames
+from kvscope_events.wire.frame import Frame, FrameError, FrameKind, RequestKind, read_frames
 from kvscope_events.wire.link import Link
 from kvscope_events.wire.readers import eventfd
 from kvscope_events.wire.run_directory import connectable

@@ -50,7 +50,7 @@ def kv_events_published(config: "KvEventsConfig | None") -> "Iterator[ContentLis
         yield None
         return
     from engine.kv_events.publisher import KvEventPublisher
-    from kvscope_events.wire.errors import EndpointError
+    from kvscope_events.wire.endpoint import EndpointError
 
     try:
         publisher = KvEventPublisher(config)

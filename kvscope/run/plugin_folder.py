@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import kvscope_events
-from kvscope_events.wire.errors import EndpointError
+from kvscope_events.wire.endpoint import EndpointError
 
 PACKAGE = "kvscope_events"
 GROUP = "vllm.general_plugins"

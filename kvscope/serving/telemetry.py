@@ -111,7 +111,7 @@ def _listed(page: Exporter) -> list[Listed]:
 @contextmanager
 def _publishing(bus: EventBus, endpoint: str, name: str) -> Iterator[None]:
     """Publishes the bus's batches inside the block. Raises typer.Exit(2)."""
-    from kvscope_events.wire.errors import EndpointError
+    from kvscope_events.wire.endpoint import EndpointError
     from kvscope_events.wire.publisher import WirePublisher
     from kvscope_events.wire.run_directory import run_endpoint
 

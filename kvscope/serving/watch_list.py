@@ -57,7 +57,7 @@ class WatchList:
     def reload(self, sidecar: "Sidecar", reloads: "Reloads", at_start: "SidecarConfig") -> None:
         """Read the file again; an error in it is logged in one line, and changes nothing."""
         from exporter.configuration import ConfigurationError
-        from kvscope_events.wire.errors import EndpointError
+        from kvscope_events.wire.endpoint import EndpointError
 
         try:
             wanted = self.read_again()

@@ -7,11 +7,19 @@ and no authentication.
 import os
 from typing import NamedTuple
 
-from kvscope_events.wire.errors import EndpointError
-
 MAX_SOCKET_PATH_BYTES = 107
 """Linux's limit for the path of a unix socket."""
 _FORM = "use ipc:///DIRECTORY/NAME.sock or tcp://127.0.0.1:PORT"
+
+
+class EndpointError(Exception):
+    """An endpoint that cannot be used; says where, what is wrong, and what to do."""
+
+    def __init__(self, endpoint: str, problem: str, remedy: str) -> None:
+        super().__init__(f"{endpoint}: {problem}; {remedy}")
+        self.endpoint = endpoint
+        self.problem = problem
+        self.remedy = remedy
 
 
 class Endpoint(NamedTuple):

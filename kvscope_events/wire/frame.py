@@ -2,16 +2,26 @@
 
 Stream messages begin with a frame, whose magic is their topic; answers to one subscriber begin with
 that subscriber's topic. The header's first two fields never change, so that peers can recognise
-another contract version.
+another contract version. Events of a newer producer are left out and counted.
 """
 
 from collections.abc import Iterator
 from enum import IntEnum
 from struct import Struct
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple, get_args
 
-from kvscope_events.events import CONTRACT_VERSION
-from kvscope_events.wire.errors import FrameError
+import msgspec
+
+from kvscope_events.events import (
+    CONTRACT_VERSION,
+    EVENT_NAMES,
+    Batch,
+    EngineEvent,
+    Hello,
+    PoolCreated,
+    PoolSnapshot,
+)
+from kvscope_events.limits import EVENTS, Time
 
 MAGIC = b"KVSF"
 """First bytes of every frame, and the topic of the stream."""
@@ -31,6 +41,23 @@ _REQUEST = Struct("<4sHB8s8sQ")
 _VERSION = Struct("<4sH")
 HEADER_BYTES = _HEADER.size
 REQUEST_BYTES = _REQUEST.size
+
+
+DecodeErrorKind = Literal["malformed", "too_large", "contract", "unknown_event", "second_publisher"]
+
+DECODE_ERROR_KINDS: tuple[str, ...] = get_args(DecodeErrorKind)
+"""Closed set: malformed (not a frame, or one cut short), too_large, contract (another version),
+unknown_event (of a newer producer, left out), second_publisher (frames of a session that ended).
+"""
+
+
+class FrameError(Exception):
+    """Bytes that are not a frame of this contract."""
+
+    def __init__(self, kind: DecodeErrorKind, problem: str) -> None:
+        super().__init__(problem)
+        self.kind: DecodeErrorKind = kind
+        self.problem = problem
 
 
 class FrameKind(IntEnum):
@@ -126,3 +153,115 @@ def _check_version(message: bytes, offset: int) -> None:
         raise FrameError(
             "contract", f"the peer speaks contract {version}, this reader {CONTRACT_VERSION}"
         )
+
+
+_NAMES = frozenset(EVENT_NAMES)
+_MARKED = frozenset((Hello, PoolCreated, PoolSnapshot))
+_STATES = frozenset((PoolCreated, PoolSnapshot))
+_POOL_EVENTS = frozenset(("PoolCreated", "PoolSnapshot"))
+_UNKNOWN_WORD = "Invalid enum value"
+"""Beginning of msgspec's message about a word that a vocabulary lacks."""
+_UNREADABLE = (msgspec.DecodeError, ValueError, OverflowError, RecursionError)
+"""Errors that msgspec raises for arbitrary bytes; for text that is not UTF-8 it is a ValueError."""
+
+
+class _RawBatch(msgspec.Struct, frozen=True, array_like=True):
+    """A batch whose events are still to be read, one by one; its times have the same bounds."""
+
+    seq: int
+    time_ns: Time
+    events: Annotated[list[msgspec.Raw], EVENTS]
+    wall_ns: Time = 0
+    arrived_ns: int = 0
+
+
+encode_batch = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Batch).decode
+_decode_raw = msgspec.msgpack.Decoder(_RawBatch).decode
+_decode_event: msgspec.msgpack.Decoder[EngineEvent] = msgspec.msgpack.Decoder(EngineEvent)
+_decode_tag: msgspec.msgpack.Decoder[list[msgspec.Raw]] = msgspec.msgpack.Decoder(list[msgspec.Raw])
+_decode_name = msgspec.msgpack.Decoder(str).decode
+
+
+def flags_of(batch: Batch) -> int:
+    """Header flags: whether a reader may start from this batch, known without decoding it.
+
+    The Hello of a producer without a pool is its whole state.
+    """
+    if _MARKED.isdisjoint(map(type, batch.events)):
+        return 0
+    flags = 0
+    for event in batch.events:
+        if isinstance(event, Hello):
+            flags |= HAS_HELLO
+            if _POOL_EVENTS.isdisjoint(event.tells):
+                flags |= HAS_STATE
+        elif type(event) in _MARKED:
+            flags |= HAS_STATE
+    return flags
+
+
+def decode_batch(payload: bytes) -> tuple[Batch, int]:
+    """The batch, and how many events of it are unknown here; raises FrameError."""
+    try:
+        try:
+            batch, unknown = _decode(payload), 0
+        except msgspec.ValidationError:
+            batch, unknown = _decode_known(payload)
+        if not _STATES.isdisjoint(map(type, batch.events)):
+            _check_states(batch)
+    except _UNREADABLE as error:
+        raise FrameError("malformed", f"a batch that cannot be read: {error}") from error
+    return batch, unknown
+
+
+def _decode_known(payload: bytes) -> tuple[Batch, int]:
+    raw = _decode_raw(payload)
+    events: list[EngineEvent] = []
+    for event in raw.events:
+        if not _is_known(event):
+            continue
+        try:
+            events.append(_decode_event.decode(event))
+        except msgspec.ValidationError as error:
+            if not str(error).startswith(_UNKNOWN_WORD):
+                raise
+    batch = Batch(raw.seq, raw.time_ns, events, raw.wall_ns, raw.arrived_ns)
+    return batch, len(raw.events) - len(events)
+
+
+def _check_states(batch: Batch) -> None:
+    """A pool that contradicts itself has no ledger; raises ValueError."""
+    for event in batch.events:
+        if not isinstance(event, PoolCreated | PoolSnapshot):
+            continue
+        size = event.num_blocks
+        if event.reserved > size:
+            raise ValueError(f"a pool of {size} blocks with {event.reserved} reserved ones")
+        if isinstance(event, PoolSnapshot):
+            if not len(event.ref_counts) == len(event.hashes) == size:
+                raise ValueError(
+                    f"a snapshot of {size} blocks with {len(event.ref_counts)} reference counts "
+                    f"and {len(event.hashes)} names"
+                )
+            if event.lru and not 0 <= min(event.lru) <= max(event.lru) < size:
+                raise ValueError(f"a snapshot of {size} blocks that orders others by age")
+            _check_blocks(event)
+
+
+def _check_blocks(event: PoolSnapshot) -> None:
+    """Reserved blocks hold nothing; those in the LRU are named, unreferenced and there once."""
+    ref_counts, hashes, reserved = event.ref_counts, event.hashes, event.reserved
+    if any(ref_counts[:reserved]) or any(name is not None for name in hashes[:reserved]):
+        raise ValueError("a snapshot with reserved blocks in use")
+    if len(set(event.lru)) != len(event.lru):
+        raise ValueError("a snapshot with a block twice in the LRU")
+    if any(ref_counts[block] or hashes[block] is None for block in event.lru):
+        raise ValueError("a snapshot with a referenced or empty block in the LRU")
+
+
+def _is_known(event: msgspec.Raw) -> bool:
+    fields = _decode_tag.decode(event)
+    if not fields:
+        raise msgspec.ValidationError("an event without a name")
+    return _decode_name(fields[0]) in _NAMES

@@ -9,17 +9,16 @@ import os
 import zmq
 
 from kvscope_events.wire.endpoint import Endpoint
-from kvscope_events.wire.errors import DecodeErrorKind
 from kvscope_events.wire.frame import (
     ID_BYTES,
     MAGIC,
     MAX_MESSAGE_BYTES,
+    DecodeErrorKind,
     RequestKind,
     answer_topic,
     pack_request,
 )
 from kvscope_events.wire.readers import NOT_A_PEER, Readers, next_event
-from kvscope_events.wire.sockets import connect
 
 HIGH_WATER = 64
 """Messages that may wait inside ZMQ."""
@@ -109,7 +108,7 @@ class Link:
         self._made_ns = now_ns
         topics = (MAGIC, self.answers)
         address = self._endpoint.address
-        socket = connect(self._context, address, topics, HIGH_WATER, self._max_bytes)
+        socket = _connect(self._context, address, topics, HIGH_WATER, self._max_bytes)
         try:
             self._monitor = Readers.monitor(socket, _MONITORED)
         except BaseException:
@@ -120,3 +119,29 @@ class Link:
         for place in (self._socket, self._monitor, self._wake):
             self._poller.register(place, zmq.POLLIN)
         self._ended_ns = None
+
+
+def _connect(
+    context: "zmq.Context[zmq.Socket[bytes]]",
+    address: str,
+    topics: tuple[bytes, ...],
+    high_water: int,
+    max_bytes: int,
+) -> "zmq.Socket[bytes]":
+    """A reading socket that can also send requests; ZMQ reconnects it, with limits: see `Link`."""
+    reader = context.socket(zmq.XSUB)
+    try:
+        reader.setsockopt(zmq.LINGER, 0)
+        reader.setsockopt(zmq.SNDHWM, high_water)
+        reader.setsockopt(zmq.RCVHWM, high_water)
+        reader.setsockopt(zmq.MAXMSGSIZE, max_bytes)
+        reader.setsockopt(zmq.RECONNECT_IVL, 100)
+        reader.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)  # doubled from one attempt to the next
+        reader.setsockopt(zmq.IPV6, int("[" in address))
+        for topic in topics:
+            reader.send(b"\x01" + topic)
+        reader.connect(address)
+    except BaseException:
+        reader.close(linger=0)
+        raise
+    return reader

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from kvscope_events.events import Batch
-from kvscope_events.wire.codec import encode_batch, flags_of
 from kvscope_events.wire.frame import (
     HAS_STATE,
     HEADER_BYTES,
     MAX_MESSAGE_BYTES,
     FrameKind,
+    encode_batch,
+    flags_of,
     pack_header,
 )
 

@@ -5,6 +5,7 @@ a reader: a slow reader loses messages, finds the gap and requests what the ring
 snapshot. ZMQ drops messages for that reader alone and does not report it, so readers count.
 """
 
+import errno
 import logging
 import os
 import threading
@@ -15,7 +16,7 @@ import zmq
 from kvscope_events.bus import DEFAULT_QUEUE_BATCHES, EventBus
 from kvscope_events.events import PoolSnapshot
 from kvscope_events.stacks import Stacks
-from kvscope_events.wire.endpoint import parse_endpoint
+from kvscope_events.wire.endpoint import EndpointError, parse_endpoint
 from kvscope_events.wire.frame import (
     ID_BYTES,
     REQUEST_BYTES,
@@ -28,7 +29,6 @@ from kvscope_events.wire.frame import (
 )
 from kvscope_events.wire.outbox import MESSAGE_BYTES, Outbox, Ring
 from kvscope_events.wire.socket_file import SocketFile
-from kvscope_events.wire.sockets import bind
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class WirePublisher:
         self._file = SocketFile(parsed.path) if parsed.path is not None else None
         self._context = zmq.Context()
         try:
-            self._socket = bind(self._context, parsed.address, high_water, REQUEST_BYTES)
+            self._socket = _bind(self._context, parsed.address, high_water, REQUEST_BYTES)
         except BaseException:
             self._context.destroy(linger=0)
             if self._file is not None:
@@ -214,3 +214,27 @@ class WirePublisher:
     def _send(self, message: bytes) -> None:
         self._socket.send(message, zmq.NOBLOCK)
         self._sent_ns = time.monotonic_ns()
+
+
+def _bind(
+    context: "zmq.Context[zmq.Socket[bytes]]", address: str, high_water: int, max_bytes: int
+) -> "zmq.Socket[bytes]":
+    """A publishing socket that reads requests of up to `max_bytes`; raises EndpointError."""
+    publisher = context.socket(zmq.XPUB)
+    publisher.setsockopt(zmq.LINGER, 0)
+    publisher.setsockopt(zmq.SNDHWM, high_water)
+    publisher.setsockopt(zmq.RCVHWM, high_water)
+    publisher.setsockopt(zmq.MAXMSGSIZE, max_bytes)
+    publisher.setsockopt(zmq.XPUB_VERBOSE, 1)  # reports every new reader, for its heartbeat
+    publisher.setsockopt(zmq.IPV6, int("[" in address))
+    try:
+        publisher.bind(address)
+    except zmq.ZMQError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise EndpointError(
+                address, "another process listens there", "stop it or use another endpoint"
+            ) from error
+        raise EndpointError(
+            address, f"cannot be bound: {error.strerror}", "use another endpoint"
+        ) from error
+    return publisher

@@ -6,7 +6,7 @@ import struct
 
 import zmq
 
-from kvscope_events.wire.errors import EndpointError
+from kvscope_events.wire.endpoint import EndpointError
 
 MAX_SOCKETS = 8192
 """Sockets of all readers together, three or four for each; ZMQ's own limit is 1023."""

@@ -3,8 +3,7 @@
 import os
 import stat
 
-from kvscope_events.wire.endpoint import Endpoint, parse_endpoint
-from kvscope_events.wire.errors import EndpointError
+from kvscope_events.wire.endpoint import Endpoint, EndpointError, parse_endpoint
 
 
 def run_directory() -> str:

@@ -10,7 +10,7 @@ import fcntl
 import os
 import stat
 
-from kvscope_events.wire.errors import EndpointError
+from kvscope_events.wire.endpoint import EndpointError
 from kvscope_events.wire.run_directory import prepare_directory
 
 _HELD: set[str] = set()

@@ -9,11 +9,11 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from kvscope_events.wire.errors import FrameError
 from kvscope_events.wire.frame import (
     HAS_HELLO,
     HAS_STATE,
     Frame,
+    FrameError,
     FrameKind,
     RequestKind,
 )

@@ -11,19 +11,22 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
+import msgspec
 import zmq
 
 from kvscope_events.events import Batch
 from kvscope_events.throttle import Throttle
-from kvscope_events.wire.codec import decode_batch
-from kvscope_events.wire.errors import (
+from kvscope_events.wire.frame import (
     DECODE_ERROR_KINDS,
+    HAS_STATE,
+    MAX_MESSAGE_BYTES,
     DecodeErrorKind,
     FrameError,
+    decode_batch,
+    read_frames,
 )
-from kvscope_events.wire.frame import HAS_STATE, MAX_MESSAGE_BYTES, read_frames
 from kvscope_events.wire.link import RENEW_NS, Link
 from kvscope_events.wire.readers import eventfd
 from kvscope_events.wire.run_directory import connectable
@@ -43,19 +46,22 @@ _ENTRY_BYTES = 300
 
 
 class Taken(NamedTuple):
-    """A batch, and what the stream knows about it."""
+    """A batch, stamped with its arrival."""
 
     batch: Batch
     lost: int  # batches missing just before it
-    session: str  # of its publisher; when it changes, everything starts over
-    arrived_ns: int
 
 
 class WireSubscriber:
     """Reads from construction to `close`; construction raises EndpointError.
 
+    A reader too slow for the queue falls back on the batches that the publisher still holds, and
+    loses only older ones. It has the interface of the exporter's sources.
+
     `take` may be called by one thread at a time, `wait` and the properties by any thread.
     """
+
+    kind: Literal["wire"] = "wire"
 
     def __init__(
         self,
@@ -67,6 +73,8 @@ class WireSubscriber:
         allow_remote: bool = False,
     ) -> None:
         self.endpoint = endpoint
+        self.session = ""
+        """Of the publisher of the batch last taken; when it changes, everything starts over."""
         self.last_message_ns: int | None = None
         """Arrival of the last valid frame, on `clock_ns`; None before the first."""
         self.decode_errors: dict[str, int] = dict.fromkeys(DECODE_ERROR_KINDS, 0)
@@ -83,7 +91,7 @@ class WireSubscriber:
         self._closing = threading.Lock()
         self._stream = Stream(self._put)
         self._throttle = Throttle(clock_ns)
-        self.batches_lost = 0
+        self.batches_dropped = 0
         """Batches that never came or could not be read."""
         self._lost = 0  # those of them since the batch last taken
         self._unreadable = 0
@@ -138,8 +146,13 @@ class WireSubscriber:
             batch = self._read(delivery)
             if batch is not None:
                 lost, self._lost = self._lost, 0
-                self._given = delivery.session
-                return Taken(batch, lost, delivery.session.hex(), arrived_ns)
+                if delivery.session != self._given:
+                    self._given = delivery.session
+                    self.session = delivery.session.hex()
+                # It was decoded just now and is not shared yet: setting the field is cheaper than
+                # a copy.
+                msgspec.structs.force_setattr(batch, "arrived_ns", arrived_ns)
+                return Taken(batch, lost)
         return None
 
     def wake(self) -> None:
@@ -191,7 +204,7 @@ class WireSubscriber:
 
     def _lose(self, batches: int) -> None:
         self._lost += batches
-        self.batches_lost += batches
+        self.batches_dropped += batches
 
     def _run(self) -> None:
         while not self._stopping.is_set():

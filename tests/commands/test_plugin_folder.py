@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kvscope.run.plugin_folder import ENTRY_POINT, GROUP, with_plugin, write_plugin_folder
-from kvscope_events.wire.errors import EndpointError
+from kvscope_events.wire.endpoint import EndpointError
 from tests.repo.checkout import ROOT, project_files
 
 LOADS = """

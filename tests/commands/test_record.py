@@ -16,7 +16,6 @@ from exporter.sources.recording import RecordingSource
 from kvscope.cli.app import app
 from kvscope_events.events import Batch
 from kvscope_events.wire.publisher import WirePublisher
-from kvscope_events.wire.subscriber import Taken
 from tests.events.producers import Producer, steps_of
 from tests.support.process import kvscope
 from tests.support.waiting import wait_for
@@ -161,10 +160,10 @@ def test_a_full_disk_leaves_whole_frames(tmp_path: Path, monkeypatch: pytest.Mon
     file = tmp_path / "run.kvsf"
     with Recorder(file, 1 << 20) as recorder:
         for seq in range(3):
-            assert recorder.add(Taken(Batch(seq, 0, []), 0, "00" * 8, 0))
+            assert recorder.add(Batch(seq, 0, []), 0, "00" * 8)
         monkeypatch.setattr(recorder, "_file", Disk(recorder._file))
         with pytest.raises(OSError, match="No space"):
-            recorder.add(Taken(Batch(3, 0, []), 0, "00" * 8, 0))
+            recorder.add(Batch(3, 0, []), 0, "00" * 8)
     assert file.stat().st_size == recorder.num_bytes
     source = RecordingSource(f"file://{file}", Clock())
     assert [source.take() is not None for _ in range(4)] == [True, True, True, False]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kvscope.run.folder import run_folder
-from kvscope_events.wire.errors import EndpointError
+from kvscope_events.wire.endpoint import EndpointError
 
 
 @pytest.fixture

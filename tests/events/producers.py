@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 from kvscope_events.bus import EventBus
 from kvscope_events.events import (
@@ -13,9 +14,8 @@ from kvscope_events.events import (
     PoolSnapshot,
     RequestArrived,
 )
-from kvscope_events.wire.codec import encode_batch, flags_of
-from kvscope_events.wire.frame import FrameKind, pack_header
-from kvscope_events.wire.subscriber import Taken, WireSubscriber
+from kvscope_events.wire.frame import FrameKind, encode_batch, flags_of, pack_header
+from kvscope_events.wire.subscriber import WireSubscriber
 
 SNAPSHOT = PoolSnapshot(1, 16, 0, 0, [0], [None], [])
 
@@ -55,17 +55,25 @@ def steps_of(batch: Batch) -> list[int]:
     return [event.request for event in batch.events if isinstance(event, FirstToken)]
 
 
+class Heard(NamedTuple):
+    """A batch as a reader took it."""
+
+    batch: Batch
+    lost: int
+    session: str
+
+
 def collect(
-    subscriber: WireSubscriber, until: Callable[[list[Taken]], bool], seconds: float = 10.0
-) -> list[Taken]:
+    subscriber: WireSubscriber, until: Callable[[list[Heard]], bool], seconds: float = 10.0
+) -> list[Heard]:
     """The batches taken until the condition holds."""
-    taken: list[Taken] = []
+    taken: list[Heard] = []
     deadline = time.monotonic() + seconds
     while not until(taken):
         assert time.monotonic() < deadline, f"took {len(taken)} batches in {seconds} s"
         subscriber.wait(0.05)
         while (one := subscriber.take()) is not None:
-            taken.append(one)
+            taken.append(Heard(*one, subscriber.session))
     return taken
 
 

@@ -14,8 +14,7 @@ import pytest
 import zmq
 
 from kvscope_events.events import CONTRACT_VERSION, EngineEvent, FirstToken
-from kvscope_events.wire.errors import DECODE_ERROR_KINDS
-from kvscope_events.wire.frame import MAGIC, FrameKind, pack_header
+from kvscope_events.wire.frame import DECODE_ERROR_KINDS, MAGIC, FrameKind, pack_header
 from kvscope_events.wire.publisher import WirePublisher
 from kvscope_events.wire.subscriber import WireSubscriber
 from tests.events.producers import SNAPSHOT, Producer, collect, frame, hello
@@ -126,7 +125,7 @@ def test_a_batch_that_cannot_be_read_is_a_loss_until_the_state_comes(
     taken = collect(reader, lambda taken: len(taken) == 1)
     assert (taken[0].batch.seq, taken[0].lost) == (3, 2)
     assert reader.state_known
-    assert (reader.gaps, reader.batches_lost) == (1, 2)
+    assert (reader.gaps, reader.batches_dropped) == (1, 2)
 
 
 def test_a_batch_that_cannot_be_read_after_the_end_touches_no_file_of_others(
@@ -151,11 +150,11 @@ def test_what_could_not_be_read_stays_lost_when_the_publisher_ends(
     begin(peer, reader)
     peer.send(pack_header(FrameKind.BATCH, 0, SESSION, 1, 7) + b"garbage")
     peer.send(frame([FirstToken(2, 1)], 2, SESSION))
-    wait_for(lambda: (reader.take(), reader.batches_lost)[1] == 2)
+    wait_for(lambda: (reader.take(), reader.batches_dropped)[1] == 2)
     peer.send(frame(BASE, 0, b"another!"))
     (taken,) = collect(reader, lambda taken: len(taken) == 1)
     assert taken.lost == 0, "the new publisher's stream is whole"
-    assert (reader.gaps, reader.batches_lost) == (1, 2)
+    assert (reader.gaps, reader.batches_dropped) == (1, 2)
 
 
 def test_two_publishers_on_one_endpoint_are_detected(peer: Peer, reader: WireSubscriber) -> None:

@@ -25,16 +25,18 @@ from kvscope_events.events import (
     RequestResumed,
     StepCompleted,
 )
-from kvscope_events.wire.codec import decode_batch, encode_batch, flags_of
-from kvscope_events.wire.errors import FrameError
 from kvscope_events.wire.frame import (
     HAS_HELLO,
     HAS_STATE,
     HEADER_BYTES,
     MAGIC,
     MAX_MESSAGE_BYTES,
+    FrameError,
     FrameKind,
     RequestKind,
+    decode_batch,
+    encode_batch,
+    flags_of,
     pack_header,
     pack_request,
     read_frames,

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from kvscope_events.bus import EventBus
-from kvscope_events.wire.endpoint import parse_endpoint
-from kvscope_events.wire.errors import EndpointError
+from kvscope_events.wire.endpoint import EndpointError, parse_endpoint
 from kvscope_events.wire.publisher import WirePublisher
 from kvscope_events.wire.run_directory import connectable, run_directory, run_endpoint
 

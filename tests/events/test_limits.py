@@ -17,8 +17,7 @@ from kvscope_events.events import (
     StepCompleted,
 )
 from kvscope_events.limits import MAX_BLOCKS, MAX_EVENTS, MAX_LABEL
-from kvscope_events.wire.codec import decode_batch, encode_batch
-from kvscope_events.wire.errors import FrameError
+from kvscope_events.wire.frame import FrameError, decode_batch, encode_batch
 from tests.events.producers import hello
 
 

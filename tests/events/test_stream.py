@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvscope_events.wire.errors import FrameError
 from kvscope_events.wire.frame import (
     HAS_HELLO,
     HAS_STATE,
     Frame,
+    FrameError,
     FrameKind,
     RequestKind,
     pack_header,

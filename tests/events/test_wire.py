@@ -14,8 +14,8 @@ import pytest
 
 from kvscope_events.events import Hello, PoolSnapshot
 from kvscope_events.wire.publisher import WirePublisher
-from kvscope_events.wire.subscriber import SILENCE_NS, Taken, WireSubscriber
-from tests.events.producers import Producer, collect, steps_of
+from kvscope_events.wire.subscriber import SILENCE_NS, WireSubscriber
+from tests.events.producers import Heard, Producer, collect, steps_of
 from tests.support.waiting import wait_for
 
 READER = """
@@ -64,7 +64,7 @@ def reader(endpoint: str) -> Iterator[WireSubscriber]:
     subscriber.close()
 
 
-def has_step(number: int, taken: list[Taken]) -> bool:
+def has_step(number: int, taken: list[Heard]) -> bool:
     return any(number in steps_of(one.batch) for one in taken)
 
 
@@ -76,7 +76,7 @@ def test_a_reader_that_joins_late_gets_all_from_the_first_batch(
     assert [one.batch.seq for one in taken] == list(range(1001))
     assert isinstance(taken[0].batch.events[0], Hello)
     wait_for(lambda: reader.state_known)  # its thread may not have seen yet that nothing is missing
-    assert (reader.gaps, reader.batches_lost) == (0, 0)
+    assert (reader.gaps, reader.batches_dropped) == (0, 0)
 
 
 def test_a_reader_may_be_there_before_its_publisher(endpoint: str) -> None:
@@ -114,7 +114,7 @@ def test_a_publisher_of_a_bus_in_use_begins_with_a_snapshot(endpoint: str) -> No
     taken = collect(late, lambda taken: len(taken) > 0)
     assert isinstance(taken[0].batch.events[-1], PoolSnapshot)
     assert late.state_known
-    assert (late.gaps, late.batches_lost) == (0, 0)
+    assert (late.gaps, late.batches_dropped) == (0, 0)
     late.close()
     publisher.stop()
 
@@ -150,7 +150,7 @@ def test_a_drop_between_bus_and_publisher_is_a_gap_and_a_snapshot(endpoint: str)
     wait_for(lambda: not watch.state_known)
     wait_for(lambda: (made.step(), watch.wait(0.05))[1])
     taken = collect(watch, lambda taken: len(taken) > 0)
-    assert sum(one.lost for one in taken) == watch.batches_lost >= publisher.batches_lost > 0
+    assert sum(one.lost for one in taken) == watch.batches_dropped >= publisher.batches_lost > 0
     assert watch.gaps >= 1
     assert watch.state_known
     watch.close()
@@ -211,7 +211,7 @@ def test_a_publisher_that_restarts_with_another_model_is_a_new_session(
         assert reader.state_known
         publisher.stop()
     assert sessions[0] != sessions[1]
-    assert (reader.gaps, reader.batches_lost) == (0, 0)
+    assert (reader.gaps, reader.batches_dropped) == (0, 0)
 
 
 def test_a_publisher_that_was_killed_is_known_again_when_it_is_back(
@@ -227,7 +227,7 @@ def test_a_publisher_that_was_killed_is_known_again_when_it_is_back(
         assert [one.batch.seq for one in taken] == list(range(len(taken)))
         sessions |= {one.session for one in taken}
     assert len(sessions) == 2
-    assert (reader.gaps, reader.batches_lost) == (0, 0)
+    assert (reader.gaps, reader.batches_dropped) == (0, 0)
 
 
 def test_a_reader_slower_than_its_queue_falls_back_on_the_ring(
@@ -240,7 +240,7 @@ def test_a_reader_slower_than_its_queue_falls_back_on_the_ring(
     assert slow.queued_bytes <= 50_000
     taken = collect(slow, lambda taken: has_step(1999, taken), 30)
     assert [one.batch.seq for one in taken] == list(range(2001))
-    assert (slow.gaps, slow.batches_lost) == (0, 0)
+    assert (slow.gaps, slow.batches_dropped) == (0, 0)
     slow.close()
 
 

@@ -18,7 +18,7 @@ from exporter.configuration import (
 )
 from exporter.sidecar.assembly import exporter_of
 from exporter.watched.exporter import Exporter
-from kvscope_events.wire.errors import EndpointError
+from kvscope_events.wire.endpoint import EndpointError
 from tests.exporter.page import value
 from tests.kv_events.dialects import Stored
 from tests.kv_events.publisher import Publisher

@@ -20,7 +20,7 @@ from exporter.fold.cache.shown_prefixes import SHOWN
 from exporter.fold.exhaustion.horizons import HORIZONS
 from exporter.watched.exporter import Exporter
 from exporter.web.requests import RequestCounts
-from kvscope_events.wire.errors import DECODE_ERROR_KINDS
+from kvscope_events.wire.frame import DECODE_ERROR_KINDS
 from tests.exporter.page import HELLO, families, make_exporter, value
 from tests.exporter.scenario import TRACE, play
 

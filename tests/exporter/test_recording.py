@@ -11,9 +11,8 @@ from exporter.sources.recording import RecordingSource
 from exporter.watched.exporter import Exporter
 from exporter.watched.target import Target
 from kvscope_events.events import Batch, EngineEvent, PoolCreated
-from kvscope_events.wire.codec import encode_batch, flags_of
-from kvscope_events.wire.errors import EndpointError
-from kvscope_events.wire.frame import FrameKind, pack_header
+from kvscope_events.wire.endpoint import EndpointError
+from kvscope_events.wire.frame import FrameKind, encode_batch, flags_of, pack_header
 from tests.exporter.page import value
 from tests.exporter.stream import HELLO, hello, step
 from tests.support.waiting import wait_for

@@ -17,7 +17,7 @@ from exporter.sidecar.reloads import Reloads
 from exporter.sidecar.sidecar import Sidecar
 from kvscope.cli.run import run
 from kvscope.serving.watch_list import WatchList
-from kvscope_events.wire.errors import EndpointError
+from kvscope_events.wire.endpoint import EndpointError
 from kvscope_events.wire.publisher import WirePublisher
 from tests.events.producers import Producer
 from tests.support.pages import sample

@@ -13,11 +13,11 @@ from exporter.configuration.places import is_folder
 from exporter.sidecar import socket_folder as module
 from exporter.sidecar.sidecar import Sidecar
 from exporter.sidecar.socket_folder import FORGET_NS, SocketFolder
-from exporter.sources.wire import WireSource
 from exporter.watched.exporter import Exporter
 from exporter.watched.target import Target
-from kvscope_events.wire.errors import EndpointError
+from kvscope_events.wire.endpoint import EndpointError
 from kvscope_events.wire.publisher import WirePublisher
+from kvscope_events.wire.subscriber import WireSubscriber
 from tests.events.producers import Producer
 from tests.exporter.page import value
 from tests.support.waiting import wait_for
@@ -34,7 +34,9 @@ class Watch:
         self.folder = SocketFolder(
             f"ipc://{directory}/*",
             self.exporter,
-            lambda endpoint: Target(WireSource(endpoint, clock), compat={"vllm"}, clock=clock),
+            lambda endpoint: Target(
+                WireSubscriber(endpoint, clock_ns=clock.monotonic_ns), compat={"vllm"}, clock=clock
+            ),
             clock,
         )
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client.core import Metric as Family
 
-from exporter.collect.guard import Guard
-from exporter.collect.turns import TURN_SECONDS, WAIT_SECONDS, ScrapeLimiter
+from exporter.collect.parts import TURN_SECONDS, WAIT_SECONDS, Guard, ScrapeLimiter
 
 
 @pytest.fixture

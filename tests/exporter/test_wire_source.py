@@ -11,14 +11,14 @@ import pytest
 
 from exporter.clock import Clock
 from exporter.sources.source import Source
-from exporter.sources.wire import WireSource
 from exporter.watched.exporter import Exporter
 from exporter.watched.target import Target
 from kvscope_events.bus import EventBus
 from kvscope_events.events import Batch, Hello
 from kvscope_events.pid_space import pid_space
-from kvscope_events.wire.errors import EndpointError
+from kvscope_events.wire.endpoint import EndpointError
 from kvscope_events.wire.publisher import WirePublisher
+from kvscope_events.wire.subscriber import WireSubscriber
 from tests.events.producers import SNAPSHOT, Producer, hello
 from tests.exporter.page import value
 from tests.support.waiting import wait_for
@@ -33,8 +33,8 @@ def endpoint(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def source(endpoint: str) -> Iterator[WireSource]:
-    made = WireSource(endpoint, CLOCK)
+def source(endpoint: str) -> Iterator[WireSubscriber]:
+    made = WireSubscriber(endpoint, clock_ns=CLOCK.monotonic_ns)
     yield made
     made.close()
 
@@ -54,7 +54,7 @@ def drain(source: Source, count: int) -> list[Batch]:
 
 
 def test_it_is_a_source_that_knows_nothing_before_its_first_batch(
-    source: WireSource, endpoint: str
+    source: WireSubscriber, endpoint: str
 ) -> None:
     anonymous: Source = source
     assert (anonymous.kind, anonymous.endpoint, anonymous.session) == ("wire", endpoint, "")
@@ -68,7 +68,9 @@ def test_it_is_a_source_that_knows_nothing_before_its_first_batch(
     assert not anonymous.wait(0.01)
 
 
-def test_arrivals_are_stamped_with_the_exporters_clock(source: WireSource, endpoint: str) -> None:
+def test_arrivals_are_stamped_with_the_exporters_clock(
+    source: WireSubscriber, endpoint: str
+) -> None:
     producer = Producer()
     publisher = WirePublisher(producer.bus, endpoint)
     publisher.start()
@@ -88,7 +90,7 @@ def test_arrivals_are_stamped_with_the_exporters_clock(source: WireSource, endpo
 
 
 def test_another_producer_on_the_endpoint_is_another_session(
-    source: WireSource, endpoint: str
+    source: WireSubscriber, endpoint: str
 ) -> None:
     sessions = set()
     for model_name in ("first", "second"):
@@ -107,7 +109,7 @@ def test_another_producer_on_the_endpoint_is_another_session(
 
 
 def test_a_new_session_that_nobody_has_taken_yet_is_not_known(
-    source: WireSource, endpoint: str
+    source: WireSubscriber, endpoint: str
 ) -> None:
     for waits in (False, True):
         producer = Producer()
@@ -123,7 +125,7 @@ def test_a_new_session_that_nobody_has_taken_yet_is_not_known(
 
 
 def test_nothing_of_a_dead_engine_is_shown_while_the_next_one_only_beats(endpoint: str) -> None:
-    source = WireSource(endpoint, CLOCK)
+    source = WireSubscriber(endpoint, clock_ns=CLOCK.monotonic_ns)
     watched = Exporter([Target(source, compat=(), clock=CLOCK)], clock=CLOCK)
 
     def shown(family: str) -> float | None:
@@ -154,7 +156,7 @@ def test_memory_is_read_of_a_process_whose_pid_means_the_same_here(
     endpoint: str, where: str
 ) -> None:
     place = {"here": pid_space(), "in another container": "boot pid:[1]", "nobody knows": None}
-    source = WireSource(endpoint, CLOCK)
+    source = WireSubscriber(endpoint, clock_ns=CLOCK.monotonic_ns)
     watched = Exporter([Target(source, compat=(), clock=CLOCK)], clock=CLOCK)
     watched.start()
     bus = EventBus()
@@ -170,7 +172,7 @@ def test_memory_is_read_of_a_process_whose_pid_means_the_same_here(
     watched.stop()
 
 
-def test_scrapes_and_the_fold_thread_take_in_turn(source: WireSource, endpoint: str) -> None:
+def test_scrapes_and_the_fold_thread_take_in_turn(source: WireSubscriber, endpoint: str) -> None:
     producer = Producer()
     publisher = WirePublisher(producer.bus, endpoint)
     publisher.start()
@@ -199,4 +201,4 @@ def test_scrapes_and_the_fold_thread_take_in_turn(source: WireSource, endpoint: 
 
 def test_an_endpoint_that_cannot_be_read_is_refused_at_once() -> None:
     with pytest.raises(EndpointError, match="not a loopback address"):
-        WireSource("tcp://10.0.0.1:5557", CLOCK)
+        WireSubscriber("tcp://10.0.0.1:5557", clock_ns=CLOCK.monotonic_ns)

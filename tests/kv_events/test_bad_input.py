@@ -16,7 +16,7 @@ from exporter.sources.kv_events import KvEventsSource
 from exporter.sources.kv_events.decoder import ERROR_KINDS
 from exporter.sources.kv_events.link import Link
 from kvscope_events.throttle import MINUTE_NS
-from kvscope_events.wire.errors import EndpointError
+from kvscope_events.wire.endpoint import EndpointError
 from tests.kv_events.dialects import BY_NAME, Cleared, encode, one
 from tests.kv_events.publisher import Publish, Publisher
 from tests.kv_events.watching import watched

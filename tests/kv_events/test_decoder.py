@@ -14,7 +14,7 @@ from exporter.sources.kv_events.decoder import ERROR_KINDS, Decoded, Decoder, Un
 from exporter.sources.kv_events.framing import read_answer, read_live
 from exporter.sources.kv_events.naming import name_of, tier_of
 from kvscope_events.events import Batch, NamesCleared, NamesRemoved, NamesStored
-from kvscope_events.wire.errors import DECODE_ERROR_KINDS
+from kvscope_events.wire.frame import DECODE_ERROR_KINDS
 from tests.kv_events.dialects import (
     BY_NAME,
     DIALECTS,

@@ -12,7 +12,7 @@ import zmq
 from engine.kv_events.publisher import KvEventPublisher
 from engine.kv_events.replay import Replay
 from engine.kv_events.settings import KvEventsConfig
-from kvscope_events.wire.errors import EndpointError
+from kvscope_events.wire.endpoint import EndpointError
 from tests.kv_publisher.listening import Subscriber, events_of
 from tests.support.waiting import wait_for
 

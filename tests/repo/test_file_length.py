@@ -19,7 +19,6 @@ MAY_BE_SHORT = {
     "kvscope_events/event.py": "the base below all files of events",
     "kvscope_events/observers/vllm/log.py": "a leaf below all files of the observer",
     "kvscope_events/pid_space.py": "a leaf that both producers take, inside foreign servers",
-    "kvscope_events/wire/errors.py": "a leaf below all files of the wire",
 }
 """Shorter files and why: protocols, lists, and leaves that would tie rooms if they joined one."""
 

@@ -5,9 +5,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from exporter.clock import Clock
 from exporter.fold import Ledger
-from exporter.sources.wire import WireSource
 from kvscope_events.events import (
     Batch,
     EngineEvent,
@@ -16,6 +14,7 @@ from kvscope_events.events import (
     PoolSnapshot,
     StepCompleted,
 )
+from kvscope_events.wire.subscriber import WireSubscriber
 from tests.support.waiting import wait_for
 
 SHOWN = 5
@@ -50,7 +49,7 @@ class Replay:
         self.contradictions: list[str] = []
         """Events that the ledger found impossible, and steps whose counts were others."""
         self._steps = 0
-        self._source = WireSource(endpoint, Clock())
+        self._source = WireSubscriber(endpoint)
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()

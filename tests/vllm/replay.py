@@ -25,7 +25,7 @@ from kvscope_events.events import (
     SequenceFinished,
     StepCompleted,
 )
-from kvscope_events.wire.codec import decode_batch, encode_batch
+from kvscope_events.wire.frame import decode_batch, encode_batch
 
 MAX_EXAMPLES = 8
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from exporter.sources.recorder import Recorder
-from kvscope_events.wire.subscriber import Taken
 from tests.support.prefix_trees import Load, drive
 from tests.vllm.drive import Driver, in_child
 
@@ -61,7 +60,7 @@ def run(model: str, file: Path, load: Load, num_blocks: int) -> dict[str, int]:
         while (taken := events.take()) is not None:
             batch, lost = taken
             assert not lost
-            recorder.add(Taken(batch, 0, "00" * 8, 0))
+            recorder.add(batch, 0, "00" * 8)
     return {"blocks": num_blocks, **server.driver.served}
 
 

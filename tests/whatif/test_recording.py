@@ -19,8 +19,14 @@ from kvscope_events.events import (
     PoolCreated,
     PrefixLookup,
 )
-from kvscope_events.wire.codec import decode_batch, encode_batch, flags_of
-from kvscope_events.wire.frame import HEADER_BYTES, FrameKind, pack_header
+from kvscope_events.wire.frame import (
+    HEADER_BYTES,
+    FrameKind,
+    decode_batch,
+    encode_batch,
+    flags_of,
+    pack_header,
+)
 from tests.exporter.stream import hello, step
 from tools.checks.trace_hits import replay
 

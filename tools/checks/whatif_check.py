@@ -25,7 +25,6 @@ from exporter.sources.recording import RecordingSource
 from kvscope.whatif.findings import Findings
 from kvscope.whatif.recording import curve_of_recording
 from kvscope_events.events import PrefixLookup, RequestPreempted, StepCompleted
-from kvscope_events.wire.subscriber import Taken
 from tests.support.own_engine import OwnEngine
 from tests.support.prefix_trees import Load, drive
 from tests.support.process import ROOT, kvscope
@@ -121,7 +120,7 @@ def own_run(load: Load) -> Callable[[int, Path], None]:
         drive(engine, load)
         with Recorder(file, _RECORDING_BYTES) as recorder:
             for batch in engine.batches():
-                assert recorder.add(Taken(batch, 0, "00" * 8, 0))
+                assert recorder.add(batch, 0, "00" * 8)
 
     return record
 

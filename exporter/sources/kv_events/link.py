@@ -12,7 +12,7 @@ from typing import Literal
 import zmq
 
 from exporter.sources.kv_events.framing import MAX_FRAMES, request_from
-from kvscope_events.wire.errors import EndpointError
+from kvscope_events.wire.endpoint import EndpointError
 from kvscope_events.wire.readers import NOT_A_PEER, Readers, Socket, eventfd, next_event
 
 MAX_FRAME_BYTES = 32 << 20

@@ -14,7 +14,7 @@ from exporter.sources.kv_events.decoder import ErrorKind
 from exporter.sources.kv_events.framing import read_answer, read_live
 from exporter.sources.kv_events.link import Link, LinkEvent
 from exporter.sources.kv_events.tracker import Delivery, Tracker
-from kvscope_events.wire.errors import EndpointError
+from kvscope_events.wire.endpoint import EndpointError
 
 logger = logging.getLogger(__name__)
 

@@ -16,8 +16,7 @@ from exporter.sources.source import SourceKind
 from kvscope_events.events import CONTRACT_VERSION, Batch, Hello, NamesCleared
 from kvscope_events.producers import KV_STREAM_EVENTS
 from kvscope_events.vocabulary import ServerKind
-from kvscope_events.wire.endpoint import parse_endpoint
-from kvscope_events.wire.errors import EndpointError
+from kvscope_events.wire.endpoint import EndpointError, parse_endpoint
 
 
 class KvEventsSource:

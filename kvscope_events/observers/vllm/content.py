@@ -1,6 +1,6 @@
 """Names of the pool's blocks, derived from the calls of `BlockPool` that assign them.
 
-For blocks that lose a name without getting another, see `evictions.py`.
+For blocks that lose a name without getting another, see `pool.py`.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kvscope_events.events import BlocksCached, ContentDropped
-from kvscope_events.observers.vllm.evictions import tell_lost
 from kvscope_events.observers.vllm.names import NUMBER_OF, check_hash
-from kvscope_events.observers.vllm.pool import share_copy
+from kvscope_events.observers.vllm.pool import share_copy, tell_lost
 from kvscope_events.observers.vllm.wrappers import argument
 
 if TYPE_CHECKING:

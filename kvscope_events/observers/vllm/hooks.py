@@ -8,7 +8,7 @@ not observed.
 
 from typing import Any
 
-from kvscope_events.observers.vllm import content, evictions, manager, pool, scheduler
+from kvscope_events.observers.vllm import content, manager, pool, scheduler
 from kvscope_events.observers.vllm.wrappers import Hook, entered, watched
 
 
@@ -46,9 +46,7 @@ def _scheduler(method: str, *parameters: str, since: str = "0.11", **more: Any) 
 
 
 HOOKS: tuple[Hook, ...] = (
-    _pool(
-        "get_new_blocks", "num_blocks", before=evictions.before_new_blocks, after=pool.new_blocks
-    ),
+    _pool("get_new_blocks", "num_blocks", before=pool.before_new_blocks, after=pool.new_blocks),
     _pool("touch", "blocks", after=pool.touched),
     _pool("free_blocks", "ordered_blocks", after=pool.freed, wrap=pool.freeing),
     _pool(
@@ -62,13 +60,13 @@ HOOKS: tuple[Hook, ...] = (
         before=content.before_cached,
         after=content.cached,
     ),
-    _pool("reset_prefix_cache", before=evictions.before_reset, after=evictions.was_reset),
+    _pool("reset_prefix_cache", before=pool.before_reset, after=pool.was_reset),
     _pool(
         "evict_blocks",
         "block_ids",
         since="0.13",
-        before=evictions.before_ordered,
-        after=evictions.ordered,
+        before=pool.before_ordered,
+        after=pool.ordered,
     ),
     _pool(
         "cache_partial_block",

@@ -22,7 +22,7 @@ from kvscope_events.observers.vllm.outlet import Outlet
 from kvscope_events.observers.vllm.patching import Patches, find
 from kvscope_events.observers.vllm.served import engine_index
 from kvscope_events.observers.vllm.wrappers import Hook, Method, Site
-from kvscope_events.wire.errors import EndpointError
+from kvscope_events.wire.endpoint import EndpointError
 
 BIRTH = Hook(
     "vllm.v1.core.sched.scheduler",

@@ -1,7 +1,9 @@
-"""Owners of the pool's blocks, derived from the calls of `BlockPool`.
+"""Owners of the pool's blocks, and what is evicted, derived from the calls of `BlockPool`.
 
 The owner comes from the call in progress: `allocate_slots` and `free` have a request, everything
-else has none (pins of connectors, retained copies). For what the blocks hold, see `content.py`.
+else has none (pins of connectors, retained copies). Content is lost to make room, by a connector's
+order, or by a reset of the prefix cache: a block that no request held is evicted, one that a
+request still holds drops its content. For what the blocks hold, see `content.py`.
 """
 
 from __future__ import annotations
@@ -12,13 +14,21 @@ from typing import TYPE_CHECKING, Any
 
 from kvscope_events.events import (
     BlocksAllocated,
+    BlocksEvicted,
     BlocksReleased,
     BlocksShared,
+    ContentDropped,
+    PrefixCacheReset,
 )
-from kvscope_events.observers.vllm.evictions import Evicted, tell_evicted
 from kvscope_events.observers.vllm.names import NUMBER_OF
 from kvscope_events.observers.vllm.wrappers import Method, Site, argument
-from kvscope_events.vocabulary import AllocationCause, SharingCause
+from kvscope_events.vocabulary import (
+    AllocationCause,
+    ContentCause,
+    EvictionCause,
+    ReleaseCause,
+    SharingCause,
+)
 
 if TYPE_CHECKING:
     from kvscope_events.observers.vllm.observer import Observer, Owner
@@ -209,3 +219,91 @@ def _first_references(blocks: Iterable[Any]) -> tuple[list[int], list[Any]]:
         else:
             last.append(block)
     return earlier, last
+
+
+Evicted = tuple[list[int], list[bytes]]
+"""Numbers of blocks, and their hashes."""
+Hashed = list[tuple[Any, bytes]]
+"""Blocks, and the hash that each had before the call."""
+
+
+def before_new_blocks(observer: Observer, args: Call, kwargs: Named) -> Evicted | None:
+    """The blocks at the head of the queue that will lose their content."""
+    if observer.group_hits is not None:
+        observer.group_hits.ask()
+    if not observer.counts.cached:
+        return None
+    number, queue = argument(args, kwargs, 0, "num_blocks"), observer.queue
+    if number > queue.num_free_blocks:  # the call will raise
+        return None
+    block, first = queue.fake_free_list_head, []
+    for _ in range(number):
+        block = block.next_free_block
+        first.append(block)
+    hashes = list(map(observer.hash_of, first))
+    if None in hashes:
+        first = [block for block, old in zip(first, hashes, strict=True) if old is not None]
+        hashes = [old for old in hashes if old is not None]
+    return list(map(NUMBER_OF, first)), hashes
+
+
+def before_ordered(observer: Observer, args: Call, kwargs: Named) -> Hashed:
+    blocks = [observer.pool.blocks[block] for block in argument(args, kwargs, 0, "block_ids")]
+    return [(block, block.block_hash) for block in blocks if block.block_hash is not None]
+
+
+def ordered(observer: Observer, hashed: Hashed, result: None, args: Call, kwargs: Named) -> None:
+    """A connector dropped blocks, referenced or not, whose content is not valid."""
+    free = [(block, old) for block, old in hashed if not block.ref_cnt]
+    held = [(block, old) for block, old in hashed if block.ref_cnt]
+    tell_lost(observer, free, "ordered", "invalid", was_free=True)
+    tell_lost(observer, held, "ordered", "invalid", was_free=False)
+
+
+def before_reset(observer: Observer, args: Call, kwargs: Named) -> Hashed:
+    hashed = []
+    block = observer.queue.fake_free_list_head.next_free_block
+    for _ in range(len(observer.pool.blocks)):
+        if block is None or block.block_id < 0:
+            break
+        if block.block_hash is not None:
+            hashed.append((block, block.block_hash))
+        block = block.next_free_block
+    return hashed
+
+
+def was_reset(observer: Observer, hashed: Hashed, success: bool, args: Call, kwargs: Named) -> None:
+    """A reset that is refused changes nothing."""
+    if success:
+        tell_lost(observer, hashed, "reset", "invalid", was_free=True)
+        observer.buffer.append(PrefixCacheReset(len(hashed)))
+
+
+def tell_evicted(
+    observer: Observer, blocks: list[int], hashes: list[bytes], cause: EvictionCause
+) -> None:
+    names = observer.names.of_blocks(hashes)
+    observer.buffered_names += len(names)
+    observer.counts.cached -= len(names)
+    observer.buffer.append(BlocksEvicted(blocks, names, cause))
+
+
+def tell_lost(
+    observer: Observer,
+    hashed: Hashed,
+    eviction: EvictionCause,
+    content: ContentCause,
+    *,
+    was_free: bool,
+) -> None:
+    """Report the blocks that no longer have a hash."""
+    gone = [(block, old) for block, old in hashed if block.block_hash is None]
+    if not gone:
+        return
+    blocks, hashes = [block.block_id for block, _ in gone], [old for _, old in gone]
+    if was_free:
+        tell_evicted(observer, blocks, hashes, eviction)
+        return
+    names = observer.names.of_blocks(hashes)
+    observer.buffered_names += len(names)
+    observer.buffer.append(ContentDropped(blocks, names, content))

@@ -38,7 +38,7 @@ from kvscope_events.observers.vllm.served import engine_index, served_name, serv
 from kvscope_events.observers.vllm.sizing import pool_bytes
 from kvscope_events.pid_space import pid_space
 from kvscope_events.producers import VLLM_WORKER_EVENTS
-from kvscope_events.wire.errors import EndpointError
+from kvscope_events.wire.endpoint import EndpointError
 from kvscope_events.wire.publisher import WirePublisher
 
 SAMPLE_SECONDS = 1.0

@@ -6,10 +6,10 @@ from contextlib import contextmanager
 import msgspec
 
 from exporter.sources.kv_events.decoder import Decoded, Decoder
-from kvscope_events.wire.codec import decode_batch
-from kvscope_events.wire.errors import FrameError
 from kvscope_events.wire.frame import (
+    FrameError,
     FrameKind,
+    decode_batch,
     pack_header,
     read_frames,
     read_request,
