@@ -31,8 +31,8 @@ from exporter.fold import (
     Steps,
     Vllm,
 )
+from exporter.sources.attachments import SourceKind
 from exporter.sources.pipeline import CHUNK_BATCHES, Pipeline
-from exporter.sources.source import SourceKind
 from kvscope_events.events import (
     Batch,
     BlocksAllocated,

@@ -1,33 +1,25 @@
 """All boards by uid, and their JSON with sorted keys, so that a diff shows only what changed."""
 
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 
 from grafana_foundation_sdk.builders import dashboard as db
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
-from dashboards.boards.exporter import board as exporter
-from dashboards.boards.kv_pool import board as kv_pool
-from dashboards.boards.memory import board as memory
-from dashboards.boards.overview import board as overview
-from dashboards.boards.prefix_cache import board as prefix_cache
-from dashboards.boards.service_levels import board as service_levels
-from dashboards.boards.vllm import board as vllm
-from dashboards.boards.wall import board as wall
 from dashboards.kit import links
 
 FOLDER = Path(__file__).parent
 
-BOARDS: dict[str, Callable[[], db.Dashboard]] = {
-    links.OVERVIEW: overview.build,
-    links.KV_POOL: kv_pool.build,
-    links.PREFIX_CACHE: prefix_cache.build,
-    links.MEMORY: memory.build,
-    links.LEVELS: service_levels.build,
-    links.WALL: wall.build,
-    links.EXPORTER: exporter.build,
-    links.VLLM: vllm.build,
-}
+
+def _builder(uid: str) -> Callable[[], db.Dashboard]:
+    """Of the uid `kvscope-kv-pool`: `dashboards.boards.kv_pool.build`."""
+    package = uid.removeprefix("kvscope-").replace("-", "_")
+    build: Callable[[], db.Dashboard] = import_module(f"dashboards.boards.{package}").build
+    return build
+
+
+BOARDS = {uid: _builder(uid) for uid in links.UIDS}
 """Builders by uid, which is also the file's name."""
 
 

@@ -1,6 +1,6 @@
 """The events that each producer reports, as its `Hello` claims and the documentation lists them.
 
-A new event belongs to every producer unless it is taken out here.
+A new event belongs to our own engine unless it is taken out here, and to no other producer.
 """
 
 from collections.abc import Collection
@@ -36,16 +36,23 @@ its start-up figures when it creates the pool. With a swap space it reports SWAP
 
 VLLM_WORKER_EVENTS = _named("Hello", "ObserverStopped", "DeviceMemorySampled", "StartupProfiled")
 """Events that the observer reports from a worker's process, which owns the memory."""
-VLLM_SCHEDULER_EVENTS = (
-    _ALL
-    - CONTENT_EVENTS
-    - SWAP_EVENTS  # its engine core recomputes
-    - _named("DeviceMemorySampled", "StartupProfiled")  # workers report memory
-    - _named("DeviceOutOfMemory")  # the engine dies of it
-    - _named("RequestRejected")  # the front end refuses, in another process
-    - _named("BlockCopied")  # it forks nothing; copies of state are reported as shares
+VLLM_SCHEDULER_EVENTS = _named(
+    "Hello",
+    "ObserverStopped",
+    *("PoolCreated", "PoolSnapshot"),
+    *("RequestArrived", "SequenceAdded", "RequestScheduled", "FirstToken"),
+    *("SequenceFinished", "RequestFinished", "RequestPreempted", "RequestResumed"),
+    *("PrefixLookup", "PrefixCacheReset"),
+    *("BlocksAllocated", "BlocksShared", "BlocksCached", "BlocksEvicted", "BlocksReleased"),
+    *("ContentDropped", "AllocationFailed"),
+    "StepCompleted",
 )
-"""Events that the observer reports from the scheduler's process."""
+"""Events that the observer reports from the scheduler's process.
+
+It has no memory (workers report that), refuses nothing (the front end does, in another process),
+dies of a device without memory, recomputes where we may swap, and forks nothing: copies of state
+are reported as shares.
+"""
 VLLM_EVENTS = VLLM_SCHEDULER_EVENTS | VLLM_WORKER_EVENTS
 
 KV_STREAM_EVENTS = CONTENT_EVENTS

@@ -1,1 +1,1 @@
-"""Dashboards by name: a folder each, a file a row, `board.py` puts the rows together."""
+"""Dashboards by name: a package each, which puts its rows together; a file a row."""

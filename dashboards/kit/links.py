@@ -10,7 +10,7 @@ from monitoring.addresses import RUNBOOKS
 
 SOURCE = common.DataSourceRef(type_val="prometheus", uid="${datasource}")
 
-OVERVIEW, KV_POOL, PREFIX_CACHE, MEMORY, LEVELS, WALL, EXPORTER, VLLM = (
+UIDS = OVERVIEW, KV_POOL, PREFIX_CACHE, MEMORY, LEVELS, WALL, EXPORTER, VLLM = (
     "kvscope-overview",
     "kvscope-kv-pool",
     "kvscope-prefix-cache",
@@ -20,7 +20,7 @@ OVERVIEW, KV_POOL, PREFIX_CACHE, MEMORY, LEVELS, WALL, EXPORTER, VLLM = (
     "kvscope-exporter",
     "kvscope-vllm",
 )
-"""Fixed uids, since bookmarks, alerts and links depend on them."""
+"""Fixed uids, since bookmarks, alerts and links depend on them: each names its board's package."""
 
 _EVERYTHING = "${__url_time_range}&${__all_variables}"
 

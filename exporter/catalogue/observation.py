@@ -9,7 +9,7 @@ from typing import get_args
 
 from exporter.catalogue.metric import ENGINE, Kind, Labels, Metric
 from exporter.fetch.error import FETCH_ERROR_KINDS
-from exporter.sources.source import SourceKind
+from exporter.sources.attachments import SourceKind
 from kvscope_events.events import EVENT_NAMES
 from kvscope_events.wire.frame import DECODE_ERROR_KINDS
 

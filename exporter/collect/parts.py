@@ -67,7 +67,7 @@ from exporter.fold import (
 from exporter.fold.churn import Content
 from exporter.fold.shadow import Shadows
 from exporter.fold.tiers import Tiers
-from exporter.sources.source import SourceKind
+from exporter.sources.attachments import SourceKind
 from kvscope_events.events import Hello
 
 logger = logging.getLogger(__name__)

@@ -12,6 +12,8 @@ from kvscope_events.producers import (
 )
 from kvscope_events.vocabulary import ServerKind
 
+SourceKind = Literal["inprocess", "wire", "recording", "kv_events", "page"]
+"""Value of the label `source`."""
 Depth = Literal["observer", "events"]
 """Depth of an attachment; see servers.md. At depth "page" a server reports no events."""
 

@@ -6,7 +6,7 @@ Gaps show in the batches' numbers; after a snapshot the state is known again.
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from exporter.sources.source import SourceKind
+from exporter.sources.attachments import SourceKind
 from kvscope_events.bus import Subscription
 from kvscope_events.events import Batch, PoolCreated, PoolSnapshot
 

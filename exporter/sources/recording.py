@@ -9,7 +9,7 @@ import msgspec
 
 from exporter.clock import Clock
 from exporter.foreign_file import open_regular
-from exporter.sources.source import SourceKind
+from exporter.sources.attachments import SourceKind
 from kvscope_events.events import Batch, Hello
 from kvscope_events.wire.endpoint import EndpointError
 from kvscope_events.wire.frame import (

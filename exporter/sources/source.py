@@ -1,12 +1,10 @@
 """The protocol of a source of batches: for the pipeline, and for a page's families about it."""
 
 from collections.abc import Mapping
-from typing import Literal, Protocol
+from typing import Protocol
 
+from exporter.sources.attachments import SourceKind
 from kvscope_events.events import Batch
-
-SourceKind = Literal["inprocess", "wire", "recording", "kv_events", "page"]
-"""Value of the label `source`."""
 
 
 class Source(Protocol):

@@ -8,11 +8,11 @@ import os
 
 from exporter.clock import Clock
 from exporter.faults import Faults
+from exporter.sources.attachments import SourceKind
 from exporter.sources.kv_events.decoder import ERROR_KINDS, Decoded, Decoder
 from exporter.sources.kv_events.link import MAX_FRAME_BYTES
 from exporter.sources.kv_events.reader import Address, Reader
 from exporter.sources.kv_events.tracker import Delivery
-from exporter.sources.source import SourceKind
 from kvscope_events.events import CONTRACT_VERSION, Batch, Hello, NamesCleared
 from kvscope_events.producers import KV_STREAM_EVENTS
 from kvscope_events.vocabulary import ServerKind
