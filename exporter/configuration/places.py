@@ -20,7 +20,7 @@ def place_of(endpoint: str) -> str:
     Anything that is not an endpoint is returned unchanged.
     """
     transport, separator, rest = endpoint.partition("://")
-    if separator and transport in ("ipc", "file") and rest.startswith("/"):
+    if separator and rest.startswith("/"):
         folder, name = os.path.split(rest)
         return f"{transport}://{os.path.join(os.path.realpath(folder), name)}"
     match = re.fullmatch(r"(?P<host>.+):0*(?P<port>[0-9]+)", rest)

@@ -14,6 +14,8 @@ from kvscope_events.vocabulary import ServerKind
 
 SourceKind = Literal["inprocess", "wire", "recording", "kv_events", "page"]
 """Value of the label `source`."""
+FILE_SCHEMES = ("file://",)
+"""Beginnings of endpoints that name a file; any other is one of the wire."""
 Depth = Literal["observer", "events"]
 """Depth of an attachment; see servers.md. At depth "page" a server reports no events."""
 
