@@ -16,7 +16,7 @@ from exporter.sources.kv_events.discovery import (
     Stream,
     read_streams,
 )
-from exporter.watched.exporter import Exporter
+from exporter.watched.exporter import Exporter, Watcher
 from exporter.watched.target import Target
 from kvscope_events.throttle import HOUR_NS, Throttle
 from kvscope_events.vocabulary import ServerKind
@@ -34,7 +34,7 @@ Fetch = Callable[[str], bytes]
 Make = Callable[[ServerKind, Stream], Target]
 
 
-class Enquiry:
+class Enquiry(Watcher):
     """A watcher of one exporter, which reads the page independently."""
 
     def __init__(
@@ -47,6 +47,7 @@ class Enquiry:
         make: Make,
     ) -> None:
         """fetch: None: the streams are configured, and only the model's name is looked up."""
+        super().__init__("kvscope-enquiry")
         self._exporter = exporter
         self._reader = reader
         self._url = url
@@ -55,28 +56,12 @@ class Enquiry:
         self._streams: list[Stream] | None = None
         self._targets: list[Target] = []
         self._throttle = Throttle(period_ns=HOUR_NS)
-        self._stopping = threading.Event()
         self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._run, name="kvscope-enquiry", daemon=True)
 
-    @property
-    def running(self) -> bool:
-        return self._thread.is_alive()
-
-    def start(self) -> None:
-        """Begin to ask; may be called once."""
-        self._thread.start()
-
-    def end(self) -> None:
-        """Stop asking, without waiting for the current question."""
-        self._stopping.set()
-
-    def stop(self) -> None:
-        """End the thread, or leave it to its time-out; the exporter stops the targets."""
-        with self._lock:
+    def stop(self, seconds: float | None = STOP_SECONDS) -> None:
+        with self._lock:  # no target is added from here on
             self.end()
-        if self._thread.is_alive():
-            self._thread.join(STOP_SECONDS)
+        super().stop(seconds)
 
     def ask(self) -> bool:
         """Ask once for everything unknown; True if nothing is missing."""

@@ -8,13 +8,12 @@ it.
 import logging
 import os
 import stat
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from exporter.clock import Clock
 from exporter.configuration.places import FOLDER
-from exporter.watched.exporter import Exporter
+from exporter.watched.exporter import Exporter, Watcher
 from exporter.watched.target import Target
 from kvscope_events.events import Hello
 from kvscope_events.throttle import HOUR_NS, Throttle
@@ -69,7 +68,7 @@ def _is_complete(hello: Hello) -> bool:
     return hello.worker is None and hello.ready
 
 
-class SocketFolder:
+class SocketFolder(Watcher):
     """Keeps an exporter's targets equal to the sockets of a folder, which may not exist yet."""
 
     def __init__(
@@ -80,6 +79,7 @@ class SocketFolder:
         clock: Clock,
     ) -> None:
         """make: a target for the endpoint of one socket. Raises EndpointError."""
+        super().__init__("kvscope-folder")
         self.endpoint = endpoint
         self._directory = endpoint.removeprefix(SCHEME).removesuffix(FOLDER)
         # Checks the present directory; each socket is checked again when it appears.
@@ -89,26 +89,6 @@ class SocketFolder:
         self._clock = clock
         self._members: dict[str, _Member] = {}
         self._throttle = Throttle(clock.monotonic_ns, HOUR_NS)
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="kvscope-folder", daemon=True)
-
-    @property
-    def running(self) -> bool:
-        return self._thread.is_alive()
-
-    def start(self) -> None:
-        """Begin to look; may be called once."""
-        self._thread.start()
-
-    def end(self) -> None:
-        """Ask the thread to end, without waiting for it."""
-        self._stopping.set()
-
-    def stop(self) -> None:
-        """End the thread; the exporter stops the targets."""
-        self.end()
-        if self._thread.is_alive():
-            self._thread.join()
 
     def scan(self) -> None:
         """Look once: add new sockets, remove those that a restart of the server has replaced."""

@@ -1,8 +1,9 @@
 """One server's exporter: give it targets, start it, render pages."""
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import Metric as Family
@@ -25,23 +26,35 @@ from kvscope_events.bus import Subscription
 from kvscope_events.vocabulary import ServerKind
 
 
-class Watcher(Protocol):
+class Watcher(ABC):
     """Adds targets to an exporter and removes them, from a thread of its own."""
 
+    def __init__(self, name: str) -> None:
+        """name: the thread's."""
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    @abstractmethod
+    def _run(self) -> None:
+        """Watch until `_stopping` is set."""
+
     @property
-    def running(self) -> bool: ...
+    def running(self) -> bool:
+        return self._thread.is_alive()
 
     def start(self) -> None:
         """Begin; called once."""
-        ...
+        self._thread.start()
 
     def end(self) -> None:
         """Ask the thread to end, without waiting for it."""
-        ...
+        self._stopping.set()
 
-    def stop(self) -> None:
-        """End the thread; the exporter stops the targets."""
-        ...
+    def stop(self, seconds: float | None = None) -> None:
+        """End the thread, or leave it to itself after this time; the exporter stops the targets."""
+        self.end()
+        if self._thread.is_alive():
+            self._thread.join(seconds)
 
 
 class Exporter:
