@@ -244,6 +244,10 @@ def _check_states(batch: Batch) -> None:
                     f"a snapshot of {size} blocks with {len(event.ref_counts)} reference counts "
                     f"and {len(event.hashes)} names"
                 )
+            if event.block_groups and len(event.block_groups) != size:
+                raise ValueError(
+                    f"a snapshot of {size} blocks with the groups of {len(event.block_groups)}"
+                )
             if event.lru and not 0 <= min(event.lru) <= max(event.lru) < size:
                 raise ValueError(f"a snapshot of {size} blocks that orders others by age")
             _check_blocks(event)
