@@ -13,7 +13,7 @@ FOLDER = Path(__file__).parent
 
 
 def _builder(uid: str) -> Callable[[], db.Dashboard]:
-    """Of the uid `kvscope-kv-pool`: `dashboards.boards.kv_pool.build`."""
+    """`dashboards.boards.kv_pool.build` for the uid `kvscope-kv-pool`."""
     package = uid.removeprefix("kvscope-").replace("-", "_")
     build: Callable[[], db.Dashboard] = import_module(f"dashboards.boards.{package}").build
     return build
