@@ -1,4 +1,4 @@
-"""What all commands write: errors and log lines on one line each, to output that may fail."""
+"""Output of all commands: errors and log lines on one line each, to a stream that may fail."""
 
 import errno
 import logging
