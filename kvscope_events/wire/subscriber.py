@@ -74,7 +74,7 @@ class WireSubscriber:
     ) -> None:
         self.endpoint = endpoint
         self.session = ""
-        """Session of the publisher of the batch last taken; when it changes, everything starts over."""
+        """Session of the batch last taken; when it changes, everything starts over."""
         self.last_message_ns: int | None = None
         """Arrival of the last valid frame, on `clock_ns`; None before the first."""
         self.decode_errors: dict[str, int] = dict.fromkeys(DECODE_ERROR_KINDS, 0)
