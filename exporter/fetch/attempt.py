@@ -33,6 +33,8 @@ class Question:
 
     url: str
     headers: Mapping[str, str]
+    content: bytes | None
+    """Body of a POST; None: a GET."""
     max_bytes: int
     """Maximum size of a document in bytes, after unpacking."""
     refusal_bytes: int
@@ -92,8 +94,9 @@ class Attempt(threading.Thread):
         if asked.server_name is not None:
             extensions["sni_hostname"] = asked.server_name
         request = self._client.build_request(
-            "GET",
+            "GET" if asked.content is None else "POST",
             asked.url,
+            content=asked.content,
             headers=asked.headers,
             timeout=self._seconds,
             extensions=extensions,

@@ -48,19 +48,21 @@ class Fetcher:
         url: str,
         *,
         headers: Mapping[str, str],
+        content: bytes | None = None,
         max_bytes: int = MAX_BYTES,
         refusal_bytes: int = 0,
         server_name: str | None = None,
     ) -> None:
         """The client must not follow redirects, which lead to other hosts.
 
-        headers: read for each attempt; may raise FetchError. refusal_bytes: bytes of a refusal's
-        body to keep in the FetchError. server_name: expected name in the certificate of an https
-        server; None: the URL's host.
+        headers: read for each attempt; may raise FetchError. content: body of a POST; None: a GET.
+        refusal_bytes: bytes of a refusal's body to keep in the FetchError. server_name: expected
+        name in the certificate of an https server; None: the URL's host.
         """
         self._client = client
         self._url = url
         self._headers = headers
+        self._content = content
         self._max_bytes = max_bytes
         self._refusal_bytes = refusal_bytes
         self._server_name = server_name
@@ -90,6 +92,7 @@ class Fetcher:
         question = Question(
             url=self._url,
             headers={**self._headers, "Accept-Encoding": "gzip, identity"},
+            content=self._content,
             max_bytes=self._max_bytes,
             refusal_bytes=self._refusal_bytes,
             server_name=self._server_name,

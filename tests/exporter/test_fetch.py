@@ -67,7 +67,7 @@ def test_a_url_that_cannot_be_asked_is_said(url: str) -> None:
     assert caught.value.kind == "url"
 
 
-def test_headers_are_sent() -> None:
+def test_content_is_posted() -> None:
     seen: list[httpx.Request] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -75,8 +75,8 @@ def test_headers_are_sent() -> None:
         return httpx.Response(200, content=iter([b"{}"]))
 
     with httpx.Client(transport=httpx.MockTransport(answer)) as client:
-        Fetcher(client, "http://a/", headers={"X": "y"}).fetch(5)
-    assert (seen[0].method, seen[0].headers["X"]) == ("GET", "y")
+        Fetcher(client, "http://a/", headers={"X": "y"}, content=b"[1]").fetch(5)
+    assert (seen[0].method, seen[0].content, seen[0].headers["X"]) == ("POST", b"[1]", "y")
 
 
 @pytest.mark.timed
