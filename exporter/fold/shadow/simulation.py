@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from math import inf
 from typing import NamedTuple
 
-from exporter.fold.cache.curve import Curve, Point
-from exporter.fold.cache.slots import Slots
+from exporter.fold.cache.curve import Curve, Point, Slots
 from exporter.fold.shadow.follower import Follower
 from kvscope_events.events import EngineEvent, PoolCreated, PoolSnapshot, PrefixLookup
 
