@@ -26,7 +26,6 @@ from kvscope_events.vocabulary import (
     AllocationCause,
     ContentCause,
     EvictionCause,
-    ReleaseCause,
     SharingCause,
 )
 
