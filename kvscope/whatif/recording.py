@@ -12,9 +12,19 @@ from exporter.fold.cache.contents import Contents
 from exporter.fold.cache.curve import Grid, HitCurve
 from exporter.fold.cache.run_stack import Segment
 from exporter.fold.cache.whatif import MOST_SCALE
+from exporter.fold.shadow.fold import can_simulate
+from exporter.fold.shadow.follower import Follower
+from exporter.fold.shadow.simulation import AGREE_RATIO
 from exporter.sources.recording import RecordingSource
 from kvscope.whatif.findings import Findings, Point, Pool, WhatIfError
-from kvscope_events.events import Batch, Hello, PoolCreated, PoolSnapshot, PrefixLookup
+from kvscope_events.events import (
+    Batch,
+    EngineEvent,
+    Hello,
+    PoolCreated,
+    PoolSnapshot,
+    PrefixLookup,
+)
 
 TELL_EVERY = 256
 """Batches between two calls of `on_progress`."""
@@ -40,8 +50,11 @@ class _AnySize(Grid):
 class _Stretch(Contents):
     """The pool's content in one stretch, and the hits that the engine itself reported in it."""
 
-    def __init__(self) -> None:
+    def __init__(self, wanted: Sequence[int] = ()) -> None:
         super().__init__(make_grid=self._make_grid)
+        self.simulated: _Simulated | None = None
+        """None: one group of layers, or several that are not simulated."""
+        self._wanted = wanted
         self.lookups = 0
         self.hit_blocks = 0
         self.is_whole = False
@@ -61,9 +74,16 @@ class _Stretch(Contents):
     def _begin(self, event: PoolCreated | PoolSnapshot, gone_ns: int) -> None:
         super()._begin(event, gone_ns)
         self.is_whole = isinstance(event, PoolCreated)
+        if self.simulated is None and can_simulate(event):
+            self.simulated = _Simulated(event, self._wanted)
+
+    def apply(self, event: EngineEvent) -> None:
+        super().apply(event)
+        if self.simulated is not None:
+            self.simulated.follower.take(event)
 
     def _look_up(self, event: PrefixLookup) -> tuple[list[Segment], int]:
-        if self.whatif.known and not event.resumed:
+        if (self.whatif.known or self.simulated is not None) and not event.resumed:
             self._last_ns = self.batch.time_ns
             self._first_ns = self._first_ns if self.lookups else self._last_ns
             self.lookups += 1
@@ -75,12 +95,35 @@ class _Stretch(Contents):
         return self.grid
 
 
+class _Simulated:
+    """Pools of several groups of layers, of the sizes asked for and of the recording's own."""
+
+    def __init__(self, pool: PoolCreated | PoolSnapshot, wanted: Sequence[int]) -> None:
+        self.usable = pool.num_blocks - pool.reserved
+        sizes = sorted(set(wanted)) or [max(1, int(share * self.usable)) for share in _SHARES]
+        self.capacities = sorted({*sizes, self.usable})
+        self.hits = [0] * len(self.capacities)
+        self.queried_blocks = 0
+        self.follower = Follower(pool, self.capacities, self._found)
+
+    @property
+    def own_hits(self) -> int:
+        """Hits at the recording's own size."""
+        return self.hits[self.capacities.index(self.usable)]
+
+    def _found(self, event: PrefixLookup, blocks: Sequence[int]) -> None:
+        if not event.resumed:
+            self.queried_blocks += len(event.hashes)
+            self.hits = [hits + more for hits, more in zip(self.hits, blocks, strict=True)]
+
+
 class _Reader:
     """Divides a recording into stretches."""
 
-    def __init__(self, source: RecordingSource) -> None:
+    def __init__(self, source: RecordingSource, wanted: Sequence[int]) -> None:
         self.source = source
-        self.stretch = _Stretch()
+        self._wanted = wanted
+        self.stretch = _Stretch(wanted)
         self.best: _Stretch | None = None
         """The last stretch with look-ups."""
         self.lookups = 0
@@ -114,7 +157,7 @@ class _Reader:
 
     def _break(self, why: str) -> None:
         self.breaks[why] = self.breaks.get(why, 0) + 1
-        self.stretch = _Stretch()
+        self.stretch = _Stretch(self._wanted)
 
 
 def curve_of_recording(
@@ -130,7 +173,7 @@ def curve_of_recording(
     """
     source = RecordingSource(f"file://{file}", Clock())
     try:
-        reader = _Reader(source)
+        reader = _Reader(source, capacities)
         for number, (batch, lost) in enumerate(_batches(source), start=1):
             reader.read(batch, lost)
             if number % TELL_EVERY == 0:
@@ -140,6 +183,8 @@ def curve_of_recording(
     stretch = reader.best
     if stretch is None:
         raise WhatIfError(f"{file}: {_why_no_curve(reader)}")
+    if stretch.simulated is not None:
+        return _of_groups(file, reader, stretch, stretch.simulated)
     return _findings(reader, stretch, capacities)
 
 
@@ -159,7 +204,7 @@ def _why_no_curve(reader: _Reader) -> str:
     if reader.caching is False:
         return "nothing is looked up in it: prefix caching is off (--enable-prefix-caching)"
     if reader.lookups and not reader.breaks:
-        return "its pool is not one of equal blocks with full attention: not modelled"
+        return "its pool has no group of full attention, or groups that are not modelled"
     why = ", ".join(reader.breaks)
     return f"{_NOTHING_LOOKED_UP}{f' ({why})' if why else ''}"
 
@@ -196,6 +241,35 @@ def _findings(reader: _Reader, stretch: _Stretch, wanted: Sequence[int]) -> Find
         ),
         lower_bounds=lower_bounds,
         doubts=doubts,
+    )
+
+
+def _of_groups(file: Path, reader: _Reader, stretch: _Stretch, simulated: _Simulated) -> Findings:
+    simulated.follower.settle()
+    difference = abs(simulated.own_hits - stretch.hit_blocks)
+    if difference > AGREE_RATIO * simulated.queried_blocks:
+        raise WhatIfError(
+            f"{file}: a simulated pool of its own size finds {simulated.own_hits:,} blocks, the "
+            f"engine found {stretch.hit_blocks:,}: its groups of layers work otherwise, or it was "
+            "recorded by a kvscope that does not report how steps are put together"
+        )
+    usable = simulated.usable
+    lower_bounds = [] if stretch.is_whole else [c for c in simulated.capacities if c > usable]
+    return Findings(
+        kind="recording",
+        points=[
+            Point(capacity, hits, simulated.queried_blocks)
+            for capacity, hits in zip(simulated.capacities, simulated.hits, strict=True)
+        ],
+        lookups=stretch.lookups,
+        queried_blocks=simulated.queried_blocks,
+        distinct_blocks=None,
+        seconds=stretch.seconds,
+        pool=Pool(
+            usable_blocks=usable, block_size=stretch.block_size, hit_blocks=stretch.hit_blocks
+        ),
+        lower_bounds=lower_bounds,
+        doubts=list(_doubts(reader, stretch)),
     )
 
 

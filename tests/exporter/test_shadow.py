@@ -14,32 +14,24 @@ from exporter.fold.shadow.groups import layers_of
 from exporter.fold.shadow.pool import UNNAMED, Pool
 from kvscope_events.events import (
     Batch,
-    BlocksAllocated,
     BlocksReleased,
     CacheGroup,
     EngineEvent,
     PoolCreated,
     PoolSnapshot,
-    PrefixLookup,
-    SequenceAdded,
-    StepCompleted,
-    StepScheduled,
 )
-from kvscope_events.names import CONTENT_BYTES, suffix_of
+from kvscope_events.names import suffix_of
+from tests.exporter.shadow_stream import (
+    FULL,
+    SIZE,
+    STATE,
+    WINDOW,
+    alternating,
+    digest,
+    digests,
+    request,
+)
 from tests.support.waiting import wait_for
-
-SIZE = 4
-FULL = CacheGroup("full_attention", SIZE)
-WINDOW = CacheGroup("sliding_window", SIZE, 8)
-STATE = CacheGroup("state", SIZE, at_chunk_ends=True)
-
-
-def digest(prompt: int, block: int) -> bytes:
-    return bytes([prompt, block]).ljust(CONTENT_BYTES, b"-")
-
-
-def digests(prompt: int, blocks: int) -> list[bytes]:
-    return [digest(prompt, block) for block in range(blocks)]
 
 
 def pools(capacity: int, *groups: CacheGroup, retention: int | None = 0) -> Coordinator:
@@ -155,28 +147,9 @@ def test_references_and_free_blocks_add_up_whatever_comes(
         pool.check([])
 
 
-def request(number: int, prompt: int, hit_blocks: int, tokens: int = 21) -> list[EngineEvent]:
-    """The stream of one request of one chunk, from a pool of a window and full attention."""
-    names = [one + suffix_of(1) for one in digests(prompt, (tokens - 1) // SIZE)]
-    computed = tokens - SIZE * hit_blocks
-    return [
-        SequenceAdded(number, number, tokens, 1),
-        PrefixLookup(number, tokens, names, hit_blocks),
-        BlocksAllocated(number, [], "prefill"),
-        StepScheduled([number], [computed], 100 - computed),
-        BlocksReleased(number, [], [], [], "finished"),
-        StepCompleted(1, 0, 0, 0, computed, 0, None, 0, 0, 0, [number], [number], 0, 0),
-    ]
-
-
 def stream(fold: Shadows, requests: Sequence[list[EngineEvent]], begin: int = 0) -> None:
     for seq, events in enumerate(requests, start=begin):
         fold.on_batch(Batch(seq, seq * 10**9, events))
-
-
-def alternating(hit_blocks: int) -> list[list[EngineEvent]]:
-    """Two prompts in turn, of five full blocks to find."""
-    return [request(1 + n, n % 2, hit_blocks if n > 1 else 0) for n in range(40)]
 
 
 def test_larger_pools_are_shown_once_the_present_size_agrees() -> None:

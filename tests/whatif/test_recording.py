@@ -11,6 +11,8 @@ from typer.testing import CliRunner, Result
 
 from engine.block_pool import BlockPool
 from kvscope.cli.app import app
+from kvscope.whatif.findings import WhatIfError
+from kvscope.whatif.recording import curve_of_recording
 from kvscope_events.bus import EventBus
 from kvscope_events.events import (
     Batch,
@@ -27,6 +29,7 @@ from kvscope_events.wire.frame import (
     flags_of,
     pack_header,
 )
+from tests.exporter.shadow_stream import FULL, SIZE, WINDOW, alternating
 from tests.exporter.stream import hello, step
 from tools.checks.trace_hits import replay
 
@@ -265,7 +268,35 @@ def test_a_batch_that_cannot_be_read_is_a_gap(recorded: Callable[..., Path]) -> 
 
 
 NO_POOL = [hello(), step()]
-WINDOWS = PoolCreated(POOL, 16, 0, 0, {}, [CacheGroup("full_attention", 16)] * 2)
+WINDOWS = PoolCreated(POOL, 16, 0, 0, {}, [CacheGroup("sliding_window", 16, 64)])
+
+
+def of_groups(hit_blocks: int) -> bytes:
+    """A recording of a pool of a window and full attention."""
+    pool = PoolCreated(15, SIZE, 0, 1, groups=[WINDOW, FULL], retention=0)
+    events = [[hello(), pool], *alternating(hit_blocks)]
+    return b"".join(frame(seq, batch) for seq, batch in enumerate(events))
+
+
+def test_pools_of_several_groups_are_simulated(tmp_path: Path) -> None:
+    file = tmp_path / "groups.kvsf"
+    file.write_bytes(of_groups(0))
+    found = curve_of_recording(file, [28])
+    assert found.pool is not None
+    assert (found.pool.usable_blocks, found.pool.hit_blocks) == (14, 0)
+    hits = [(point.capacity_blocks, point.hit_blocks) for point in found.points]
+    assert hits == [(14, 0), (28, 190)]
+    assert found.queried_blocks == 200
+    assert list(found.doubts) == list(found.lower_bounds) == []
+
+
+def test_a_simulation_that_finds_something_else_than_the_engine_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "groups.kvsf"
+    file.write_bytes(of_groups(5))
+    with pytest.raises(WhatIfError, match="finds 0 blocks, the engine found 190"):
+        curve_of_recording(file)
+
+
 A_LOOKUP = PrefixLookup(0, 33, [b"a" * 16, b"b" * 16], 0)
 
 
@@ -281,7 +312,7 @@ A_LOOKUP = PrefixLookup(0, 33, [b"a" * 16, b"b" * 16], 0)
             frame(0, [hello(enable_prefix_caching=False), PoolCreated(POOL, 16, 0)]),
             "prefix caching is off",
         ),
-        (frame(0, [hello(), WINDOWS, A_LOOKUP]), "not one of equal blocks with full attention"),
+        (frame(0, [hello(), WINDOWS, A_LOOKUP]), "no group of full attention"),
         (
             frame(0, [hello(), PoolCreated(POOL, 16, 0)]) + frame(9, [A_LOOKUP]),
             "no lookup in it while the state of the pool was known (8 batches are missing)",

@@ -175,6 +175,9 @@ class Coordinator:
             if first >= end:
                 continue
             held.named[group] = end
+            if self._kind_of[group].kind == "full_attention":  # keeps all, and gave none back
+                table[first:end] = self.pool.name_all(group, digests[first:end])
+                continue
             for index in self._kind_of[group].keeps(first, end, held.places):
                 if table[index] is UNNAMED:
                     table[index] = self.pool.name(group, digests[index])

@@ -90,6 +90,15 @@ class Pool:
             names[digest] = [there, block]
         return block
 
+    def name_all(self, group: int, digests: Sequence[Digest]) -> Table:
+        """Several referenced blocks without names become findable."""
+        names = self.names[group]
+        if len(digests) < 2 or not names.keys().isdisjoint(digests):
+            return [self.name(group, digest) for digest in digests]
+        blocks: Table = [Block(digest, names) for digest in digests]
+        names.update(zip(digests, blocks, strict=True))  # type: ignore[arg-type]
+        return blocks
+
     def release(self, blocks: Iterable[Block | None]) -> None:
         """Give back one reference each; what is idle then is evicted in this order."""
         idle, vacant = self._idle, self.vacant
