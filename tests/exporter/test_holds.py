@@ -44,7 +44,7 @@ class Replay:
         return counts
 
     def held(self) -> dict[str, int] | None:
-        if any(one in self.references for one in self.strangers):
+        if self.strangers:
             return None
         found = {"transfer": 0, "load": 0}
         for block in range(NUM_BLOCKS):
@@ -74,7 +74,7 @@ class Replay:
         events: list[EngineEvent] = []
         for group in range(self.groups):
             counts = self.counts()
-            mine = {b for s, g, b in self.references if (s, g) == (sequence, group)}
+            mine = {b for s, _, b in self.references if s == sequence}
             others = [b for b in range(NUM_BLOCKS) if counts[b] and b not in mine]
             shared = self.choice.sample(others, min(len(others), self.choice.randint(0, 2)))
             free = [block for block in range(NUM_BLOCKS) if not counts[block]]
@@ -104,6 +104,8 @@ class Replay:
         shared: list[int] = []
         for one in gone:
             self.references.remove(one)
+            if one in self.strangers:
+                self.strangers.remove(one)
             (shared if any(one[2] == b for _, _, b in self.references) else free).append(one[2])
         return BlocksReleased(sequence, [], free, shared, cause)  # type: ignore[arg-type]
 
