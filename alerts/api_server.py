@@ -37,6 +37,7 @@ def _fails(timing: Timing, by: str) -> tuple[Alert, Alert]:
         f"and count {by} ({series('kvscope_api_responses_total')}) > 0\n"
         f"and {count} >= {BURN_WARN_BAD}",
         wait="2m",
+        keep="5m",  # longer than the model's budget burns fast, which would be a second page
         summary="An inference server answers requests with 5xx.",
         description=f"{SERVER} answered {{{{ $value | humanizePercentage }}}} of the requests of "
         "the last ten minutes with a status of 500 or above, and neither did its engine fail them "

@@ -98,6 +98,8 @@ class Hello(Event, frozen=True):
     # Digest of all that block names depend on: the model as far as it is known, the block size, the
     # hash algorithm, the root of the chain. Only names of one name space may be compared.
     name_space: Label | None = None
+    # Blocks may outlive their request, since a connector keeps them; None: not known.
+    keeps_blocks: bool | None = None
 
 
 class ObserverStopped(Event, frozen=True):

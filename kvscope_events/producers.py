@@ -45,7 +45,7 @@ VLLM_SCHEDULER_EVENTS = _named(
     *("PrefixLookup", "PrefixCacheReset"),
     *("BlocksAllocated", "BlocksShared", "BlocksCached", "BlocksEvicted", "BlocksReleased"),
     *("ContentDropped", "AllocationFailed"),
-    "StepCompleted",
+    *("StepScheduled", "StepCompleted"),
 )
 """Events that the observer reports from the scheduler's process.
 

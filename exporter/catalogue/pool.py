@@ -140,9 +140,9 @@ POOL = (
         kind="gauge",
         help="Active blocks that only requests reference that have ended, by reason.",
         notes="Reasons: a connector still sends them to another server or stores them in another "
-        "tier (transfer), or the request ended before a load into them did (load). Absent after "
-        "lost events, or where the exporter came later than the engine, until all blocks that were "
-        "active then have been given back.",
+        "tier (transfer), or the request ended before a load into them did (load). Absent for an "
+        "engine without a connector, and after lost events, or where the exporter came later than "
+        "the engine, until all blocks that were active then have been given back.",
         unit="blocks",
         within="kvscope_kv_usable_blocks",
         group="pool",

@@ -37,6 +37,8 @@ ABSENT = {
     "kvscope_kv_exhaustion_probability",  # nor enough to forecast; see tests/forecast
     "kvscope_event_decode_errors_total",  # nothing is decoded in one process
     "kvscope_kv_content_dropped_blocks_total",  # our engine does not report it; see test_content
+    # No connector keeps blocks; see test_holds.
+    *("kvscope_kv_held_blocks", "kvscope_kv_oldest_hold_seconds"),
     # Nothing is swapped; see test_swap_page.
     *("kvscope_kv_swapped_blocks_total", "kvscope_kv_swap_blocks"),
     "kvscope_preemption_swapped_tokens_total",

@@ -18,7 +18,8 @@ from kvscope_events.events import (
     RequestPreempted,
     RequestResumed,
 )
-from tests.exporter.stream import batch_of, ended, step
+from tests.exporter.page import make_exporter, put, value
+from tests.exporter.stream import batch_of, ended, hello, step
 
 NUM_BLOCKS = 24
 
@@ -281,3 +282,14 @@ def test_blocks_that_leave_a_window_do_not_add_up() -> None:
     assert len(ledger.holds) < 2 * holds_module.COMPACTED
     ledger.on_batch(batch_of(BlocksAllocated(1, [5], "decode"), ended(1)))
     assert ledger.held == {"transfer": 1, "load": 0}
+
+
+@pytest.mark.parametrize("keeps", [None, True, False])
+def test_the_page_shows_held_blocks_unless_the_engine_can_keep_none(keeps: bool | None) -> None:
+    exporter, subscription = make_exporter()
+    put(subscription, 0, 0, hello(keeps_blocks=keeps), PoolCreated(8, 4, 64))
+    put(subscription, 1, 0, BlocksAllocated(1, [0, 1], "prefill"), ended(1))
+    put(subscription, 2, 0, step(active_blocks=2, free_blocks=6))
+    held = value(exporter, "kvscope_kv_held_blocks", reason="transfer")
+    assert held == (None if keeps is False else 2)
+    assert (value(exporter, "kvscope_kv_oldest_hold_seconds") is None) == (keeps is False)

@@ -257,6 +257,7 @@ def test_without_prefix_caching_no_lookup_is_emitted(checkpoint: Path) -> None:
         "NamesStored",
         "ObserverStopped",
         "StartupProfiled",
+        "StepScheduled",
     }
     assert set(with_cache.hello.tells) - set(without.hello.tells) == {"PrefixLookup"}
 

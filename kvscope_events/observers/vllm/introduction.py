@@ -71,6 +71,7 @@ def hello_of(scheduler: Any, session: str) -> Hello:
         else None,
         pid_space=pid_space(),
         pool_sized_by=sized_by(cache),
+        keeps_blocks=getattr(scheduler, "connector", None) is not None,
     )
 
 
