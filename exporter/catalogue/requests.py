@@ -194,6 +194,19 @@ REQUESTS = (
         events=("StepCompleted",),
     ),
     Metric(
+        name="kvscope_speculative_tokens_total",
+        kind="counter",
+        help="Draft tokens that steps verified, each in a slot of the pool, by outcome; the slots "
+        "of rejected ones were wasted.",
+        notes="Absent until a step has drafts. A draft that was accepted and then cut off by a "
+        "stop string counts as rejected.",
+        unit="tokens",
+        group="requests",
+        labels={**ENGINE, "outcome": ("accepted", "rejected")},
+        otel_name="kvscope.speculative.tokens",
+        events=("StepCompleted",),
+    ),
+    Metric(
         name="kvscope_last_step_timestamp_seconds",
         kind="gauge",
         help="Unix time at which the last engine step ended; before the first step, that of the "

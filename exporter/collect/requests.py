@@ -66,6 +66,12 @@ def collect_steps(families: Families, steps: Steps, _engine: Hello) -> Iterator[
         "kvscope_step_tokens_total",
         {"prefill": steps.prefill_tokens, "decode": steps.decode_tokens},
     )
+    if steps.drafted_tokens is not None:
+        accepted = steps.accepted_tokens
+        yield families.column(
+            "kvscope_speculative_tokens_total",
+            {"accepted": accepted, "rejected": steps.drafted_tokens - accepted},
+        )
     if steps.last_step_wall_ns is not None:  # by the engine's own clock: without jitter
         yield families.single("kvscope_last_step_timestamp_seconds", steps.last_step_wall_ns / 1e9)
     elif steps.last_step_ns is not None:

@@ -19,6 +19,7 @@ NOT_SHOWN = {
         f"gen_ai_server_{name}_seconds": "by OTLP alone; the same observations are shown as ours"
         for name in ("request_duration", "time_per_output_token", "time_to_first_token")
     },
+    "kvscope_speculative_tokens_total": "only servers with speculative decoding have it",
     "kvscope_otlp_spans_total": "only with traces; whoever receives them notices",
     "kvscope_otlp_exports_total": "only with --otlp-endpoint; whoever receives by OTLP notices",
     "kvscope_otlp_servers_left_out_total": "a bug, only with --otlp-endpoint; the log says why",

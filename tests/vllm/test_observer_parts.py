@@ -5,12 +5,14 @@ import logging
 import sys
 import types
 from collections.abc import Iterator
+from hashlib import sha256
 from typing import Any
 
 import pytest
 
 from kvscope_events.bus import EventBus
 from kvscope_events.events import PoolCreated
+from kvscope_events.limits import MAX_LABEL
 from kvscope_events.observers.vllm import endpoints, log
 from kvscope_events.observers.vllm.check import PROBATION_NS, differ
 from kvscope_events.observers.vllm.exact import compiled
@@ -19,9 +21,16 @@ from kvscope_events.observers.vllm.manager import allocating
 from kvscope_events.observers.vllm.names import Names, check_hash
 from kvscope_events.observers.vllm.observer import MAX_DEFERRED, Observer
 from kvscope_events.observers.vllm.patching import Patches, UnknownMethodError, find
-from kvscope_events.observers.vllm.requests import finish_reason, release_cause, trace_of
+from kvscope_events.observers.vllm.requests import (
+    adapter_of,
+    finish_reason,
+    release_cause,
+    tenant_of,
+    trace_of,
+)
 from kvscope_events.observers.vllm.sizing import bytes_per_block, capacity, sized_by
 from kvscope_events.observers.vllm.snapshot import Counts, State
+from kvscope_events.observers.vllm.tier import tier_of
 from kvscope_events.observers.vllm.wrappers import Hook, Site
 from kvscope_events.trace_context import NO_TRACE, TraceContext
 
@@ -343,3 +352,47 @@ def test_a_vllm_that_does_not_say_what_fits_leaves_it_unknown() -> None:
     assert capacity(types.SimpleNamespace()) == (None, None)
     says = types.SimpleNamespace(kv_cache_size_tokens=1567, kv_cache_max_concurrency=1.53)
     assert capacity(says) == (1567, 1.53)
+
+
+@pytest.mark.parametrize(
+    ("salt", "session", "same_as"),
+    [("acme", None, "acme"), ("acme", "7", "acme"), (None, "7", "7"), (None, None, None)],
+)
+def test_a_tenant_is_the_digest_of_the_salt_else_of_the_session(
+    salt: str | None, session: str | None, same_as: str | None
+) -> None:
+    request = types.SimpleNamespace(cache_salt=salt, session_id=session)
+    tenant = tenant_of(request)
+    if same_as is None:
+        assert tenant == ""
+    else:
+        assert tenant == sha256(same_as.encode()).hexdigest()[:16]
+    assert tenant_of(types.SimpleNamespace()) == "", "older versions have neither"
+
+
+def test_an_adapter_is_named_within_the_contracts_bounds() -> None:
+    adapter = types.SimpleNamespace(lora_name="x" * 1000)
+    assert adapter_of(types.SimpleNamespace(lora_request=adapter)) == "x" * MAX_LABEL
+    assert adapter_of(types.SimpleNamespace(lora_request=None)) == ""
+    assert adapter_of(types.SimpleNamespace()) == ""
+
+
+@pytest.mark.parametrize(
+    ("kind", "extra", "tier"),
+    [
+        ("OffloadingConnector", {}, "host"),
+        ("OffloadingConnector", {"spec_name": "CPUOffloadingSpec"}, "host"),
+        ("OffloadingConnector", {"spec_name": "SomeStorageSpec"}, None),
+        ("SimpleCPUOffloadConnector", {}, "host"),
+        ("NixlConnector", {}, "remote"),
+        ("LMCacheConnectorV1", {}, "other"),
+        ("MultiConnector", {}, None),
+    ],
+)
+def test_the_connectors_class_names_the_tier(
+    kind: str, extra: dict[str, str], tier: str | None
+) -> None:
+    connector = type("Derived", (type(kind, (), {}),), {})()
+    connector._kv_transfer_config = types.SimpleNamespace(kv_connector_extra_config=extra)
+    assert tier_of(connector) == tier
+    assert tier_of(None) is None

@@ -175,6 +175,7 @@ def _admitted(observer: Observer, entry: Entry, request: Any, args: Call, kwargs
         local = args[2] if len(args) > 2 else kwargs.get("num_new_computed_tokens", 0)
         loaded = kwargs.get("num_external_computed_tokens", 0)
         found = local + loaded
+        sequence.local_tokens = local
         if _reads_cache(observer, request):
             _looked_up(observer, begin, request, (local, loaded), sequence.number)
     if kwargs.get("delay_cache_blocks"):
@@ -189,6 +190,7 @@ def _admitted(observer: Observer, entry: Entry, request: Any, args: Call, kwargs
         observer.buffer.append(RequestScheduled(number, sequence.queue_ns, found))
     elif sequence.preempted_ns is not None:
         again = min(found, sequence.discarded_tokens)
+        loaded = max(0, again - sequence.local_tokens)  # behind the hits
         observer.buffer.append(
             RequestResumed(
                 number,
@@ -196,6 +198,9 @@ def _admitted(observer: Observer, entry: Entry, request: Any, args: Call, kwargs
                 sequence.discarded_tokens - again,
                 again,
                 max(0, now - sequence.preempted_ns),
+                0,
+                loaded,
+                observer.tier if loaded else None,
             )
         )
         sequence.preempted_ns = None
@@ -225,6 +230,7 @@ def _looked_up(
             hit_tokens // block_size,
             request.num_preemptions > 0,
             loaded_tokens,
+            observer.tier if loaded_tokens else None,
             group_hit_tokens=[] if observer.group_hits is None else observer.group_hits.take(),
         ),
     )

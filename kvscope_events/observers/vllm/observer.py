@@ -23,6 +23,7 @@ from kvscope_events.observers.vllm.outlet import Outlet
 from kvscope_events.observers.vllm.requests import Ending, Sequences
 from kvscope_events.observers.vllm.sizing import lookup_group
 from kvscope_events.observers.vllm.snapshot import Counts, State, read_state
+from kvscope_events.observers.vllm.tier import tier_of
 from kvscope_events.vocabulary import ReleaseCause
 
 MAX_STEPS = 64
@@ -67,6 +68,8 @@ class Observer:
         """Whether a block may have a name before it is full, which its full name replaces."""
         self.foreign_blocks = hasattr(self.pool.null_block, "pool")
         """Whether blocks of other pools may occur, each with its pool."""
+        self.tier = tier_of(getattr(scheduler, "connector", None))
+        """The tier from which the scheduler's connector loads; None: no connector, or unknown."""
         self.running = running
         """vLLM's status of a request that runs."""
         self.reports_chunks = self.caching and len(created.groups) > 1

@@ -5,6 +5,7 @@ come from the monotonic clock of this process, which is that of vLLM's own times
 """
 
 from collections.abc import Iterator
+from hashlib import sha256
 from typing import Any
 
 from kvscope_events.events import (
@@ -14,6 +15,7 @@ from kvscope_events.events import (
     SequenceAdded,
     SequenceFinished,
 )
+from kvscope_events.limits import MAX_LABEL
 from kvscope_events.trace_context import NO_TRACE, TraceContext, trace_context
 from kvscope_events.vocabulary import FinishReason, ReleaseCause
 
@@ -24,6 +26,7 @@ _REASONS: dict[str, FinishReason] = {
     "FINISHED_IGNORED": "length",
     "FINISHED_ABORTED": "abort",
 }
+TENANT_DIGITS = 16
 _WITH_TOKENS = ("stop", "length", "stop_string_or_abort")
 """Finish reasons of a sequence that was served, as far as its scheduler knows."""
 
@@ -39,6 +42,7 @@ class Sequence:
         "ended",
         "first_token_ns",
         "last_token_ns",
+        "local_tokens",
         "number",
         "preempted_ns",
         "queue_ns",
@@ -55,6 +59,7 @@ class Sequence:
         self.last_token_ns: int | None = None
         self.preempted_ns: int | None = None  # None: it is not a waiting victim
         self.discarded_tokens = 0
+        self.local_tokens = 0  # found in the pool at the last look-up
         self.computed_tokens: int | None = None  # of the prompt, at first admission
         self.ended = False
 
@@ -88,7 +93,14 @@ def arrival(request: Any, sequence: Sequence) -> Iterator[EngineEvent]:
     number, prompt_tokens = sequence.number, int(request.num_prompt_tokens)
     max_tokens = int(request.max_tokens or 0)
     trace = trace_of(getattr(request, "trace_headers", None))
-    yield RequestArrived(number, prompt_tokens, max_tokens, "", *trace)
+    yield RequestArrived(
+        number,
+        prompt_tokens,
+        max_tokens,
+        tenant_of(request),
+        *trace,
+        adapter=adapter_of(request),
+    )
     yield SequenceAdded(number, number, prompt_tokens, max_tokens)
 
 
@@ -160,6 +172,21 @@ def release_cause(request: Any) -> ReleaseCause:
     if request.is_finished():
         return "finished" if finish_reason(request) in _WITH_TOKENS else "aborted"
     return "preempted" if request.status.name == "RUNNING" else "failed_load"
+
+
+def tenant_of(request: Any) -> str:
+    """Digest of the salt of the request's cache, else of its session; empty: it has neither.
+
+    Neither leaves the server: a salt is a secret, and a session may name a person.
+    """
+    named = getattr(request, "cache_salt", None) or getattr(request, "session_id", None)
+    return sha256(str(named).encode(errors="replace")).hexdigest()[:TENANT_DIGITS] if named else ""
+
+
+def adapter_of(request: Any) -> str:
+    """Name of the request's LoRA adapter; empty: it has none."""
+    adapter = getattr(request, "lora_request", None)
+    return str(getattr(adapter, "lora_name", ""))[:MAX_LABEL] if adapter is not None else ""
 
 
 def trace_of(headers: Any) -> TraceContext:

@@ -106,6 +106,8 @@ def updated(observer: Observer, note: None, result: Any, args: Call, kwargs: Nam
         and not observer.snapshot_owed
     ):
         return
+    drafts = getattr(output, "scheduled_spec_decode_tokens", None)
+    drafted = sum(map(len, drafts.values())) if drafts else 0
     observer.step_told_ns = now
     if prefill + decode > observer.largest_step:
         observer.largest_step = prefill + decode
@@ -130,6 +132,9 @@ def updated(observer: Observer, note: None, result: Any, args: Call, kwargs: Nam
             running,
             waiting,
             len(emitted) + further_tokens if further_tokens else None,
+            0,
+            drafted or None,
+            min(further_tokens, drafted) if drafted else None,
         )
     )
     if counts.active != active or observer.in_doubt:
