@@ -114,12 +114,13 @@ class RequestArrived(Event, frozen=True):
     request: int
     prompt_tokens: Count  # each of its prompts once
     max_tokens: Count  # of each sequence
-    tenant: str = ""  # from an observer a digest of what the client sent; empty: not known
+    tenant: str = ""  # the user that the client names, or a digest; empty: not known
     trace_id: TraceId = ""  # 32 hex digits; empty: not part of a known trace
     parent_span_id: SpanId = ""  # 16 hex digits of the caller's span; empty: the trace begins here
     sampled: bool = False  # its flag: the caller records this trace
     operation: Operation = ""  # empty: not known
     adapter: Label = ""  # name of the LoRA adapter; empty: the model itself, or not known
+    tenant_digest: bool = False  # `tenant` begins the SHA-256, in hex, of what the client sent
 
 
 class SequenceAdded(Event, frozen=True):

@@ -1,10 +1,12 @@
 """Demand by tenant: requests, tokens and waiting, in fixed memory.
 
-A tenant is the `user` of a request. That may be a person, so a name is hashed before it is kept.
+A tenant is the `user` of a request; of an observed vLLM, the salt of its cache or its session. That
+may be a person or a secret, so a name is hashed before it is kept.
 Counters are few and reassigned by space-saving (Metwally, Agrawal, El Abbadi 2005): a tenant
 without a counter takes over the lightest one, with its weight as the error.
 """
 
+import re
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -21,6 +23,7 @@ from kvscope_events.events import (
 COUNTERS = 256
 """Tenants with a counter: each error is at most a 256th of all tokens."""
 HASH_DIGITS = 8
+_DIGEST = re.compile(r"[0-9a-f]{8,64}")
 NOBODY = ""
 """The tenant of requests that do not name one."""
 
@@ -111,7 +114,8 @@ class Tenants(Fold):
             assert (tenant.running, tenant.waiting) == (running, len(under_way) - running)
 
     def _arrived(self, event: RequestArrived) -> None:
-        tenant = self._tenant(short_name(event.tenant))
+        hashed = event.tenant_digest and _DIGEST.fullmatch(event.tenant)
+        tenant = self._tenant(event.tenant[:HASH_DIGITS] if hashed else short_name(event.tenant))
         tenant.requests += 1
         tenant.waiting += 1
         tenant.prompt_tokens += event.prompt_tokens

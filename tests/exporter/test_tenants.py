@@ -71,6 +71,18 @@ def test_the_name_of_a_tenant_is_neither_kept_nor_told() -> None:
     assert "alice" not in str(families(exporter))
 
 
+def test_a_tenant_that_an_observer_hashed_is_not_hashed_again_but_must_be_a_digest() -> None:
+    fold = Tenants()
+    whole = sha256(b"alice").hexdigest()[:16]
+    told(
+        fold,
+        RequestArrived(1, 10, 8, whole, tenant_digest=True),
+        RequestArrived(2, 10, 8, "bob", tenant_digest=True),
+        RequestArrived(3, 10, 8, "", tenant_digest=True),
+    )
+    assert fold.tenants.keys() == {ALICE, BOB, short_name("")}
+
+
 def test_what_runs_and_waits_is_told_before_it_ends() -> None:
     fold = Tenants()
     told(fold, *(RequestArrived(n, 10, 8, "alice") for n in range(3)), RequestScheduled(1, 0, 0))

@@ -100,6 +100,7 @@ def arrival(request: Any, sequence: Sequence) -> Iterator[EngineEvent]:
         tenant_of(request),
         *trace,
         adapter=adapter_of(request),
+        tenant_digest=True,
     )
     yield SequenceAdded(number, number, prompt_tokens, max_tokens)
 
