@@ -456,7 +456,7 @@ PUBLISHED = {
         source="its model card",
     ),
     "Llama-4-Scout": Checkpoint(
-        config=LLAMA_4_SCOUT, architecture="Llama4ForCausalLM", token=192 * KIB
+        config=LLAMA_4_SCOUT, architecture="Llama4ForCausalLM", token=48 * KIB
     ),
     "GLM-4.5-Air": Checkpoint(
         config=GLM_4_5_AIR, architecture="Glm4MoeForCausalLM", token=184 * KIB

@@ -20,6 +20,7 @@ from tests.sizing.configs import (
     QWEN3_30B_A3B,
     QWEN3_NEXT_80B,
 )
+from tests.sizing.published import PUBLISHED
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 
@@ -51,6 +52,12 @@ def make_plan(
         activations=activations,
     )
     return Plan(shape=shape, settings=settings, memory=memory or PoolMemory())
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_one_more_token_of_a_published_checkpoint_takes_its_bytes(name: str) -> None:
+    plan = make_plan(PUBLISHED[name].config, max_model_len=131_072)
+    assert plan.bytes_per_token == pytest.approx(PUBLISHED[name].token, rel=0.02)
 
 
 def test_qwen3_30b_a3b() -> None:
