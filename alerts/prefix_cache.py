@@ -7,6 +7,7 @@ from alerts.thresholds import (
     HIT_RATIO_LEFT,
     HIT_RATIO_WORTH,
     PREFIX_TOKENS_PER_SECOND,
+    VETOED_SHARE,
     WHATIF_BLOCKS,
 )
 from alerts.timing import Timing
@@ -19,7 +20,12 @@ def prefix_cache_groups(timing: Timing, scope: Scope) -> list[Group]:
     return [
         Group(
             name="kvscope-prefix-cache",
-            rules=[_collapsed(timing), _too_small(timing, scope), _curve_wrong(timing, scope)],
+            rules=[
+                _collapsed(timing),
+                _too_small(timing, scope),
+                _vetoed(timing, scope),
+                _curve_wrong(timing, scope),
+            ],
         )
     ]
 
@@ -73,6 +79,30 @@ def _too_small(timing: Timing, scope: Scope) -> Alert:
         description=f"In the prefix cache of {ENGINE}, {COUNT} more blocks would have kept nine "
         "tenths of what was evicted and asked for again; more than a tenth of the prompt tokens "
         "are recomputed because those blocks are gone.",
+        board="kvscope-prefix-cache",
+    )
+
+
+def _vetoed(timing: Timing, scope: Scope) -> Alert:
+    """Tokens that other kinds of layers had, compared with those found in spite of it."""
+    engine, window = f"on ({scope.engine})", timing.range("30m")
+    vetoed = rate("kvscope_prefix_cache_vetoed_tokens_total", window)
+    by_kind = f"sum by ({scope.engine}, kind) ({vetoed})"
+    found = rate("kvscope_prefix_cache_hit_tokens_total", window, phase="first")
+    had = f"(sum by ({scope.engine}) ({found}) + sum by ({scope.engine}) ({vetoed}))"
+    return Alert(
+        name="KvscopePrefixHitsVetoed",
+        severity="warning",
+        topic="prefix-cache",
+        expr=f"{by_kind}\n/ {engine} group_left () {had}\n> {VETOED_SHARE:.2f}\n"
+        f"and {by_kind} > {PREFIX_TOKENS_PER_SECOND}",
+        wait="15m",
+        keep="10m",
+        summary="One kind of layers refuses most prefix hits that the others have.",
+        description="In the prefix cache of "
+        f"{ENGINE}, layers of kind {{{{ $labels.kind }}}} lacked their part of "
+        "{{ $value | humanizePercentage }} of the prompt tokens that the other kinds held: they "
+        "were computed again.",
         board="kvscope-prefix-cache",
     )
 

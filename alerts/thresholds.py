@@ -41,6 +41,9 @@ HIT_RATIO_WORTH = 0.2
 """If less than a fifth of the tokens hit, the loss changes little."""
 WHATIF_BLOCKS = 100
 """Minimum number of blocks queried in the window: below it, one odd lookup determines the share."""
+VETOED_SHARE = 0.50
+"""Share of the tokens cached by all other kinds of layers that one kind refuses. Some are always
+refused: windows and states are kept only where a later prompt is expected to resume."""
 PREFIX_TOKENS_PER_SECOND = 10
 """Minimum number of tokens queried: below it, a handful of requests determines the ratio."""
 

@@ -240,7 +240,10 @@ SOURCES = [
     for path in python_files(package)
 ]
 CODE = "\n".join(path.read_text() for path in SOURCES)
-OF_VLLM = {"--shutdown-timeout", "--scheduling-policy"}
+OF_VLLM = {
+    *("--shutdown-timeout", "--scheduling-policy"),
+    *("--prefix-cache-retention-interval", "--mamba-block-size", "--mamba-cache-mode"),
+}
 """Options of vLLM alone; a test with a vLLM asks for them."""
 
 
