@@ -156,7 +156,7 @@ class Holds:
     def check(self, references: int) -> None:
         """Assert that no more references have owners than there are; O(sequences)."""
         owned = sum(map(len, self._taken.values())) - sum(map(len, self._returned.values()))
-        assert owned + self._unowned <= references
+        assert owned + self._unowned <= references, "events contradict each other"
         assert self._ended.keys() <= self._taken.keys()
         assert self._returned.keys() <= self._taken.keys()
 

@@ -80,8 +80,9 @@ NOT_HERE = {
 is over when it could begin. A model is gone when each of its servers is. An engine that is not
 heard while its server is ready takes a second source. Replicas here differ in size and traffic all
 the time. NVML's double changes its link in tests/gpu. A server whose API fails by itself is a vLLM,
-a queue that is served in turn starves no one, and our engine holds no blocks of ended requests, and has one kind of layers.
-test_messages.py plays the first and the last, and alerts/tests/ has the cases of all."""
+a queue that is served in turn starves no one, and our engine holds no blocks of ended requests and
+has one kind of layers. test_messages.py plays the first of these three, and alerts/tests/ has the
+cases of all."""
 STANDING = {"KvscopeXidCritical"}
 """Fires until the process is replaced; here, until it is not scraped."""
 EARLY = {

@@ -9,7 +9,6 @@ import yaml
 
 from dashboards.generate import BOARDS, FOLDER
 from exporter.catalogue import CATALOGUE
-from exporter.catalogue.groups import GROUP_METRICS
 from monitoring.elsewhere import ELSEWHERE
 from tests.dashboards.exceptions import NOT_SHOWN
 from tests.dashboards.fleet import Stage
@@ -90,8 +89,8 @@ def exposed(stage: Stage) -> Exposed:
         )
     )
     pages = read([*stage.pages(), elsewhere])
-    hybrids = {row.name: row for row in GROUP_METRICS}
-    for name, row in (ELSEWHERE | hybrids).items():
+    of_vllm = {row.name: row for row in CATALOGUE if row.servers == ("vllm",)}
+    for name, row in (ELSEWHERE | of_vllm).items():
         histogram = row.kind == "histogram"
         for suffix in ("_bucket", "_sum", "_count") if histogram else ("",):
             pages.kinds[name + suffix] = row.kind

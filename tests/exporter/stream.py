@@ -43,7 +43,6 @@ def hello(**changes: Any) -> Hello:
         "enable_prefix_caching": True,
         "cache_dtype": "auto",
         "gpu_memory_utilization": 0.9,
-        "keeps_blocks": False,
     }
     return Hello(**{**fields, **changes})
 

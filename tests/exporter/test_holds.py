@@ -287,7 +287,7 @@ def test_blocks_that_leave_a_window_do_not_add_up() -> None:
 @pytest.mark.parametrize("keeps", [None, True, False])
 def test_the_page_shows_held_blocks_unless_the_engine_can_keep_none(keeps: bool | None) -> None:
     exporter, subscription = make_exporter()
-    put(subscription, 0, 0, hello(keeps_blocks=keeps), PoolCreated(8, 4, 64))
+    put(subscription, 0, 0, hello(server="vllm", keeps_blocks=keeps), PoolCreated(8, 4, 64))
     put(subscription, 1, 0, BlocksAllocated(1, [0, 1], "prefill"), ended(1))
     put(subscription, 2, 0, step(active_blocks=2, free_blocks=6))
     held = value(exporter, "kvscope_kv_held_blocks", reason="transfer")
