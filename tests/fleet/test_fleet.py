@@ -16,7 +16,7 @@ from tests.alerts.timeline import STEP_SECONDS, firing
 from tests.alerts.tools import promtools
 from tests.fakes.nvml import compiler
 from tools.fleet.blocks import write_blocks
-from tools.fleet.day import LEVELS, LOADING, Clock
+from tools.fleet.day import DAY_SECONDS, LEVELS, LOADING, Clock
 from tools.fleet.faults import FAULTS, Fault
 from tools.fleet.fleet import healthy, read_by_rules, struck, write
 from tools.fleet.library import Library, library
@@ -35,6 +35,9 @@ pytestmark = [
 
 SERVERS, HOURS, STEP = 10, 4, 60
 """Four replicas of each of two models: what is odd is odd among three others."""
+END = 3 * 3600
+"""Seconds after midnight, UTC. The load follows the hour: at its peak, a minute of recordings, which
+is what there is here, may hold more late prompts than the day has on average."""
 STRUCK = [
     replace(fault, minutes=30)
     for fault in FAULTS
@@ -61,7 +64,8 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
     folder, tool = tmp_path_factory.mktemp("fleet"), promtools()[0]
     recordings = record_all(folder, 1, say, (*LEVELS, HALF_SPEED, CLOSED))
     pages = library(recordings, read_by_rules())
-    clock = Clock(end=int(time.time()) // STEP * STEP, step=STEP, count=HOURS * 3600 // STEP)
+    end = (int(time.time()) - END) // DAY_SECONDS * DAY_SECONDS + END
+    clock = Clock(end=end, step=STEP, count=HOURS * 3600 // STEP)
     days, when = struck(SERVERS, clock, pages, STRUCK)
     write([*healthy(SERVERS, clock, pages, "healthy"), *days], folder / "data", tool)
     fired = play(folder, folder / "data", clock, tool, say)
