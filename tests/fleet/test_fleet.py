@@ -36,8 +36,8 @@ pytestmark = [
 SERVERS, HOURS, STEP = 10, 4, 60
 """Four replicas of each of two models: what is odd is odd among three others."""
 END = 3 * 3600
-"""Seconds after midnight, UTC. The load follows the hour: at its peak, a minute of recordings, which
-is what there is here, may hold more late prompts than the day has on average."""
+"""Seconds after midnight, UTC. The load follows the hour: at its peak, a minute of recordings,
+which is all there is here, may hold more late prompts than the day has on average."""
 STRUCK = [
     replace(fault, minutes=30)
     for fault in FAULTS
