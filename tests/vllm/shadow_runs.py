@@ -17,7 +17,6 @@ from random import Random
 from typing import Any
 
 from exporter.sources.recorder import Recorder
-from kvscope_events.wire.subscriber import Taken
 from tests.vllm.child import in_child
 from tests.vllm.scheduler import VOCABULARY, Driver
 
@@ -154,7 +153,7 @@ def run(model: str, case: Case, folder: Path, factor: float) -> list[tuple[int, 
         while (taken := events.take()) is not None:
             batch, lost = taken
             assert not lost
-            recorder.add(Taken(batch, 0, "00" * 8, 0))
+            recorder.add(batch, 0, "00" * 8)
     assert site.observer is not None, "it has switched itself off"
     return oracle.found
 
