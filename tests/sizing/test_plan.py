@@ -161,7 +161,7 @@ def test_linear_layers_hold_a_state_of_constant_size() -> None:
 
 
 def test_a_block_of_a_hybrid_is_as_large_as_a_state() -> None:
-    """Of 12 layers each: one group of attention, three of states, two blocks of each."""
+    """Twelve layers a group: one of attention, three of states, and two blocks of each."""
     plan = make_plan(QWEN3_NEXT_80B)
     state = (2 * 16 * 128 + 32 * 128) * 3 * 2 + 32 * 128 * 128 * 2
     token = 2 * 2 * 2 * 256

@@ -147,7 +147,7 @@ class Names:
 
 
 def _problem(moment: Moment, line: dict[str, Any], names: Names, is_step: bool) -> str:
-    """The ledger's difference from the pool; empty if there is none left."""
+    """The ledger's difference from the pool; empty: they agree."""
     counts = (line["active"], line["cached"], line["free"])
     if moment.counts != counts:
         return f"active, cached, free are {moment.counts}, in vLLM {counts}"

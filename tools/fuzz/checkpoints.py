@@ -36,7 +36,7 @@ _BLOCK_SIZE = 4
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What came of a variant."""
+    """The outcome for one variant."""
 
     outcome: str
     """`served`, `refused`, or what must not be: `wrong`, `raised`, `slow`."""
@@ -153,7 +153,7 @@ def _weights(folder: Path, rng: random.Random) -> Path:
 
 
 def _in_the_way(folder: Path, rng: random.Random) -> str:
-    """Something that is no file in place of one, or one that is gone."""
+    """Replace a file by something else, or remove it."""
     file = rng.choice(sorted(path for path in folder.iterdir() if path.is_file()))
     file.unlink()
     how = rng.choice(("gone", "folder", "pipe", "loop", "endless"))

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tools.fuzz.target import Codec, Target
 
 MAX_BYTES = 1 << 16
-"""Of an input; what is larger is cut."""
+"""Longest input; a longer one is cut."""
 _MAX_DEPTH = 50
-"""Of a document that is changed by its values."""
+"""Deepest document that is changed by its values."""
 _WORDS = (
     *(b"", b"\x00", b"\xff", b"\xff\xfe", b"\xed\xa0\x80", b"\xf0\x9f\x98\x80", b"\xe2\x80\xa8"),
     *(b"\r\n", b"\n\n", b"\r", b"9" * 400, b"-1", b"1e999", b"NaN", b"Infinity", b"{", b"[", b'"'),
@@ -40,7 +40,7 @@ class _Edit(NamedTuple):
     """Bytes in place of others."""
 
     length: int
-    """Of what is removed."""
+    """Bytes that are removed."""
     piece: bytes | None
     """None: what was removed."""
     times: int

@@ -24,7 +24,7 @@ _FORGET_PEAK = "5"
 
 
 class FindingError(AssertionError):
-    """What a parser must not do, besides raising what it does not declare."""
+    """A parser did something forbidden other than raising an undeclared error."""
 
 
 class GivenUpError(BaseException):

@@ -1,4 +1,4 @@
-"""Faults of a checkpoint's JSON files: fields of another kind, and text that is no JSON."""
+"""Faults of a checkpoint's JSON files: fields of another kind, and invalid JSON."""
 
 import json
 import random
@@ -64,7 +64,7 @@ _FIELDS: dict[str, tuple[object, ...]] = {
     "bos_token": (5, {}, {"content": 5}, "new"),
     "version": ("2.0", 5),
 }
-"""What is worth more than junk, by the name of the field; added where it is not there."""
+"""Values likelier to do harm than junk, by field; a missing field is added."""
 
 
 def spoil_field(file: Path, rng: random.Random) -> str:

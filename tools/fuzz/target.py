@@ -1,4 +1,4 @@
-"""What is fuzzed: a parser, what it may raise, and how its inputs are read and written."""
+"""A fuzz target: a parser, the errors it may raise, and how its inputs are read and written."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -13,7 +13,7 @@ Parse = Callable[[bytes], bool]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Codec:
-    """How an input is read as values, and written again."""
+    """Reads an input as values, and writes them as an input."""
 
     decode: Callable[[bytes], object]
     encode: Callable[[object], bytes]

@@ -168,7 +168,7 @@ CASES = (
         expected={("m", "0"): {**LOADED_READ, **_API_READ}},
     ),
     Case(
-        name="an API that has answered nobody but its readers",
+        name="an API that has answered only its readers",
         kind="sglang",
         page=f"""{HYBRID_PAGE}\
 sglang:http_responses_total{{endpoint="/metrics",method="GET",status_code="200"}} 3.0

@@ -19,7 +19,7 @@ from tools.fuzz.target import Codec, Parse, Target
 _PATHS = ("/v1/completions", "/v1/chat/completions")
 _REFUSED = frozenset((400, 413))
 _TAKEN = 429
-"""Of a request that would have been queued."""
+"""Status of a request that would have been queued."""
 _ERROR = {"message", "type", "param", "code"}
 
 
