@@ -185,6 +185,9 @@ class Replay:
     def take(self) -> tuple[Batch, int] | None:
         return (self.queue.popleft(), 0) if self.queue else None
 
+    def request_snapshot(self) -> None:
+        pass
+
     def wait(self, timeout: float) -> bool:
         return bool(self.queue)
 

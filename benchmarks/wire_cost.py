@@ -148,6 +148,7 @@ class _Counter:
         self.batches += 1
 
     num_pending = 0
+    wants_snapshot = False
 
     def on_gap(self) -> None:
         raise AssertionError("the benchmark lost batches")

@@ -43,6 +43,11 @@ class Fold:
         """Batches were lost before the next one: state that depends on them is now unknown."""
 
     @property
+    def wants_snapshot(self) -> bool:
+        """Whether it gave up state of its own accord, and needs the pool's to go on."""
+        return False
+
+    @property
     def num_pending(self) -> int:
         """Requests and sequences remembered until they end, or until `on_gap` forgets them."""
         return 0

@@ -38,6 +38,9 @@ class InProcessSource:
     def wake(self) -> None:
         self._subscription.wake()
 
+    def request_snapshot(self) -> None:
+        self._subscription.request_snapshot()
+
     def take(self) -> tuple[Batch, int] | None:
         taken = self._subscription.take()
         if taken is None:

@@ -22,6 +22,11 @@ class Listener(Protocol):
         """Number of items remembered until an event ends them; `on_gap` forgets them."""
         ...
 
+    @property
+    def wants_snapshot(self) -> bool:
+        """Whether it lacks the pool's state; a gap of the source it need not report."""
+        ...
+
     def on_gap(self) -> None:
         """Batches were lost before the next one: state that depends on them is now unknown."""
         ...

@@ -189,6 +189,8 @@ class Pipeline:
             after = now_ns()
             self._spent_ns[name] += after - before
             before = after
+        if any(w.listener.wants_snapshot and not w.failed for w in self._workers):
+            self._source.request_snapshot()
 
     def _renew(self) -> None:
         self._workers = [_Worker(listener) for listener in self._make_listeners()]

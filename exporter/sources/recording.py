@@ -92,6 +92,9 @@ class RecordingSource:
         self._ended = True
         return None
 
+    def request_snapshot(self) -> None:
+        """Do nothing: a file cannot be asked; it may have further snapshots."""
+
     def wait(self, timeout: float) -> bool:
         """True at once until the end is reached."""
         return not self._ended or self._woken.wait(timeout)

@@ -61,6 +61,12 @@ class Source(Protocol):
         """The next batch and the number missing just before it; None: no batch now."""
         ...
 
+    def request_snapshot(self) -> None:
+        """Ask for the whole state in one of the next batches, where the producer can be asked.
+
+        For the thread that takes; may be repeated until it comes."""
+        ...
+
     def wait(self, timeout: float) -> bool:
         """Wait until a batch may be available; True if so."""
         ...

@@ -155,6 +155,11 @@ class WireSubscriber:
                 return Taken(batch, lost)
         return None
 
+    def request_snapshot(self) -> None:
+        """Ask for the whole state; for the thread that takes."""
+        self._stream.snapshot_wanted = True
+        self._rouse()
+
     def wake(self) -> None:
         """Interrupt a wait in progress."""
         self._ready.set()
@@ -187,8 +192,8 @@ class WireSubscriber:
             self._count(error.kind, error.problem)
             self._unreadable += 1
             self._lose(1)
-            self._damaged = self._stream.snapshot_wanted = True
-            self._rouse()
+            self._damaged = True
+            self.request_snapshot()
             return None
         if unknown:
             self._count("unknown_event", "events of a newer producer are left out", unknown)

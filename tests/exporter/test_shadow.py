@@ -2,16 +2,24 @@
 
 import gc
 import threading
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from exporter.clock import Clock
 from exporter.fold.shadow import Shadows
+from exporter.fold.shadow import fold as fold_module
 from exporter.fold.shadow.coordinator import Coordinator
 from exporter.fold.shadow.groups import layers_of
 from exporter.fold.shadow.pool import UNNAMED, Pool
+from exporter.fold.shadow.simulation import Simulation
+from exporter.sources import InProcessSource
+from exporter.sources.pipeline import Pipeline
+from kvscope_events.bus import EventBus
 from kvscope_events.events import (
     Batch,
     BlocksReleased,
@@ -241,3 +249,102 @@ def test_other_pools_are_left_alone(groups: list[CacheGroup]) -> None:
     fold.settle()
     assert not fold.known
     assert threading.active_count() == before
+
+
+POOL = PoolCreated(15, SIZE, 0, 1, groups=[WINDOW, FULL], retention=0)
+EMPTY = PoolSnapshot(
+    *(15, SIZE, 0, 1, [0] * 15, [None] * 15, []), groups=[WINDOW, FULL], retention=0
+)
+
+
+def test_a_simulation_that_failed_takes_no_more_memory(caplog: pytest.LogCaptureFixture) -> None:
+    fold = Shadows()
+    with patch.object(Simulation, "take", side_effect=RuntimeError("a defect")):
+        fold.on_batch(Batch(0, 0, [POOL]))
+        stream(fold, alternating(0)[:1], begin=1)
+        thread = fold._thread
+        assert thread is not None
+        wait_for(lambda: not thread.is_alive(), "the thread gives up")
+    assert "the simulation failed" in caplog.text
+    fold.on_gap()
+    fold.on_batch(Batch(2, 2, [POOL]))
+    stream(fold, alternating(0), begin=3)
+    assert not fold._queue
+    assert not fold.known
+    assert not fold.wants_snapshot
+
+
+def test_the_queue_is_bounded_between_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fold_module, "MAX_QUEUE", 100)
+    fold = Shadows()
+    fold.on_batch(Batch(0, 0, [POOL]))
+    released = BlocksReleased(1, [], [], [], "finished")
+    for seq in range(1, 50):
+        fold.on_batch(Batch(seq, seq, [released] * 10))
+        assert len(fold._queue) <= 100
+    assert len(fold._queue) == 1, "nothing is kept for a simulation whose state is unknown"
+
+
+class Cleared(deque[EngineEvent | int | None]):
+    """Is cleared just when the thread has seen that it holds something."""
+
+    def __init__(self, held: Iterable[EngineEvent | int | None]) -> None:
+        super().__init__(held)
+        self.cleared, self.taken = threading.Event(), threading.Event()
+
+    def popleft(self) -> EngineEvent | int | None:
+        assert self.cleared.wait(10)
+        try:
+            return super().popleft()
+        finally:
+            self.taken.set()
+
+    def clear(self) -> None:
+        super().clear()
+        self.cleared.set()
+        assert self.taken.wait(10)
+
+
+def test_an_overflow_while_the_thread_takes_does_not_end_the_simulation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fold = Shadows()
+    fold.on_batch(Batch(0, 0, [POOL]))
+    fold._queue = queue = Cleared(fold._queue)
+    with monkeypatch.context() as patched:
+        patched.setattr(fold_module, "MAX_QUEUE", 30)
+        stream(fold, alternating(0)[:6], begin=1)
+    assert queue.taken.is_set()
+    wait_for(lambda: not queue, "the thread has caught up")
+    fold.settle()
+    assert not fold._failed
+    assert not fold.known
+    fold.on_batch(Batch(90, 90 * 10**9, [EMPTY]))
+    stream(fold, alternating(0), begin=91)
+    fold.settle()
+    assert fold.agrees
+
+
+def test_after_an_overflow_it_asks_for_the_state_a_minute_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fold_module, "MAX_QUEUE", 30)
+    fold = Shadows()
+    bus = EventBus()
+    bus.provide_snapshot(lambda: [EMPTY])
+    subscription = bus.subscribe(64)
+    pipeline = Pipeline(InProcessSource(subscription), lambda: [fold], Clock())
+    bus.flush()
+    pipeline.drain()
+    fold.settle()
+    assert fold.known
+    released = BlocksReleased(1, [], [], [], "finished")
+    for seq, (second, wanted) in enumerate([(10, False), (69, False), (70, True)], start=1):
+        subscription.put(Batch(seq, second * 10**9, [released] * 40))
+        pipeline.drain()
+        assert (fold.wants_snapshot, subscription.snapshot_wanted) == (wanted, wanted)
+    bus.flush()
+    pipeline.drain()
+    fold.settle()
+    assert fold.known
+    assert not fold.wants_snapshot

@@ -13,7 +13,6 @@ MAY_BE_SHORT = {
     "exporter/clock.py": "the protocol of time, which tests replace",
     "exporter/fold/exhaustion/horizons.py": "constants, which the catalogue takes too",
     "exporter/machine/machine.py": "the ports of a machine, which tests replace",
-    "exporter/sources/listener.py": "the protocol of folds and other readers",
     "kvscope/cli/metrics.py": "a command, one file for each",
     "kvscope/options/model.py": "one option of two commands",
     "kvscope_events/event.py": "the base below all files of events",

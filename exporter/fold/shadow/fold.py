@@ -11,35 +11,19 @@ from collections import deque
 
 from exporter.fold.cache.curve import Curve
 from exporter.fold.fold import Fold
+from exporter.fold.shadow.follower import FOLLOWED
 from exporter.fold.shadow.simulation import Simulation, Totals
-from kvscope_events.events import (
-    BlocksAllocated,
-    BlocksCached,
-    BlocksEvicted,
-    BlocksReleased,
-    ContentDropped,
-    EngineEvent,
-    PoolCreated,
-    PoolSnapshot,
-    PrefixCacheReset,
-    PrefixLookup,
-    SequenceAdded,
-    SequenceFinished,
-    StepCompleted,
-    StepScheduled,
-)
+from kvscope_events.events import EngineEvent, PoolCreated, PoolSnapshot, StepCompleted
 
 logger = logging.getLogger(__name__)
 
 MAX_QUEUE = 1 << 18
-"""Events that wait for the thread. Beyond it they are dropped, and it goes on from a snapshot."""
+"""Events that wait for the thread. Beyond it they are dropped, and the simulation starts over."""
+RESTART_NS = 60 * 10**9
+"""From then until a snapshot is asked for, which costs the engine, and the thread may be too slow
+once more."""
 IDLE_SECONDS = 1.0
 """Longest sleep of the thread, which ends when the fold is gone."""
-
-_FOLLOWED: tuple[type[EngineEvent], ...] = (
-    *(PrefixLookup, BlocksAllocated, BlocksCached, BlocksReleased, BlocksEvicted),
-    *(ContentDropped, PrefixCacheReset, SequenceAdded, SequenceFinished, StepScheduled),
-)
 
 
 def can_simulate(pool: PoolCreated | PoolSnapshot) -> bool:
@@ -62,13 +46,15 @@ class Shadows(Fold):
     def __init__(self) -> None:
         super().__init__(
             {
+                **dict.fromkeys(FOLLOWED, self._take),
                 PoolCreated: self._pool,
                 PoolSnapshot: self._pool,
                 StepCompleted: self._completed,
-                **dict.fromkeys(_FOLLOWED, self._take),
             }
         )
-        self._is_several = False
+        self._is_several = False  # the pool can be simulated
+        self._follows = False  # and every event since its state was known is queued, or was
+        self._restart_ns = 0
         self._queue: deque[EngineEvent | int | None] = deque()  # with times; None: a gap
         self._simulation = Simulation()
         self._turn = threading.Lock()  # to run the simulation
@@ -117,8 +103,15 @@ class Shadows(Fold):
     def num_pending(self) -> int:
         return self._simulation.num_pending
 
+    @property
+    def wants_snapshot(self) -> bool:
+        """Whether it waits for the pool's state."""
+        waits = self._is_several and not self._follows and not self._failed
+        return waits and self.batch.time_ns >= self._restart_ns
+
     def on_gap(self) -> None:
-        if self._is_several:
+        if self._follows and not self._failed:
+            self._follows = False
             self._queue.append(None)
 
     def settle(self) -> None:
@@ -133,26 +126,31 @@ class Shadows(Fold):
             self._simulation.check()
 
     def _pool(self, event: PoolCreated | PoolSnapshot) -> None:
-        if not can_simulate(event):
-            if self._is_several:
-                self._queue.append(None)
-            self._is_several = False
-            return
-        self._is_several = True
-        self._queue.append(event)
+        self._is_several = can_simulate(event)
+        if not self._is_several:
+            self.on_gap()
+        elif not self._failed:
+            self._follows = True
+            self._take(event)
 
     def _take(self, event: EngineEvent) -> None:
-        if self._is_several:
-            self._queue.append(event)
+        if not self._follows or self._failed:
+            return
+        self._queue.append(event)
+        if len(self._queue) > MAX_QUEUE:
+            logger.warning(
+                "what-if: %d events wait: they are dropped, and it starts over in %d seconds",
+                *(MAX_QUEUE, RESTART_NS // 10**9),
+            )
+            self._restart_ns = self.batch.time_ns + RESTART_NS
+            self._queue.clear()
+            self.on_gap()
 
     def _completed(self, event: StepCompleted) -> None:
-        if not self._is_several or self._failed:
+        self._take(event)
+        if not self._follows or self._failed:
             return
-        self._queue += (event, self.batch.time_ns)
-        if len(self._queue) > MAX_QUEUE:
-            logger.warning("what-if: too many events at once: it restarts at the next snapshot")
-            self._queue.clear()
-            self._queue.append(None)
+        self._queue.append(self.batch.time_ns)
         if self._thread is None:
             self._thread = threading.Thread(
                 target=_work, args=(weakref.ref(self), self._wake), name="kvscope-what-if"
@@ -163,8 +161,11 @@ class Shadows(Fold):
 
     def _run(self) -> None:
         queue, simulation = self._queue, self._simulation
-        while queue:
-            item = queue.popleft()
+        while True:
+            try:
+                item = queue.popleft()
+            except IndexError:  # also while it is cleared
+                return
             if item is None:
                 simulation.lose()
             elif isinstance(item, int):

@@ -36,6 +36,12 @@ MAX_WAITING = 1 << 16
 _INVALID = frozenset({"ordered", "invalid"})
 """Causes for which content is lost at any size."""
 _ENDS = frozenset({"finished", "aborted", "preempted", "failed_load"})
+FOLLOWED: tuple[type[EngineEvent], ...] = (
+    *(PrefixLookup, BlocksAllocated, BlocksCached, BlocksReleased, BlocksEvicted),
+    *(ContentDropped, PrefixCacheReset, SequenceAdded, SequenceFinished),
+    *(StepScheduled, StepCompleted),
+)
+"""Events that `Follower.take` needs."""
 OnLookup = Callable[[PrefixLookup, Sequence[int]], None]
 """Called with each lookup, and what each pool found, in blocks."""
 

@@ -128,6 +128,9 @@ class KvEventsSource:
                 lost, self._lost = self._lost, 0
                 return batch, lost
 
+    def request_snapshot(self) -> None:
+        """Do nothing: these streams have no snapshots."""
+
     def wait(self, timeout: float) -> bool:
         ready = self._reader.ready.wait(timeout)
         self._reader.ready.clear()
