@@ -2,8 +2,9 @@
 
 Steady decode of 1, 32 and 512 sequences on a real event stream: every step emits one token per
 sequence; a block fills every 16 tokens of a sequence, spread over the steps; after 256 tokens it
-ends, its blocks are evicted and another begins. CPU time of the thread, so that a busy machine does
-not count; prints medians over repetitions, and one JSON line.
+ends, its blocks are evicted and another begins. The engine keeps no blocks of ended requests, but
+in one more line for the ledger, which then has to know whose each block is. CPU time of the thread,
+so that a busy machine does not count; prints medians over repetitions, and one JSON line.
 """
 
 import argparse
@@ -34,6 +35,7 @@ from exporter.fold import (
 from exporter.sources.attachments import SourceKind
 from exporter.sources.pipeline import CHUNK_BATCHES, Pipeline
 from kvscope_events.events import (
+    CONTRACT_VERSION,
     Batch,
     BlocksAllocated,
     BlocksCached,
@@ -41,6 +43,7 @@ from kvscope_events.events import (
     BlocksReleased,
     EngineEvent,
     FirstToken,
+    Hello,
     PoolCreated,
     PrefixLookup,
     RequestArrived,
@@ -50,6 +53,7 @@ from kvscope_events.events import (
     SequenceFinished,
     StepCompleted,
 )
+from kvscope_events.producers import ENGINE_EVENTS, in_order
 
 BLOCK_SIZE = 16
 PROMPT_BLOCKS = 8
@@ -198,8 +202,32 @@ class Replay:
         self.queue.clear()
 
 
+def _hello(*, keeps_blocks: bool) -> Hello:
+    return Hello(
+        contract=CONTRACT_VERSION,
+        session="0" * 16,
+        server="vllm",
+        server_version="",
+        model_name="demo",
+        engine="0",
+        pid=1,
+        ready=True,
+        tells=in_order(ENGINE_EVENTS),
+        keeps_blocks=keeps_blocks,
+    )
+
+
 def _folds() -> list[Fold]:
-    return [make() for make in FOLDS]
+    folds = [make() for make in FOLDS]
+    for fold in folds:
+        fold.apply(_hello(keeps_blocks=False))
+    return folds
+
+
+def _ledger_of_connector() -> Ledger:
+    ledger = Ledger()
+    ledger.apply(_hello(keeps_blocks=True))
+    return ledger
 
 
 def _pipeline_us(batches: list[Batch], chunk: int) -> float:
@@ -239,6 +267,9 @@ def measure(num_sequences: int, steps: int) -> dict[str, float]:
     samples = [[_fold_us(fold, batches) for fold in _folds()] for _ in range(REPETITIONS)]
     for fold, costs in zip(_folds(), zip(*samples, strict=True), strict=True):
         result[fold.name] = statistics.median(costs)
+    result["ledger, with a connector"] = statistics.median(
+        _fold_us(_ledger_of_connector(), batches) for _ in range(REPETITIONS)
+    )
     return result
 
 

@@ -72,6 +72,7 @@ def _hello_of(config: EngineConfig) -> Hello:
         enable_prefix_caching=caching,
         prefix_caching_hash_algo=_HASH_ALGORITHM,
         pid_space=pid_space(),
+        keeps_blocks=False,  # a request that ends gives back all its blocks
     )
 
 

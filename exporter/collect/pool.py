@@ -31,7 +31,7 @@ def collect_content(families: Families, content: Content, _engine: Hello) -> Ite
     yield families.column("kvscope_kv_content_dropped_blocks_total", content.dropped)
 
 
-def collect_pool(families: Families, ledger: Ledger, engine: Hello) -> Iterator[Family]:
+def collect_pool(families: Families, ledger: Ledger, _engine: Hello) -> Iterator[Family]:
     """The state of the pool; no families while it is unknown."""
     if not ledger.known:
         return
@@ -57,7 +57,7 @@ def collect_pool(families: Families, ledger: Ledger, engine: Hello) -> Iterator[
     yield families.single("kvscope_kv_ledger_imbalance_blocks", ledger.imbalance)
     yield families.single("kvscope_kv_shared_blocks", ledger.num_shared)
     yield families.single("kvscope_kv_deduplicated_blocks", ledger.num_deduplicated)
-    held = None if engine.keeps_blocks is False else ledger.held
+    held = ledger.held
     if held is not None:
         yield families.column("kvscope_kv_held_blocks", dict(held.items()))
         since_ns = ledger.holds.oldest_since_ns

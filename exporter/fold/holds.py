@@ -7,9 +7,10 @@ event.
 
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, get_args
 
+from exporter.fold.fold import Handlers
 from kvscope_events.events import (
     BlocksReleased,
     RequestPreempted,
@@ -32,7 +33,16 @@ COMPACTED = 1024
 class Holds:
     """References by sequence, and the sequences that ended with some left."""
 
-    def __init__(self) -> None:
+    def __init__(self, now_ns: Callable[[], int]) -> None:
+        """now_ns: arrival of the present batch."""
+        self.handlers: Handlers = {
+            RequestPreempted: self._preempted,
+            RequestResumed: self._resumed,
+            SequenceFinished: self._finished,
+        }
+        self.tracked = True
+        """Whether the engine may hold blocks, and references are reported here."""
+        self._now_ns = now_ns
         self._unowned = 0
         self._taken: dict[int, array[int]] = {}
         self._returned: dict[int, array[int]] = {}  # of those taken, by sequences that go on
@@ -46,13 +56,20 @@ class Holds:
 
     @property
     def known(self) -> bool:
-        """Whether the owner of every reference is known."""
-        return not self._unowned
+        """Whether blocks may be held, and the owner of every reference is known."""
+        return self.tracked and not self._unowned
 
     @property
     def oldest_since_ns(self) -> int | None:
         """When the first of the requests that hold blocks ended, on our monotonic clock."""
         return next((since_ns for _, since_ns in self._ended.values()), None)
+
+    def track(self, tracked: bool, references: int) -> None:
+        """Begin or cease, if it is a change; references: those in the pool, whose owners are not
+        known."""
+        if tracked != self.tracked:
+            self.tracked = tracked
+            self.begin(references)
 
     def begin(self, references: int) -> None:
         """Start over with this number of references whose owners are not known."""
@@ -62,13 +79,17 @@ class Holds:
 
     def take(self, sequence: int | None, blocks: list[int], *, shared: bool = False) -> None:
         """A sequence got a reference to each block."""
+        taken = self._taken.get(sequence)  # type: ignore[arg-type]
+        if taken is not None and not self._leaving:  # as in nearly every call
+            taken.fromlist(blocks)
+            return
         if sequence is None:
             # Blocks that are shared without a request are pinned: no request that ended holds them.
             self._unowned += 0 if shared else len(blocks)
             return
-        if self._leaving and sequence in self._leaving:
+        if sequence in self._leaving:
             self._forget(sequence)
-        taken = self._taken.get(sequence)
+            taken = None
         if taken is None:
             if len(self._taken) >= MAX_SEQUENCES:
                 self.begin(self._unowned + sum(map(len, self._taken.values())))
@@ -110,16 +131,18 @@ class Holds:
                 self._taken[sequence] = array("i", self._blocks(sequence))
                 del self._returned[sequence]
 
-    def preempted(self, event: RequestPreempted) -> None:
+    def _preempted(self, event: RequestPreempted) -> None:
         """It waits; blocks that it gets before it resumes are loaded into."""
+        if not self.tracked:
+            return
         if len(self._victims) >= MAX_SEQUENCES:
             self._victims.clear()
         self._victims.add(event.sequence)
 
-    def resumed(self, event: RequestResumed) -> None:
+    def _resumed(self, event: RequestResumed) -> None:
         self._victims.discard(event.sequence)
 
-    def ended(self, event: SequenceFinished, arrived_ns: int) -> None:
+    def _finished(self, event: SequenceFinished) -> None:
         """A sequence ended: whatever it still references is held."""
         sequence = event.sequence
         waited = event.queue_ns is None or sequence in self._victims
@@ -130,12 +153,13 @@ class Holds:
         if sequence in self._leaving or len(taken) <= len(self._returned.get(sequence, ())):
             self._forget(sequence)
             return
-        self._ended[sequence] = ("load" if waited else "transfer", arrived_ns)
+        self._ended[sequence] = ("load" if waited else "transfer", self._now_ns())
 
     def step(self, references: int) -> None:
         """A step ended, with this number of references in the pool."""
-        for sequence in list(self._leaving):  # all its groups have followed
-            self._forget(sequence)
+        if self._leaving:
+            for sequence in list(self._leaving):  # all its groups have followed
+                self._forget(sequence)
         if not references:
             self._unowned = 0
 

@@ -18,11 +18,9 @@ from kvscope_events.events import (
     BlocksSwapped,
     CacheGroup,
     ContentDropped,
+    Hello,
     PoolCreated,
     PoolSnapshot,
-    RequestPreempted,
-    RequestResumed,
-    SequenceFinished,
     StepCompleted,
 )
 
@@ -33,9 +31,11 @@ class Ledger(Fold):
     name = "ledger"
 
     def __init__(self) -> None:
-        self.holds = Holds()
+        self.holds = Holds(lambda: self.batch.arrived_ns)
         super().__init__(
             {
+                **self.holds.handlers,
+                Hello: self._introduced,
                 PoolCreated: self._created,
                 PoolSnapshot: self._synchronised,
                 BlocksAllocated: self._allocated,
@@ -45,9 +45,6 @@ class Ledger(Fold):
                 ContentDropped: self._dropped,
                 BlocksReleased: self._released,
                 BlocksSwapped: self._swapped,
-                RequestPreempted: self.holds.preempted,
-                RequestResumed: self.holds.resumed,
-                SequenceFinished: self._ended,
                 StepCompleted: self._compared,
             }
         )
@@ -107,7 +104,7 @@ class Ledger(Fold):
 
     @property
     def held(self) -> dict[HoldReason, int] | None:
-        """Blocks that only ended requests reference, by reason; None: some owners are not known."""
+        """Blocks that only ended requests reference, by reason; None: not known, or never any."""
         return self.holds.count(self._ref_counts) if self.holds.known else None
 
     @property
@@ -161,6 +158,9 @@ class Ledger(Fold):
     def on_gap(self) -> None:
         self.known = False
         self.holds.begin(0)
+
+    def _introduced(self, event: Hello) -> None:
+        self.holds.track(event.keeps_blocks is not False, self._references)
 
     def _created(self, event: PoolCreated) -> None:
         number = event.num_blocks
@@ -231,7 +231,8 @@ class Ledger(Fold):
             taken += 1
         self.num_active += taken
         self._references += taken
-        self.holds.take(event.sequence, blocks)
+        if self.holds.tracked:
+            self.holds.take(event.sequence, blocks)
 
     def _shared(self, event: BlocksShared) -> None:
         if not self.known:
@@ -251,9 +252,10 @@ class Ledger(Fold):
                 self.num_shared += 1
             ref_counts[block] = count + 1
             self._references += 1
-        # The copy of a shared block keeps both until it is made, not the sequence.
-        owner = None if event.cause == "cow" else event.sequence
-        self.holds.take(owner, blocks, shared=True)
+        if self.holds.tracked:
+            # The copy of a shared block keeps both until it is made, not the sequence.
+            owner = None if event.cause == "cow" else event.sequence
+            self.holds.take(owner, blocks, shared=True)
 
     def _cached(self, event: BlocksCached) -> None:
         if not self.known:
@@ -336,10 +338,8 @@ class Ledger(Fold):
                 self.violations += 1  # that was the last reference
                 if hashes[block] is not None:
                     self._append(block)
-        self.holds.give_back(event, ref_counts)
-
-    def _ended(self, event: SequenceFinished) -> None:
-        self.holds.ended(event, self.batch.arrived_ns)
+        if self.holds.tracked:
+            self.holds.give_back(event, ref_counts)
 
     def _swapped(self, event: BlocksSwapped) -> None:
         self.swap_used = event.used
@@ -376,7 +376,8 @@ class Ledger(Fold):
     def _compared(self, event: StepCompleted) -> None:
         if not self.known:
             return
-        self.holds.step(self._references)
+        if self.holds.tracked:
+            self.holds.step(self._references)
         active = event.active_blocks
         if event.slots_filled is not None:
             unfilled = active * self.block_size - event.slots_filled

@@ -272,6 +272,19 @@ def test_a_producer_that_never_ends_its_sequences_is_forgotten(
     assert ledger.held is None
 
 
+def test_owners_are_remembered_only_of_an_engine_that_may_keep_blocks() -> None:
+    ledger = Ledger()
+    ledger.on_batch(batch_of(hello(keeps_blocks=False), PoolCreated(8, 16, 0)))
+    ledger.on_batch(batch_of(BlocksAllocated(1, [0, 1], "prefill"), ended(1)))
+    assert len(ledger.holds) == 0
+    assert ledger.held is None
+    ledger.on_batch(batch_of(hello(keeps_blocks=True), BlocksAllocated(2, [2, 3], "prefill")))
+    assert len(ledger.holds) == 2
+    assert ledger.held is None, "those of before are not known"
+    ledger.on_batch(batch_of(BlocksReleased(1, [], [0, 1], [], "finished"), ended(2)))
+    assert ledger.held == {"transfer": 2, "load": 0}
+
+
 def test_blocks_that_leave_a_window_do_not_add_up() -> None:
     ledger = Ledger()
     ledger.on_batch(batch_of(PoolCreated(8, 16, 0)))
