@@ -182,6 +182,37 @@ def test_larger_pools_are_shown_once_the_present_size_agrees() -> None:
     assert [point.capacity_blocks for point in curve.points] == [3, 7, 10, 14, 21, 28, 56, None]
 
 
+def test_windows_begin_with_the_pool_and_not_with_the_producers_clock() -> None:
+    """That clock is the uptime of a machine: a gain a second would be spread over all of it."""
+    fold, begin = Shadows(), 86_400 * 10**9
+    created = PoolCreated(15, SIZE, 0, 1, groups=[WINDOW, FULL], retention=0)
+    fold.on_batch(Batch(0, begin, [created]))
+    for seq, events in enumerate(alternating(0), 1):
+        fold.on_batch(Batch(seq, begin + seq * 10**9, events))
+    fold.settle()
+    for seconds in (None, 3600.0, 300.0):
+        curve = fold.curve(seconds)
+        assert curve is not None
+        assert curve.seconds == 40
+        assert curve.queried_blocks == fold.queried_blocks == 40 * 5
+        assert {point.known_seconds for point in curve.points if point.scale == 4} == {40}
+
+
+def test_a_lookup_after_a_pause_counts_when_it_comes() -> None:
+    fold = Shadows()
+    created = PoolCreated(15, SIZE, 0, 1, groups=[WINDOW, FULL], retention=0)
+    fold.on_batch(Batch(0, 0, [created]))
+    stream(fold, alternating(0))
+    pause_ns = 7200 * 10**9
+    for number in range(40, 80):
+        events = request(1 + number, number % 2, 0)
+        fold.on_batch(Batch(number, pause_ns + number * 10**9, events))
+    fold.settle()
+    curve = fold.curve(3600.0)
+    assert curve is not None
+    assert curve.queried_blocks == 40 * 5
+
+
 def test_nothing_is_shown_while_the_engine_finds_something_else() -> None:
     fold = Shadows()
     fold.on_batch(Batch(0, 0, [PoolCreated(15, SIZE, 0, 1, groups=[WINDOW, FULL], retention=0)]))

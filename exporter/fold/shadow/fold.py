@@ -55,7 +55,8 @@ class Shadows(Fold):
         self._is_several = False  # the pool can be simulated
         self._follows = False  # and every event since its state was known is queued, or was
         self._restart_ns = 0
-        self._queue: deque[EngineEvent | int | None] = deque()  # with times; None: a gap
+        self._queue: deque[EngineEvent | int | None] = deque()  # times, events; None: a gap
+        self._queued_ns = -1  # the last time in the queue, or taken from it
         self._simulation = Simulation()
         self._turn = threading.Lock()  # to run the simulation
         self._wake = threading.Event()
@@ -136,6 +137,9 @@ class Shadows(Fold):
     def _take(self, event: EngineEvent) -> None:
         if not self._follows or self._failed:
             return
+        if self._queued_ns != self.batch.time_ns:  # before the events of that time
+            self._queued_ns = self.batch.time_ns
+            self._queue.append(self._queued_ns)
         self._queue.append(event)
         if len(self._queue) > MAX_QUEUE:
             logger.warning(
@@ -144,13 +148,13 @@ class Shadows(Fold):
             )
             self._restart_ns = self.batch.time_ns + RESTART_NS
             self._queue.clear()
+            self._queued_ns = -1
             self.on_gap()
 
     def _completed(self, event: StepCompleted) -> None:
         self._take(event)
         if not self._follows or self._failed:
             return
-        self._queue.append(self.batch.time_ns)
         if self._thread is None:
             self._thread = threading.Thread(
                 target=_work, args=(weakref.ref(self), self._wake), name="kvscope-what-if"

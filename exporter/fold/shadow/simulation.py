@@ -106,7 +106,7 @@ class Simulation:
             self._follower.take(event)
 
     def at(self, time_ns: int) -> None:
-        """Set the time of the latest events, on the producer's clock."""
+        """Set the time of the events that follow, on the producer's clock."""
         self._time_ns = time_ns
 
     def settle(self) -> None:
