@@ -144,25 +144,17 @@ def draw_all(measured: Measured, pictures: dict[Path, Picture]) -> bool:
     return all(drawn)
 
 
-@contextmanager
-def measure(folder: Path, seconds: float) -> Iterator[Measured]:
-    """Plays all situations. What they left in the folder can be drawn from later."""
+def measure(folder: Path, seconds: float) -> None:
+    """Play all situations, and leave in the folder what is drawn from."""
     with stage(folder, with_many=True) as on:
-        windows = play(on, seconds)
-        assert on.prometheus_of_many is not None
-        measured = Measured(
-            url=on.prometheus.url,
-            url_of_many=on.prometheus_of_many.url,
-            instance=on.url.removeprefix("http://"),
-            windows=windows,
-        )
-        (folder / "measured.json").write_text(json.dumps(asdict(measured)))
-        yield measured
+        windows = [asdict(window) for window in play(on, seconds)]
+        instance = on.url.removeprefix("http://")
+    (folder / "measured.json").write_text(json.dumps({"instance": instance, "windows": windows}))
 
 
 @contextmanager
-def measured_before(folder: Path) -> Iterator[Measured]:
-    """Starts only Prometheus, on the data of a former play."""
+def measured_in(folder: Path) -> Iterator[Measured]:
+    """Start only Prometheus, on the data of a play: nothing else runs while pictures are drawn."""
     former = json.loads((folder / "measured.json").read_text())
     nothing = folder / "nothing.yml"
     nothing.write_text("scrape_configs: []\n")
@@ -172,7 +164,7 @@ def measured_before(folder: Path) -> Iterator[Measured]:
             port = free_port()
             running = Prometheus(f"http://127.0.0.1:{port}")
             command = prometheus_command(data, nothing, port)
-            stack.enter_context(program("again", command, data, os.environ, running.ready))
+            stack.enter_context(program("drawing", command, data, os.environ, running.ready))
             urls.append(running.url)
         windows = [Window(**window) for window in former["windows"]]
         url, url_of_many = urls
@@ -209,8 +201,9 @@ def main() -> None:
     with ExitStack() as stack:
         folder = arguments.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         folder.mkdir(parents=True, exist_ok=True)
-        source = measured_before(folder) if arguments.again else measure(folder, arguments.seconds)
-        good = draw_all(stack.enter_context(source), pictures)
+        if not arguments.again:
+            measure(folder, arguments.seconds)
+        good = draw_all(stack.enter_context(measured_in(folder)), pictures)
     sys.exit(0 if good else 1)
 
 
