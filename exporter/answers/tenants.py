@@ -1,9 +1,11 @@
-"""`GET /api/tenants`: requests, tokens and waiting times by tenant."""
+"""`GET /api/tenants`: requests, tokens and waiting times by tenant and by adapter."""
+
+from typing import Any
 
 import msgspec
 
 from exporter.answers.question import Asked, Question
-from exporter.fold.tenants import NOBODY, Tenant, Tenants
+from exporter.fold.tenants import NOBODY, Counters, Demand, Tenants
 
 LISTED = 50
 
@@ -14,10 +16,9 @@ _NAMES = (
 )
 
 
-class OneTenant(msgspec.Struct, frozen=True, kw_only=True):
-    """One tenant, since it got its counter; None: has not happened yet."""
+class OneDemand(msgspec.Struct, frozen=True, kw_only=True):
+    """Demand under one name, since it got its counter; None: has not happened yet."""
 
-    tenant: str | None
     requests: int
     running: int
     """Calls that have started but not ended, preempted ones included."""
@@ -32,7 +33,7 @@ class OneTenant(msgspec.Struct, frozen=True, kw_only=True):
     """Share of the ended prompt tokens that were computed, not found in the cache."""
     output_tokens: int
     token_ratio: float | None
-    """Share of the prompt and output tokens of all tenants."""
+    """Share of the prompt and output tokens of all of them."""
     preemptions: int
     scheduled: int
     """Requests that have started: the mean queue time is over these."""
@@ -42,6 +43,18 @@ class OneTenant(msgspec.Struct, frozen=True, kw_only=True):
     mean_first_token_seconds: float | None
     max_error_tokens: int
     """Upper bound of its tokens before it got this counter."""
+
+
+class OneTenant(OneDemand, frozen=True, kw_only=True):
+    """One tenant; None: requests without one."""
+
+    tenant: str | None
+
+
+class OneAdapter(OneDemand, frozen=True, kw_only=True):
+    """One LoRA adapter; requests to the model itself are not among them."""
+
+    adapter: str
 
 
 class TenantsAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,42 +70,56 @@ class TenantsAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Requests that ended but whose arrival was in a lost part of the stream."""
     tenants: list[OneTenant]
     """At most 50, those with most tokens first."""
+    adapters: list[OneAdapter] = []
+    """At most 50 of an observed vLLM, in the same order; shares are of the tokens of adapters."""
 
 
 def _answer(asked: Asked) -> TenantsAnswer:
     fold = asked.folds[Tenants]
-    tenants = sorted(fold.tenants.values(), key=lambda each: (-each.weight, each.name))
-    tokens = sum(each.prompt_tokens + each.output_tokens for each in tenants)
+    tenants, tokens = _heaviest(fold.tenants)
+    adapters, adapters_tokens = _heaviest(fold.adapters)
     return TenantsAnswer(
         names=_NAMES,
         counted_tenants=len(tenants),
         tokens=tokens,
-        uncounted_at_most_tokens=fold.least_weight,
+        uncounted_at_most_tokens=fold.tenants.least_weight,
         unattributed_requests=fold.unattributed,
-        tenants=[_one(tenant, tokens) for tenant in tenants[:LISTED]],
+        tenants=[
+            OneTenant(tenant=None if one.name == NOBODY else one.name, **_figures(one, tokens))
+            for one in tenants[:LISTED]
+        ],
+        adapters=[
+            OneAdapter(adapter=one.name, **_figures(one, adapters_tokens))
+            for one in adapters[:LISTED]
+        ],
     )
 
 
-def _one(tenant: Tenant, tokens: int) -> OneTenant:
-    return OneTenant(
-        tenant=None if tenant.name == NOBODY else tenant.name,
-        requests=tenant.requests,
-        running=tenant.running,
-        waiting=tenant.waiting,
-        finished=tenant.finished,
-        failed=tenant.failed,
-        prompt_tokens=tenant.prompt_tokens,
-        ended_prompt_tokens=tenant.ended_tokens,
-        computed_ratio=_ratio(tenant.computed_tokens, tenant.ended_tokens),
-        output_tokens=tenant.output_tokens,
-        token_ratio=_ratio(tenant.prompt_tokens + tenant.output_tokens, tokens),
-        preemptions=tenant.preemptions,
-        scheduled=tenant.scheduled,
-        mean_queue_seconds=_ratio(tenant.queued_ns / 1e9, tenant.scheduled),
-        answered=tenant.answered,
-        mean_first_token_seconds=_ratio(tenant.first_token_ns / 1e9, tenant.answered),
-        max_error_tokens=tenant.error_tokens,
-    )
+def _heaviest(counters: Counters) -> tuple[list[Demand], int]:
+    """Those with most tokens first, and the tokens of them all."""
+    demands = sorted(counters.by_name.values(), key=lambda each: (-each.weight, each.name))
+    return demands, sum(each.credited_tokens for each in demands)
+
+
+def _figures(demand: Demand, tokens: int) -> dict[str, Any]:
+    return {
+        "requests": demand.requests,
+        "running": demand.running,
+        "waiting": demand.waiting,
+        "finished": demand.finished,
+        "failed": demand.failed,
+        "prompt_tokens": demand.prompt_tokens,
+        "ended_prompt_tokens": demand.ended_tokens,
+        "computed_ratio": _ratio(demand.computed_tokens, demand.ended_tokens),
+        "output_tokens": demand.output_tokens,
+        "token_ratio": _ratio(demand.credited_tokens, tokens),
+        "preemptions": demand.preemptions,
+        "scheduled": demand.scheduled,
+        "mean_queue_seconds": _ratio(demand.queued_ns / 1e9, demand.scheduled),
+        "answered": demand.answered,
+        "mean_first_token_seconds": _ratio(demand.first_token_ns / 1e9, demand.answered),
+        "max_error_tokens": demand.error_tokens,
+    }
 
 
 def _ratio(part: float, whole: int) -> float | None:
@@ -101,7 +128,7 @@ def _ratio(part: float, whole: int) -> float | None:
 
 TENANTS: Question[TenantsAnswer] = Question(
     name="tenants",
-    summary="Demand by tenant (the hash of `user`), and how long each waits.",
+    summary="Demand by tenant (the hash of `user`) and by LoRA adapter, and how long each waits.",
     events=("RequestArrived", "RequestScheduled", "FirstToken", "RequestFinished"),
     folds=(Tenants,),
     read=_answer,

@@ -102,6 +102,20 @@ REQUESTS = (
         events=("RequestRejected",),
     ),
     Metric(
+        name="kvscope_top_tenant_tokens_total",
+        kind="counter",
+        help="Prompt and output tokens by tenant: one of the five that have most, or `other`.",
+        notes="A tenant is the first eight hex digits of "
+        "the SHA-256 of a request's `user`; of an observed vLLM, of its `cache_salt` or session. A "
+        "prompt counts when it arrives, output when its request ends. A series ends when its "
+        "tenant leaves the five, and goes on from there if it comes back. /api/tenants has fifty.",
+        unit="tokens",
+        group="requests",
+        labels={**ENGINE, "tenant": None},
+        otel_name="kvscope.top_tenant_tokens",
+        events=("RequestArrived", "RequestFinished"),
+    ),
+    Metric(
         name="kvscope_time_to_first_token_seconds",
         kind="histogram",
         help="Time from a request's arrival to the first token of any of its sequences.",

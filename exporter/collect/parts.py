@@ -22,6 +22,7 @@ from exporter.collect.requests import (
     collect_ready,
     collect_requests,
     collect_steps,
+    collect_tenants,
 )
 from exporter.collect.residency import (
     collect_regret,
@@ -119,6 +120,7 @@ PARTS: tuple[Part[Any], ...] = (
     Part("tiers", Tiers, collect_tiers),
     Part("requests", Requests, collect_requests),
     Part("requests", Latency, collect_latency),
+    Part("requests", Tenants, collect_tenants),
     Part("requests", GenAi, collect_gen_ai, outlets=OTLP),
     Part("requests", Steps, collect_steps),
     Part("preemption", Preemption, collect_preemption),
@@ -138,7 +140,6 @@ PARTS: tuple[Part[Any], ...] = (
     Part(STREAM, DeviceMemory),
     Part(STREAM, Census),
     Part(ANSWERS, Recent),
-    Part(ANSWERS, Tenants),
 )
 
 _OF_CONTENT = frozenset({"tiers"})

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from prometheus_client.core import Metric as Family
 
 from exporter.collect.families import Families
-from exporter.fold import GenAi, Introduction, Latency, Requests, Steps
+from exporter.fold import GenAi, Introduction, Latency, Requests, Steps, Tenants
 from kvscope_events.events import Hello
 
 
@@ -50,6 +50,11 @@ def _by_state(waiting: int, running: int, swapped: int, *, can_swap: bool) -> di
     if not can_swap:
         return {"waiting": waiting, "running": running}
     return {"waiting": waiting - swapped, "running": running, "swapped": swapped}
+
+
+def collect_tenants(families: Families, tenants: Tenants, _engine: Hello) -> Iterator[Family]:
+    shown = tenants.shown
+    yield families.column("kvscope_top_tenant_tokens_total", {**shown.tokens, "other": shown.other})
 
 
 def collect_latency(families: Families, latency: Latency, _engine: Hello) -> Iterator[Family]:

@@ -1,4 +1,4 @@
-"""Demand by tenant: requests, tokens and waiting, in fixed memory.
+"""Demand by tenant and by adapter: requests, tokens and waiting, in fixed memory.
 
 A tenant is the `user` of a request; of an observed vLLM, the salt of its cache or its session. That
 may be a person or a secret, so a name is hashed before it is kept.
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from exporter.fold.fold import Fold
+from exporter.fold.shown import Shown
 from kvscope_events.events import (
     FirstToken,
     RequestArrived,
@@ -21,7 +22,7 @@ from kvscope_events.events import (
 )
 
 COUNTERS = 256
-"""Tenants with a counter: each error is at most a 256th of all tokens."""
+"""Tenants with a counter, and adapters: each error is at most a 256th of all tokens."""
 HASH_DIGITS = 8
 _DIGEST = re.compile(r"[0-9a-f]{8,64}")
 NOBODY = ""
@@ -29,11 +30,11 @@ NOBODY = ""
 
 
 @dataclass(slots=True)
-class Tenant:
-    """Demand and service of one tenant since it got this counter."""
+class Demand:
+    """Demand and service of one tenant or adapter since it got this counter."""
 
     name: str
-    """First digits of the hash of its name, or NOBODY."""
+    """Of a tenant the first digits of its hash, or NOBODY."""
     error_tokens: int = 0
     """Upper bound of its tokens before that."""
     requests: int = 0
@@ -58,8 +59,47 @@ class Tenant:
     """Time to first token of all answered requests."""
 
     @property
+    def label(self) -> str:
+        return self.name
+
+    @property
+    def credited_tokens(self) -> int:
+        return self.prompt_tokens + self.output_tokens
+
+    @property
     def weight(self) -> int:
-        return self.error_tokens + self.prompt_tokens + self.output_tokens
+        return self.error_tokens + self.credited_tokens
+
+
+class Counters:
+    """The heaviest of all names."""
+
+    def __init__(self, most: int) -> None:
+        self.by_name: dict[str, Demand] = {}
+        self.most = most
+
+    @property
+    def least_weight(self) -> int:
+        """Upper bound of the tokens of a name without a counter; O(counters)."""
+        if len(self.by_name) < self.most:
+            return 0
+        return min(demand.weight for demand in self.by_name.values())
+
+    def has(self, demand: Demand) -> bool:
+        """Whether it still has its counter."""
+        return self.by_name.get(demand.name) is demand
+
+    def take(self, name: str) -> tuple[Demand, Demand | None]:
+        """The counter of a name, and whose it was if it had to be taken from another."""
+        demand, former = self.by_name.get(name), None
+        if demand is None:
+            demand = Demand(name)
+            if len(self.by_name) == self.most:
+                former = min(self.by_name.values(), key=lambda each: each.weight)
+                del self.by_name[former.name]
+                demand.error_tokens = former.weight
+            self.by_name[name] = demand
+        return demand, former
 
 
 class Tenants(Fold):
@@ -82,96 +122,94 @@ class Tenants(Fold):
                 RequestFinished: self._finished,
             }
         )
-        self.tenants: dict[str, Tenant] = {}
+        self.tenants = Counters(counters)
+        self.adapters = Counters(counters)
+        """Empty while no request names one."""
+        self.shown = Shown()
+        """Tokens of the tenants that have most."""
         self.unattributed = 0
-        self._counters = counters
-        self._of: dict[int, Tenant] = {}  # request -> its tenant
+        self._of: dict[int, tuple[Demand, ...]] = {}  # request -> its tenant and its adapter
         self._started: set[int] = set()  # requests that have run
 
     @property
     def num_pending(self) -> int:
         return len(self._of)
 
-    @property
-    def least_weight(self) -> int:
-        """Upper bound of the tokens of a tenant without a counter; O(counters)."""
-        if len(self.tenants) < self._counters:
-            return 0
-        return min(tenant.weight for tenant in self.tenants.values())
-
     def on_gap(self) -> None:
         self._of.clear()
         self._started.clear()
-        for tenant in self.tenants.values():
-            tenant.running = tenant.waiting = 0
+        for demand in (*self.tenants.by_name.values(), *self.adapters.by_name.values()):
+            demand.running = demand.waiting = 0
 
     def check(self) -> None:
         """Assert that the unended requests are those that run or wait; O(counters + pending)."""
-        assert len(self.tenants) <= self._counters
-        for tenant in self.tenants.values():
-            under_way = [request for request, whose in self._of.items() if whose is tenant]
-            running = sum(request in self._started for request in under_way)
-            assert (tenant.running, tenant.waiting) == (running, len(under_way) - running)
+        for counters in (self.tenants, self.adapters):
+            assert len(counters.by_name) <= counters.most
+            for demand in counters.by_name.values():
+                under_way = [n for n, whose in self._of.items() if demand in whose]
+                running = sum(request in self._started for request in under_way)
+                assert (demand.running, demand.waiting) == (running, len(under_way) - running)
 
     def _arrived(self, event: RequestArrived) -> None:
         hashed = event.tenant_digest and _DIGEST.fullmatch(event.tenant)
-        tenant = self._tenant(event.tenant[:HASH_DIGITS] if hashed else short_name(event.tenant))
-        tenant.requests += 1
-        tenant.waiting += 1
-        tenant.prompt_tokens += event.prompt_tokens
-        self._of[event.request] = tenant
+        name = event.tenant[:HASH_DIGITS] if hashed else short_name(event.tenant)
+        tenant, former = self.tenants.take(name)
+        if former is not None:
+            self.shown.remove(former)
+        demands = (tenant, self.adapters.take(event.adapter)[0]) if event.adapter else (tenant,)
+        for demand in demands:
+            demand.requests += 1
+            demand.waiting += 1
+            demand.prompt_tokens += event.prompt_tokens
+        self._credit(tenant, event.prompt_tokens)
+        self._of[event.request] = demands
 
     def _scheduled(self, event: RequestScheduled) -> None:
-        tenant = self._of.get(event.request)
-        if tenant is None:
+        if event.request not in self._of:
             return
         self._started.add(event.request)
-        tenant.waiting -= 1
-        tenant.running += 1
-        tenant.scheduled += 1
-        tenant.queued_ns += event.queue_ns
+        for demand in self._of[event.request]:
+            demand.waiting -= 1
+            demand.running += 1
+            demand.scheduled += 1
+            demand.queued_ns += event.queue_ns
 
     def _first_token(self, event: FirstToken) -> None:
-        tenant = self._of.get(event.request)
-        if tenant is not None:
-            tenant.answered += 1
-            tenant.first_token_ns += event.elapsed_ns
+        for demand in self._of.get(event.request, ()):
+            demand.answered += 1
+            demand.first_token_ns += event.elapsed_ns
 
     def _preempted(self, event: RequestPreempted) -> None:
-        tenant = self._of.get(event.request)
-        if tenant is not None:
-            tenant.preemptions += 1
+        for demand in self._of.get(event.request, ()):
+            demand.preemptions += 1
 
     def _sequence_finished(self, event: SequenceFinished) -> None:
-        tenant = self._of.get(event.request)
-        if tenant is not None and event.computed_tokens is not None:
-            tenant.ended_tokens += event.prompt_tokens
-            tenant.computed_tokens += event.computed_tokens
+        if event.computed_tokens is None:
+            return
+        for demand in self._of.get(event.request, ()):
+            demand.ended_tokens += event.prompt_tokens
+            demand.computed_tokens += event.computed_tokens
 
     def _finished(self, event: RequestFinished) -> None:
-        tenant = self._of.pop(event.request, None)
-        if tenant is None:
+        demands = self._of.pop(event.request, None)
+        if demands is None:
             self.unattributed += 1
             return
-        tenant.finished += 1
-        tenant.failed += event.reason == "error"
-        tenant.output_tokens += event.output_tokens
-        if event.request in self._started:
-            self._started.discard(event.request)
-            tenant.running -= 1
-        else:
-            tenant.waiting -= 1
+        has_run = event.request in self._started
+        self._started.discard(event.request)
+        for demand in demands:
+            demand.finished += 1
+            demand.failed += event.reason == "error"
+            demand.output_tokens += event.output_tokens
+            demand.running -= has_run
+            demand.waiting -= not has_run
+        self._credit(demands[0], event.output_tokens)
 
-    def _tenant(self, name: str) -> Tenant:
-        tenant = self.tenants.get(name)
-        if tenant is None:
-            tenant = Tenant(name)
-            if len(self.tenants) == self._counters:
-                lightest = min(self.tenants.values(), key=lambda each: each.weight)
-                del self.tenants[lightest.name]
-                tenant.error_tokens = lightest.weight
-            self.tenants[name] = tenant
-        return tenant
+    def _credit(self, tenant: Demand, tokens: int) -> None:
+        if tenant.name != NOBODY and self.tenants.has(tenant):
+            self.shown.credit(tenant, tokens)
+        else:
+            self.shown.other += tokens
 
 
 def short_name(user: str) -> str:

@@ -1,4 +1,4 @@
-"""`kvscope tenants URL...`: demand on a fleet by tenant, and how long each one waits."""
+"""`kvscope tenants URL...`: demand on a fleet by tenant and adapter, and how long each waits."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from kvscope.output import USAGE_ERROR, fail
 from kvscope_events.printable import printable
 
 if TYPE_CHECKING:
-    from exporter.answers.tenants import OneTenant, TenantsAnswer
+    from exporter.answers.tenants import OneDemand
 
 _NO_USER = "(no user)"
 _LEGEND = (
@@ -22,16 +22,17 @@ _LEGEND = (
 )
 _REMARKS = {
     frozenset[str](): "No request has been seen yet.\n",
-    frozenset({""}): "No request had a `user`; an observed vLLM does not report it.\n",
+    frozenset({""}): "No request named a tenant: `user`, or of an observed vLLM `cache_salt` or a "
+    "session.\n",
 }
 """Sort key: the names of all tenants."""
 
 
 @dataclass(slots=True)
 class _Sum:
-    """One tenant on all servers."""
+    """One tenant or adapter on all servers."""
 
-    tenant: str
+    name: str
     requests: int = 0
     running: int = 0
     waiting: int = 0
@@ -50,7 +51,7 @@ class _Sum:
     def tokens(self) -> int:
         return self.prompt_tokens + self.output_tokens
 
-    def add(self, one: "OneTenant") -> None:
+    def add(self, one: "OneDemand") -> None:
         self.requests += one.requests
         self.running += one.running
         self.waiting += one.waiting
@@ -82,7 +83,7 @@ def tenants(
         float, typer.Option(min=0.1, help="Seconds to wait for each answer.")
     ] = 10.0,
 ) -> None:
-    """List the tenants of servers by their use of the cache.
+    """List the tenants and LoRA adapters of servers by their use of the cache.
 
     Sums over all the servers named, since their exporters started.
 
@@ -118,30 +119,35 @@ def tenants(
         console = Console(highlight=False)
         names = {one.tenant or "" for answer in answers for one in answer.tenants}
         if names:
-            console.print(_table(answers, top))
+            tenants = [
+                (one.tenant or _NO_USER, one) for answer in answers for one in answer.tenants
+            ]
+            console.print(_table("tenant", tenants, sum(answer.tokens for answer in answers), top))
             console.print(_LEGEND)
+        adapters = [(one.adapter, one) for answer in answers for one in answer.adapters]
+        if adapters:
+            tokens = sum(one.prompt_tokens + one.output_tokens for _, one in adapters)
+            console.print()
+            console.print(_table("adapter", adapters, tokens, top))
         console.print(_REMARKS.get(frozenset(names), ""), end="")
     if failed:
         raise typer.Exit(USAGE_ERROR)
 
 
-def _table(answers: Iterable["TenantsAnswer"], top: int) -> Table:
+def _table(heading: str, rows: Iterable[tuple[str, "OneDemand"]], tokens: int, top: int) -> Table:
+    """The largest of all names, summed over servers. tokens: of them all."""
     sums: dict[str, _Sum] = {}
-    tokens = 0
-    for answer in answers:
-        tokens += answer.tokens
-        for one in answer.tenants:
-            name = one.tenant or _NO_USER
-            sums.setdefault(name, _Sum(name)).add(one)
+    for name, one in rows:
+        sums.setdefault(name, _Sum(name)).add(one)
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))  # fits into 80 columns
-    table.add_column("tenant", no_wrap=True)
-    for heading in ("tokens", "requests", "running", "waiting", "failed", "pre-\nempted"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for heading in ("computed", "queue", "first\ntoken"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for each in sorted(sums.values(), key=lambda each: (-each.tokens, each.tenant))[:top]:
+    table.add_column(heading, no_wrap=True)
+    for column in ("tokens", "requests", "running", "waiting", "failed", "pre-\nempted"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for column in ("computed", "queue", "first\ntoken"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for each in sorted(sums.values(), key=lambda each: (-each.tokens, each.name))[:top]:
         table.add_row(
-            printable(each.tenant),
+            printable(each.name),
             _share(each.tokens, tokens),
             *(f"{count:,}" for count in (each.requests, each.running, each.waiting)),
             *(f"{count:,}" for count in (each.failed, each.preemptions)),

@@ -70,7 +70,7 @@ def test_a_table_without_users_says_why() -> None:
             "No request has been seen yet.\n"
         )
         output = CliRunner().invoke(app, ["tenants", one.url]).output
-        assert "No request had a `user`; an observed vLLM does not report it." in output
+        assert "No request named a tenant: `user`, or of an observed vLLM" in output
         assert "tokens: share of all" in output
     with serving({PATH: server(queue_seconds=0, user="alice")}) as named:
         assert "No request" not in CliRunner().invoke(app, ["tenants", named.url]).output

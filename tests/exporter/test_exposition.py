@@ -16,8 +16,8 @@ from exporter.catalogue.http import HTTP
 from exporter.catalogue.otlp import OTLP
 from exporter.catalogue.sizing import SIZING_PARTS
 from exporter.clock import Clock
-from exporter.fold.cache.shown_prefixes import SHOWN
 from exporter.fold.exhaustion.horizons import HORIZONS
+from exporter.fold.shown import SHOWN
 from exporter.watched.exporter import Exporter
 from exporter.web.requests import RequestCounts
 from kvscope_events.wire.frame import DECODE_ERROR_KINDS
@@ -157,15 +157,13 @@ def most_series(exporter: Exporter) -> int:
     series = [line for line in page.decode().splitlines() if not line.startswith("#")]
     assert len({line.rpartition(" ")[0] for line in series}) == len(series)
     terms = sum(line.startswith("kvscope_kv_pool_sizing_bytes") for line in series)
-    prefixes = sum(
-        line.startswith("kvscope_prefix_cache_top_saved_tokens_total") for line in series
-    )
+    shown = sum("_top_" in line for line in series)  # prefixes and tenants
     mig = sum(line.startswith("kvscope_gpu_mig_") for line in series)
     process = sum(line.startswith("process_") for line in series)
     requests = sum(len(family.samples) for family in RequestCounts(Clock()).collect())
     most = len(series) + len(SIZING_PARTS) - terms - mig
     most += max(requests, len(DECODE_ERROR_KINDS) - process)
-    most += SHOWN + 1 - prefixes + 2 * MAX_PROPOSALS
+    most += 2 * (SHOWN + 1) - shown + 2 * MAX_PROPOSALS
     # The forecast, the time to exhaustion and the shortfall are absent.
     return most + len(HORIZONS) + 2
 

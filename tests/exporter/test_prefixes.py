@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from exporter.fold import Cache
 from exporter.fold.cache.prefix_table import label_of
 from exporter.fold.cache.prefixes import Prefixes
-from exporter.fold.cache.shown_prefixes import REMEMBERED, SHOWN, ShownPrefixes
+from exporter.fold.shown import REMEMBERED, SHOWN, Shown
 from kvscope_events.events import PoolCreated, PrefixLookup
 from tests.exporter import cache_oracle as oracle
 from tests.exporter.cache_record import (
@@ -166,7 +166,7 @@ def test_distinct_prefixes_without_end_take_no_more_memory() -> None:
 
 
 def test_labels_that_left_are_forgotten_in_the_end() -> None:
-    shown = ShownPrefixes()
+    shown = Shown()
     table = Prefixes(counters=10_000).table
     tokens = 1
     for number in range(2 * REMEMBERED):

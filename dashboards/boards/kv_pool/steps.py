@@ -1,21 +1,20 @@
 """KV pool: what does the engine do?"""
 
 from dashboards.kit import thresholds as limits
+from dashboards.kit.fleet import among
 from dashboards.kit.frame import Row
-from dashboards.kit.panels import COUNT, REQUESTS_PER_SECOND, TOKENS_PER_SECOND, Q, graph, quantiles
-from dashboards.kit.queries import quantile, rate, series, total
-from dashboards.kit.tables import note
+from dashboards.kit.panels import (
+    COUNT,
+    REQUESTS_PER_SECOND,
+    TOKENS_PER_SECOND,
+    Panel,
+    Q,
+    graph,
+    quantiles,
+)
+from dashboards.kit.queries import ENGINE, quantile, rate, series, total
 
-_TENANTS = """
-One tenant can fill a pool for all others. Metrics have no tenants, because labels never come from \
-what users send; the servers answer by the hash of `user`:
-
-`kvscope tenants http://SERVER:PORT...`
-
-prints, for any number of servers, each tenant's share of the tokens, requests that run and wait, \
-failures, preemptions, how much of its prompts was not in the cache, and how long it waits. JSON: \
-`GET /api/tenants`. The prefixes that tenants share are on **Prefix cache**.
-"""
+_TENANT_TOKENS = "kvscope_top_tenant_tokens_total"
 
 
 def row() -> Row:
@@ -85,6 +84,30 @@ def row() -> Row:
                 span=8,
                 listed=True,
             ),
-            note(606, "Who asks?", _TENANTS, span=8),
+            _tenants(),
         ],
+    )
+
+
+def _tenants() -> Panel:
+    every = total(rate(_TENANT_TOKENS))
+    named = total(rate(_TENANT_TOKENS, f'{ENGINE},tenant!="other"'), "tenant")
+    top = among(named, "{{tenant}}", by="tenant", rank="avg")
+    return graph(
+        606,
+        "Who asks?",
+        "Prompt and output tokens, by tenant: one can fill a pool for all others. Named by the "
+        "hash of `user`, or of a vLLM's `cache_salt` or session. For each tenant's waiting time, "
+        "preemptions and share of the prompt that was computed: `kvscope tenants "
+        "http://SERVER:PORT...`, over any number of servers.",
+        TOKENS_PER_SECOND,
+        top,
+        Q(
+            f"{every} - (sum({top.expr}) or 0 * {every})",
+            "other",
+        ),
+        stacked=True,
+        colours={"other": "#55606e"},
+        span=8,
+        listed=True,
     )

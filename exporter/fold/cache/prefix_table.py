@@ -39,6 +39,10 @@ class Prefix:
         return self.error_tokens + self.saved_tokens + self.lost_tokens
 
     @property
+    def credited_tokens(self) -> int:
+        return self.saved_tokens
+
+    @property
     def label(self) -> str:
         return label_of(self.name)
 

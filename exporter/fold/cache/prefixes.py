@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from itertools import compress
 
 from exporter.fold.cache.prefix_table import PrefixTable
-from exporter.fold.cache.shown_prefixes import ShownPrefixes
+from exporter.fold.shown import Shown
 from kvscope_events.events import BlockHash
 
 COUNTERS = 1024
@@ -32,7 +32,7 @@ class Prefixes:
 
     def __init__(self, counters: int = COUNTERS) -> None:
         self.table = PrefixTable(counters)
-        self.shown = ShownPrefixes()
+        self.shown = Shown()
 
     def look_up(
         self,
