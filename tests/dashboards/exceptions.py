@@ -105,7 +105,7 @@ NOT_ON_THIS_MACHINE: dict[Query, str] = {
         ],
         "a model with layers of several kinds",
     ),
-    ("kvscope-kv-pool", 205, "A"): "a server with a connector that keeps blocks",
+    ("kvscope-kv-pool", 1007, "A"): "a server with a connector that keeps blocks",
     ("kvscope-memory", 106, "A"): "a limit of the control group",
     ("kvscope-memory", 303, "A"): "a control group with memory accounting",
     ("kvscope-memory", 303, "B"): "a control group with memory accounting",

@@ -22,9 +22,9 @@ const TYPES = {
   '.woff2': 'font/woff2',
 };
 
-/** On a free loopback port. Returns {url, close}. */
+/** On a free loopback port. Returns {url, close}. Queries, some of 12,000 characters, are in URLs. */
 export async function serve(job, prometheus) {
-  const server = http.createServer((request, response) => {
+  const server = http.createServer({ maxHeaderSize: 1 << 17 }, (request, response) => {
     answer(request, response, job, prometheus).catch((error) => {
       response.writeHead(502, { 'content-type': 'application/json' });
       response.end(JSON.stringify({ status: 'error', error: String(error) }));

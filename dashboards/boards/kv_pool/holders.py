@@ -66,7 +66,7 @@ def row() -> Row:
                 Q(total(series("kvscope_kv_deduplicated_blocks")), "saved"),
                 axis="blocks",
                 height=6,
-                span=8,
+                span=12,
                 link=to_dashboard("Prefix cache", PREFIX_CACHE),
             ),
             graph(
@@ -84,23 +84,7 @@ def row() -> Row:
                     rank="avg",
                 ),
                 height=6,
-                span=8,
-            ),
-            graph(
-                205,
-                "Held after the end",
-                "Active blocks that only requests reference that have ended. transfer: a connector "
-                "sends them to another server, or stores them in another tier. load: the request "
-                "ended before a load into them did. A level that does not fall while no requests "
-                "run: a transfer never ends.",
-                BLOCKS,
-                Q(total(series("kvscope_kv_held_blocks"), "reason"), "{{reason}}"),
-                stacked=True,
-                colours={"transfer": "purple", "load": "orange"},
-                axis="blocks",
-                height=6,
-                span=8,
-                when_absent="Not known for these servers, or not yet.",
+                span=12,
             ),
         ],
     )

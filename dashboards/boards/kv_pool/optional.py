@@ -110,5 +110,21 @@ def row() -> Row:
                 height=6,
                 when_absent=_NO_TIER,
             ),
+            graph(
+                1007,
+                "Held after the end",
+                "Active blocks that only requests reference that have ended. transfer: a connector "
+                "sends them to another server, or stores them in another tier. load: the request "
+                "ended before a load into them did. A level that does not fall while no requests "
+                "run: a transfer never ends.",
+                COUNT,
+                Q(total(series("kvscope_kv_held_blocks"), "reason"), "{{reason}}"),
+                stacked=True,
+                colours={"transfer": "purple", "load": "orange"},
+                axis="blocks",
+                height=6,
+                span=8,
+                when_absent="No server here has a connector that keeps blocks.",
+            ),
         ],
     )
