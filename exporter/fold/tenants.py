@@ -34,7 +34,7 @@ class Demand:
     """Demand and service of one tenant or adapter since it got this counter."""
 
     name: str
-    """Of a tenant the first digits of its hash, or NOBODY."""
+    """The first digits of a tenant's hash, or NOBODY; an adapter's own name."""
     error_tokens: int = 0
     """Upper bound of its tokens before that."""
     requests: int = 0
