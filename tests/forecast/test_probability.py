@@ -316,3 +316,15 @@ def test_the_page_has_a_series_for_each_horizon(busy: list[Batch]) -> None:
 
 def _fields(event: StepCompleted) -> dict[str, object]:
     return {name: getattr(event, name) for name in event.__struct_fields__}
+
+
+def test_states_of_a_sequence_take_two_blocks_at_most_however_long_it_is() -> None:
+    footprint = Footprint([CacheGroup("full_attention", 16), CacheGroup("state", 16)])
+    assert [footprint.blocks(tokens) for tokens in (1, 16, 17, 160, 1600)] == [2, 2, 4, 12, 102]
+    assert footprint.blocks_per_token == 1 / 16
+
+
+def test_states_alone_still_grow_until_they_are_there() -> None:
+    footprint = Footprint([CacheGroup("state", 16)])
+    assert [footprint.blocks(tokens) for tokens in (1, 17, 1600)] == [1, 2, 2]
+    assert footprint.blocks_per_token > 0

@@ -14,9 +14,9 @@ class Footprint:
 
     def __init__(self, groups: Collection[CacheGroup]) -> None:
         self._groups = tuple(groups)
-        unbounded = [group for group in groups if group.window is None] or list(groups)
-        self.blocks_per_token = sum(1 / group.block_size for group in unbounded)
-        """Groups in which a long sequence keeps growing: a full window no longer grows."""
+        growing = [group for group in groups if _most_blocks(group) is None] or list(groups)
+        self.blocks_per_token = sum(1 / group.block_size for group in growing)
+        """Growth of a long sequence, whose windows are full and whose states are there."""
 
     def blocks(self, tokens: int) -> int:
         """Blocks that a sequence of this many tokens holds at once."""
@@ -25,9 +25,17 @@ class Footprint:
 
 def _blocks(tokens: int, group: CacheGroup) -> int:
     blocks = -(-tokens // group.block_size)
+    most = _most_blocks(group)
+    return blocks if most is None else min(blocks, most)
+
+
+def _most_blocks(group: CacheGroup) -> int | None:
+    """Blocks that a sequence of any length holds at most; None: they grow with it."""
+    if group.kind == "state":
+        return 2  # the latest state, and while it is copied into a new block the one before
     if group.window is None:
-        return blocks
-    return min(blocks, -(-group.window // group.block_size) + 1)  # a window may begin in a block
+        return None
+    return -(-group.window // group.block_size) + 1  # a window may begin in a block
 
 
 class Sequence:
