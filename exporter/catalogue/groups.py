@@ -44,6 +44,31 @@ GROUP_METRICS = (
         events=("BlocksEvicted", "PoolCreated"),
     ),
     Metric(
+        name="kvscope_kv_group_idle_seconds_total",
+        kind="counter",
+        help="Time that blocks had not been referenced when they were evicted for room, summed by "
+        "kind of their group.",
+        notes="Divide by kvscope_kv_group_idle_evictions_total for the mean: how long the cache "
+        "keeps the blocks of a kind. Blocks released before kvscope watched are in neither.",
+        unit="seconds",
+        group="pool",
+        labels=_BY_KIND,
+        servers=_VLLM,
+        otel_name="kvscope.kv.group.idle_time",
+        events=("BlocksEvicted", "BlocksReleased", "PoolCreated"),
+    ),
+    Metric(
+        name="kvscope_kv_group_idle_evictions_total",
+        kind="counter",
+        help="Blocks in kvscope_kv_group_idle_seconds_total.",
+        unit="blocks",
+        group="pool",
+        labels=_BY_KIND,
+        servers=_VLLM,
+        otel_name="kvscope.kv.group.idle_evictions",
+        events=("BlocksEvicted", "BlocksReleased", "PoolCreated"),
+    ),
+    Metric(
         name="kvscope_prefix_cache_group_hit_tokens_total",
         kind="counter",
         help="Prompt tokens that the groups of one kind alone would have found at first "

@@ -3,6 +3,7 @@
 Only of pools with several groups; in any other this fold does nothing.
 """
 
+from array import array
 from typing import get_args
 
 from exporter.fold.fold import Fold
@@ -44,6 +45,11 @@ class Groups(Fold):
         """Kind of each group; empty: the pool has only one."""
         self.evictions: dict[tuple[str, ...], int] = {}
         """Blocks that lost their content, by kind and cause."""
+        self.idle_seconds: dict[str, float] = {}
+        """Time that blocks evicted for room had not been referenced, summed by kind. Blocks that
+        became idle before we watched are left out, of `idle_evictions` too."""
+        self.idle_evictions: dict[str, int] = {}
+        self._idle_ns = array("q")  # by block: when it became idle; 0: not known
         self._states = bytearray()  # by block
         self._groups = bytearray()  # by block; _NO_GROUP: not known
         self._active: list[int] = []  # by group
@@ -77,8 +83,12 @@ class Groups(Fold):
             for kind in dict.fromkeys(self.kinds)
             for cause in get_args(EvictionCause)
         }
+        for kind in dict.fromkeys(self.kinds):
+            self.idle_seconds.setdefault(kind, 0.0)
+            self.idle_evictions.setdefault(kind, 0)
         self.known = bool(self.kinds)
         count = event.num_blocks if self.known else 0
+        self._idle_ns = array("q", bytes(8 * count))
         self._states = bytearray(count)
         self._groups = bytearray([_NO_GROUP]) * count
         self._active = [0] * len(self.kinds)
@@ -134,6 +144,8 @@ class Groups(Fold):
         if self.known:
             for block in event.cached:
                 self._become(block, _CACHED)
+                if 0 <= block < len(self._idle_ns):
+                    self._idle_ns[block] = self.batch.time_ns
             for block in event.free:
                 self._become(block, _FREE)
 
@@ -147,7 +159,19 @@ class Groups(Fold):
                 self.evictions[kinds[group], event.cause] += 1
         if self.known:
             for block in event.blocks:
+                if event.cause == "capacity":
+                    self._end_idle(block)
                 self._become(block, _FREE)
+
+    def _end_idle(self, block: int) -> None:
+        """A block is about to be evicted for room."""
+        if not 0 <= block < len(self._groups) or not self._idle_ns[block]:
+            return
+        since_ns, self._idle_ns[block] = self._idle_ns[block], 0
+        if self._groups[block] != _NO_GROUP:
+            kind = self.kinds[self._groups[block]]
+            self.idle_seconds[kind] += max(0, self.batch.time_ns - since_ns) / 1e9
+            self.idle_evictions[kind] += 1
 
     def _dropped(self, event: ContentDropped) -> None:
         """A block that no sequence references holds nothing any more; others stay active."""

@@ -99,7 +99,7 @@ NOT_ON_THIS_MACHINE: dict[Query, str] = {
     ),
     **dict.fromkeys(
         [
-            *(("kvscope-kv-pool", panel, "A") for panel in (1101, 1102)),
+            *(("kvscope-kv-pool", panel, "A") for panel in (1101, 1102, 1103)),
             *(("kvscope-prefix-cache", panel, "A") for panel in (801, 802, 803)),
             ("kvscope-prefix-cache", 801, "B"),
         ],

@@ -106,6 +106,18 @@ def test_a_state_that_ends_before_the_others_is_unaligned() -> None:
     assert vetoed(cache) == {("state", "unaligned"): 16}
 
 
+def test_blocks_of_each_kind_are_idle_from_their_last_reference_until_evicted_for_room() -> None:
+    groups = Groups()
+    groups.on_batch(batch_of(CREATED, *cached(FULL, 1, 2), *cached(WINDOW, 1), time_ns=10**9))
+    groups.on_batch(batch_of(BlocksShared(2, [2], "prefix_hit", FULL), time_ns=2 * 10**9))
+    groups.on_batch(batch_of(BlocksReleased(2, [2], [], [], "finished", FULL), time_ns=3 * 10**9))
+    reset = BlocksEvicted([11], [name(1, WINDOW)], "reset")
+    groups.on_batch(batch_of(evicted(FULL, 1, 2), reset, time_ns=7 * 10**9))
+    groups.check()
+    assert groups.idle_seconds == {"full_attention": 6 + 4, "sliding_window": 0, "state": 0}
+    assert groups.idle_evictions == {"full_attention": 2, "sliding_window": 0, "state": 0}
+
+
 def test_full_attention_can_veto_as_well() -> None:
     cache = folded(
         *cached(WINDOW, 5, 6), *cached(STATE, 6), evicted(FULL, 3), asked(2, [32, 96, 96])
