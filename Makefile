@@ -66,8 +66,8 @@ demo: venv ## Run the engine under a live workload (PORT=8000, DEMO_SECONDS=60 t
 	@exec $(VENV)/bin/kvscope demo --port $(PORT) $(if $(DEMO_SECONDS),--duration $(DEMO_SECONDS))
 
 # PATHs come before options: the runner looks there for the tests of each of its lanes.
-test: venv $(if $(PYTEST_ARGS),,vllm-beside) tools lint types ## Lint, types and all tests but those of `make nightly` (PYTEST_ARGS="tests/engine -k pool")
-	$(VENV)/bin/python -m tools.run_tests $(PYTEST_ARGS)
+test: venv $(if $(PYTEST_ARGS),,vllm-beside) tools lint ## Lint, types and all tests but those of `make nightly` (PYTEST_ARGS="tests/engine -k pool")
+	$(VENV)/bin/python -m tools.run_tests --beside $(VENV)/bin/mypy $(PYTEST_ARGS)
 
 nightly: venv vllm-beside tools ## The rest: real vLLM, chaos, what measures times, long runs, more examples (PYTEST_ARGS=...)
 	$(VENV)/bin/python -m tools.run_tests --nightly $(PYTEST_ARGS)

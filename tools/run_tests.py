@@ -1,16 +1,18 @@
 """Runs the tests in lanes, several beside each other; what fails there is run again, alone.
 
-    python -m tools.run_tests [--nightly] [--times FILE] [PATH...] [PYTEST_OPTION...]
+    python -m tools.run_tests [--nightly] [--times FILE] [--beside COMMAND] [PATH...] [OPTION...]
 
 A test that fails in a lane and passes when run again with nothing beside it is named at the end and
 counted as passed: two cores were too few for it. A second failure is a failure, and so is a worker
-that crashed, a file that cannot be collected, or too many failures to be noise.
+that crashed, a file that cannot be collected, or too many failures to be noise. COMMAND is a check
+that runs beside all lanes; what it prints comes after theirs.
 """
 
 import itertools
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -115,9 +117,7 @@ class Running:
     def end(self) -> tuple[int, Report]:
         status = self.process.wait()
         if self.output is not None:
-            self.output.seek(0)
-            sys.stdout.flush()
-            sys.stdout.buffer.write(self.output.read())
+            _show(self.output)
         seconds = time.monotonic() - self.started
         print(f"kvscope: {self.lane.name}: ended with {status} in {seconds:.0f} s", flush=True)
         try:
@@ -132,6 +132,7 @@ def main() -> int:
         return _pytest(Path(arguments[1]), arguments[2:])
     nightly, arguments = _taken("--nightly", arguments, 0)
     times, arguments = _taken("--times", arguments, 1)
+    beside, arguments = _taken("--beside", arguments, 1)
     paths = list(itertools.takewhile(lambda text: not text.startswith("-"), arguments))
     options = arguments[len(paths) :]
     signal.signal(signal.SIGTERM, _exit)
@@ -142,8 +143,9 @@ def main() -> int:
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="kvscope-tests-") as folder:
         run = Run(Path(folder), paths or ["tests"], options)
-        for lanes in TEST if nightly is None else NIGHTLY:
-            run.beside(lanes)
+        with run.checked(shlex.split(beside[0]) if beside else ()):
+            for lanes in TEST if nightly is None else NIGHTLY:
+                run.beside(lanes)
         run.again()
     run.conclude(time.monotonic() - started)
     if times is not None:
@@ -163,11 +165,31 @@ class Run:
         self._statuses: set[int] = set()
         self.seconds: dict[str, float] = {}
 
+        self._check_failed = False
+
     @property
     def status(self) -> int:
+        if self._check_failed:
+            return _FAILED
         if self._statuses <= {_PASSED, _NONE_SELECTED}:
             return _PASSED if _PASSED in self._statuses else _NONE_SELECTED
         return _FAILED
+
+    @contextmanager
+    def checked(self, command: Sequence[str]) -> Iterator[None]:
+        """Run a check meanwhile; its failure is one of the run."""
+        if not command:
+            yield
+            return
+        with tempfile.TemporaryFile() as output, ExitStack() as stack:
+            process = stack.enter_context(
+                subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+            )
+            stack.callback(process.terminate)
+            yield
+            self._check_failed = process.wait() != _PASSED
+            _show(output)
+            print(f"kvscope: {shlex.join(command)}: ended with {process.returncode}", flush=True)
 
     def beside(self, lanes: Sequence[Lane]) -> None:
         """The first lane writes to the terminal, the others at their end."""
@@ -281,6 +303,12 @@ def _taken(name: str, arguments: list[str], values: int) -> tuple[list[str] | No
     if arguments[:1] != [name]:
         return None, arguments
     return arguments[1 : 1 + values], arguments[1 + values :]
+
+
+def _show(output: IO[bytes]) -> None:
+    output.seek(0)
+    sys.stdout.flush()
+    sys.stdout.buffer.write(output.read())
 
 
 def _exit(number: int, frame: FrameType | None) -> NoReturn:

@@ -31,7 +31,7 @@ from tests.alerts.rig import (
 from tests.alerts.stack import Notice, Stack, alertmanager, free_port, stack, webhook
 from tests.alerts.tools import WATCHDOG
 from tests.fakes.nvml import GIB, MIB, Simulated, compiler
-from tests.support.process import kvscope
+from tests.support.process import forked_kvscope
 from tests.support.server import greedy
 from tests.support.waiting import wait_for
 
@@ -176,7 +176,7 @@ class Flaky:
         self.start()
 
     def start(self) -> None:
-        self._life.enter_context(kvscope(*self._command))
+        self._life.enter_context(forked_kvscope(*self._command))
 
     def kill(self) -> None:
         self._life.close()
@@ -195,15 +195,15 @@ def notices(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Notice]]:
     sidecar = free_port()
     with ExitStack() as parts:
         monkeypatch = parts.enter_context(pytest.MonkeyPatch.context())
-        killed = parts.enter_context(kvscope(*serve, "--max-model-len", "512"))
+        killed = parts.enter_context(forked_kvscope(*serve, "--max-model-len", "512"))
         scene = Scene(parts, folder, monkeypatch)
         killed.find(r"serving \S+ at (\S+)/v1")
         watching = ("sidecar", "--events", f"watched={wire}", "--no-gpu")
-        parts.enter_context(kvscope(*watching, "--port", str(sidecar)))
+        parts.enter_context(forked_kvscope(*watching, "--port", str(sidecar)))
         flaky = Flaky(parts, *watching)
         nothing = free_port()
         absent = ("sidecar", "--events", f"absent=ipc://{folder}/absent.sock", "--no-gpu")
-        parts.enter_context(kvscope(*absent, "--port", str(nothing)))
+        parts.enter_context(forked_kvscope(*absent, "--port", str(nothing)))
         addresses = [target.address for target in scene.targets]
         addresses += [f"127.0.0.1:{port}", f"127.0.0.1:{sidecar}", flaky.address]
         silent = (f"127.0.0.1:{free_port()}", f"127.0.0.1:{nothing}")
@@ -219,7 +219,7 @@ def notices(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Notice]]:
             )
         many_at_once(run, scene, killed, flaky)
         run.scrape(*addresses)  # without those that never were there
-        parts.enter_context(kvscope(*serve, "--max-model-len", "512"))  # it comes back
+        parts.enter_context(forked_kvscope(*serve, "--max-model-len", "512"))  # it comes back
         resolved(run, SIDE_BY_SIDE - STANDING)
         early = run.hook.seen("firing") - SIDE_BY_SIDE
         assert early <= EARLY, "nobody provoked them yet"

@@ -17,7 +17,7 @@ from tests.alerts.runbook_scene import Placeholders, typed
 from tests.alerts.stack import Stack, stack
 from tests.e2e.test_serve import SMALL, url_of
 from tests.fakes.nvml import Simulated, build_library, h200, machine
-from tests.support.process import ROOT, Process, kvscope
+from tests.support.process import ROOT, Process, forked_kvscope, kvscope
 from tests.support.server import greedy
 from tests.support.waiting import wait_for
 
@@ -194,7 +194,7 @@ def test_a_servers_own_page_can_be_read_instead(scene: Scene) -> None:
     assert named
     for command in named:
         arguments = scene.places.filled(command).split()[1:]
-        with kvscope(*arguments, "--port", "0", "--no-gpu") as sidecar:
+        with forked_kvscope(*arguments, "--port", "0", "--no-gpu") as sidecar:
             sidecar.find(r"(watching)")
 
 

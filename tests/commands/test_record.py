@@ -17,7 +17,7 @@ from kvscope.cli.app import app
 from kvscope_events.events import Batch
 from kvscope_events.wire.publisher import WirePublisher
 from tests.events.producers import Producer, steps_of
-from tests.support.process import kvscope
+from tests.support.process import forked_kvscope
 from tests.support.waiting import wait_for
 
 
@@ -82,7 +82,7 @@ def test_the_last_line_says_how_far_back_the_backlog_reaches(
 @pytest.mark.slow
 def test_ctrl_c_ends_it_with_one_line(publishing: Producer, endpoint: str, tmp_path: Path) -> None:
     file = tmp_path / "run.kvsf"
-    with kvscope("record", endpoint, str(file)) as process:
+    with forked_kvscope("record", endpoint, str(file)) as process:
         wait_for(lambda: file.exists() and file.stat().st_size > 0, "it records", 30)
         publishing.step(3)
         wait_for(lambda: len(steps_in(file)) == 3, "all of it is in the file")

@@ -2,7 +2,7 @@
 
 import os
 import re
-import subprocess
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,8 +12,7 @@ import pytest
 
 from tests.dashboards.fleet import Stage
 from tests.fakes.nvml import build_library, compiler
-from tests.repo.checkout import ROOT
-from tests.support.process import Process, kvscope
+from tests.support.process import Process, forked_kvscope, started
 from tests.support.prometheus import Prometheus, prometheus_with
 from tests.support.waiting import wait_for
 
@@ -30,19 +29,12 @@ def _demo(folder: Path) -> Iterator[Process]:
         "PYTHONUNBUFFERED": "1",
         "OMP_NUM_THREADS": "1",
     }
-    with subprocess.Popen(
-        [sys.executable, "-m", "tests.dashboards.stage", str(folder)],
-        cwd=ROOT,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as popen:
-        process = Process(popen)
+    command = [sys.executable, "-m", "tests.dashboards.stage", str(folder)]
+    with started(command, environment) as process:
         try:
             yield process
         finally:
-            popen.terminate()  # the load is a child of its own, which it ends
+            process.send(signal.SIGTERM)  # the load is a child of its own, which it ends
             process.wait()
 
 
@@ -59,7 +51,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     sizes = ("--max-model-len", "256", "--max-num-seqs", "4", "--no-gpu")
     # The board for vLLM asks old servers as well, and those that show how long blocks stay.
     old_names = ("--compat", "vllm,vllm-legacy,vllm-residency")
-    with _demo(folder) as demo, kvscope("serve", *sizes, *old_names, "--port", "0") as idle:
+    with _demo(folder) as demo, forked_kvscope("serve", *sizes, *old_names, "--port", "0") as idle:
         running = Stage(
             demo.find(_ADDRESS), idle.find(r"metrics: http://([\d.:]+)/metrics"), folder
         )

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.repo.checkout import ROOT
-from tests.support.process import kvscope
+from tests.support.process import forked_kvscope, kvscope
 
 pytestmark = pytest.mark.waits
 
@@ -65,7 +65,7 @@ def test_demo_shows_pressure_that_comes_and_goes() -> None:
 
 
 def test_demo_ends_by_itself() -> None:
-    with kvscope("demo", "--port", "0", "--duration", "2") as process:
+    with forked_kvscope("demo", "--port", "0", "--duration", "2") as process:
         assert process.wait(PATIENCE_SECONDS) == 0
     assert "Traceback" not in process.text
 

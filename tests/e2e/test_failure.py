@@ -14,7 +14,7 @@ import pytest
 
 from tests.e2e.test_serve import SMALL, Stream, url_of
 from tests.support.faulty_cli import BREAKS, HANGS, RAISES
-from tests.support.process import Process, kvscope
+from tests.support.process import Process, forked_kvscope, kvscope
 from tests.support.server import greedy
 from tests.support.sse import chunks
 from tests.support.waiting import wait_for
@@ -28,7 +28,7 @@ AT_ONCE_SECONDS = 6.0
 def faulty(*options: str) -> Iterator[tuple[Process, str]]:
     """A server with faults, and its URL."""
     arguments = ("serve", "--port", "0", "--no-gpu", *SMALL, *options)
-    with kvscope(*arguments, module="tests.support.faulty_cli") as process:
+    with forked_kvscope(*arguments, module="tests.support.faulty_cli") as process:
         yield process, url_of(process)
 
 
@@ -100,7 +100,7 @@ def test_a_hung_step_is_no_reason_to_leave_and_two_signals_end_it() -> None:
 def test_a_second_signal_ends_a_drain_at_once(
     first: signal.Signals, second: signal.Signals
 ) -> None:
-    with kvscope("serve", "--port", "0", "--no-gpu", *SMALL) as process:
+    with forked_kvscope("serve", "--port", "0", "--no-gpu", *SMALL) as process:
         stream = Stream(url_of(process), max_tokens=1000)
         process.send(first)
         process.find(r"(stopping)")
@@ -123,7 +123,7 @@ SIDECAR = ("sidecar", "--no-gpu", "--events", "tcp://127.0.0.1:9", "--port", "0"
     ids=["sidecar", "demo"],
 )
 def test_sigusr1_shows_where_every_thread_is_and_changes_nothing(command: tuple[str, ...]) -> None:
-    with kvscope(*command) as process:
+    with forked_kvscope(*command) as process:
         process.find(r"(watching|serving)")
 
         def seen() -> bool:

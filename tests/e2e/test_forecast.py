@@ -5,7 +5,7 @@ import pytest
 
 from exporter.fold.exhaustion import HORIZONS
 from tests.support.pages import sample
-from tests.support.process import kvscope
+from tests.support.process import forked_kvscope
 from tests.support.waiting import wait_for
 
 LOAD_SECONDS = 45
@@ -17,10 +17,10 @@ GONE_SECONDS = 20
 @pytest.mark.nightly
 def test_a_server_whose_load_has_ended_is_not_about_to_run_out() -> None:
     blocks = ("--num-gpu-blocks-override", "399")
-    with kvscope("serve", "--port", "0", *blocks) as server, httpx.Client() as client:
+    with forked_kvscope("serve", "--port", "0", *blocks) as server, httpx.Client() as client:
         url = server.find(r"serving \S+ at (\S+)/v1")
         options = ("--duration", str(LOAD_SECONDS), "--concurrency", "16")
-        with kvscope("load", "chat", "--url", url, *options) as load:
+        with forked_kvscope("load", "chat", "--url", url, *options) as load:
             name = "kvscope_kv_exhaustion_probability"
 
             def page() -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.kv_publisher.listening import Subscriber, events_of
 from tests.support.pages import sample
-from tests.support.process import kvscope
+from tests.support.process import forked_kvscope
 from tests.support.waiting import wait_for
 from tests.support.watched import watched
 
@@ -57,7 +57,7 @@ def test_a_sidecar_of_both_streams_shows_the_pool_once_and_the_tier_beside_it(
             )
         )
         arguments = ("--port", "0", "--no-gpu", "--config", str(configuration))
-        with kvscope("sidecar", *arguments) as process:
+        with forked_kvscope("sidecar", *arguments) as process:
             url = process.find(r"(http://[\d.]+:\d+)")
             for number in range(24):  # more than the pool holds
                 server.complete(f"{number} " * 60)

@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.process import Process, kvscope
+from tests.support.process import Process, forked_kvscope, kvscope
 from tests.support.waiting import wait_for
 
 SMALL = ("--max-model-len", "1024", "--num-gpu-blocks-override", "128")
@@ -91,7 +91,7 @@ def test_a_signal_while_loading_removes_the_socket_of_the_events(tmp_path: Path)
 
 
 def test_a_failure_to_load_ends_the_process_with_one_line(tmp_path: Path) -> None:
-    with kvscope("serve", "--port", "0", "--model", str(tmp_path)) as process:
+    with forked_kvscope("serve", "--port", "0", "--model", str(tmp_path)) as process:
         assert process.wait(60) == 2
     errors = [line for line in process.lines if line.startswith("kvscope: ")]
     assert errors == [
@@ -106,7 +106,7 @@ def test_without_an_exporter_events_go_out_and_metrics_say_where(tmp_path: Path)
     tmp_path.chmod(0o700)
     endpoint = f"ipc://{tmp_path}/engine.sock"
     arguments = ("--event-endpoint", endpoint, "--no-exporter", *SMALL)
-    with kvscope("serve", "--port", "0", *arguments) as process:
+    with forked_kvscope("serve", "--port", "0", *arguments) as process:
         url = process.find(r"serving \S+ at (\S+)/v1")
         page = httpx.get(f"{url}/metrics")
         assert page.status_code == 404
@@ -121,7 +121,7 @@ def test_without_an_exporter_events_go_out_and_metrics_say_where(tmp_path: Path)
 def test_auto_puts_the_socket_into_the_run_directory(tmp_path: Path) -> None:
     environment = {"KVSCOPE_RUN_DIR": str(tmp_path / "run")}
     arguments = ("--event-endpoint", "auto", "--port", "0", *SMALL)
-    with kvscope("serve", *arguments, **environment) as process:
+    with forked_kvscope("serve", *arguments, **environment) as process:
         port = url_while_loading(process).rpartition(":")[2]
         assert (tmp_path / "run" / f"serve-{port}.sock").exists()
         assert process.find(r"events: (\S+)") == f"ipc://{tmp_path}/run/serve-{port}.sock"
@@ -131,7 +131,7 @@ def test_auto_puts_the_socket_into_the_run_directory(tmp_path: Path) -> None:
 
 @pytest.mark.nightly
 def test_the_gpu_routes_ask_for_the_api_key() -> None:
-    with kvscope("serve", "--port", "0", "--api-key", "secret", *SMALL) as process:
+    with forked_kvscope("serve", "--port", "0", "--api-key", "secret", *SMALL) as process:
         url = process.find(r"serving \S+ at (\S+)/v1")
         key = {"Authorization": "Bearer secret"}
         for path in ("release", "resume"):

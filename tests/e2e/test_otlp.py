@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from tests.otlp.receiver import Receiver, attributes_in, metrics_in, spans_in
-from tests.support.process import kvscope
+from tests.support.process import forked_kvscope
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
@@ -21,7 +21,7 @@ def test_an_engine_sends_what_its_page_says_and_the_last_values_at_the_end() -> 
     interval = {"OTEL_METRIC_EXPORT_INTERVAL": "3600000"}  # only the end exports
     with (
         Receiver() as receiver,
-        kvscope(*SERVE, OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url, **interval) as server,
+        forked_kvscope(*SERVE, OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url, **interval) as server,
     ):
         url = server.find(r"serving \S+ at (http://\S+?)/v1")
         body = {"prompt": "abc", "max_tokens": 8, "ignore_eos": True}
@@ -55,7 +55,7 @@ def test_a_sidecar_ends_promptly_while_the_endpoint_says_nothing() -> None:
     with Receiver() as receiver:
         receiver.answer = lambda _handler: receiver.released.wait(60) and None
         arguments = (*SIDECAR, "--otlp-endpoint", receiver.url)
-        with kvscope(*arguments, OTEL_METRIC_EXPORT_INTERVAL="100") as sidecar:
+        with forked_kvscope(*arguments, OTEL_METRIC_EXPORT_INTERVAL="100") as sidecar:
             wait_for(lambda: bool(receiver.requests), "an export")
             url = sidecar.find(r"targets: (http://\S+)/targets")
             assert "kvscope_otlp_exports_total" in httpx.get(f"{url}/metrics").text
@@ -69,7 +69,7 @@ def test_several_servers_of_a_sidecar_are_instances_of_their_own() -> None:
     more = ("--events", "green=tcp://127.0.0.1:7")
     with (
         Receiver() as receiver,
-        kvscope(*SIDECAR, *more, "--otlp-endpoint", receiver.url) as sidecar,
+        forked_kvscope(*SIDECAR, *more, "--otlp-endpoint", receiver.url) as sidecar,
     ):
         port = sidecar.find(r"targets: http://\S+:(\d+)/targets")
         sidecar.send(signal.SIGTERM)
@@ -107,7 +107,7 @@ def test_a_setting_that_cannot_be_used_is_one_line_and_exit_code_2(
     environment: dict[str, str],
     said: str,
 ) -> None:
-    with kvscope(*command, *option, **environment) as process:
+    with forked_kvscope(*command, *option, **environment) as process:
         assert process.wait(60) == 2
     lines = [line for line in process.lines if "kvscope: " in line]
     assert len(lines) == 1
@@ -117,6 +117,6 @@ def test_a_setting_that_cannot_be_used_is_one_line_and_exit_code_2(
 
 def test_a_server_without_a_page_has_nothing_to_send() -> None:
     options = ("--disable-log-stats", "--otlp-endpoint", "http://127.0.0.1:4318")
-    with kvscope(*SERVE, *options) as process:
+    with forked_kvscope(*SERVE, *options) as process:
         assert process.wait(60) == 2
     assert "--otlp-endpoint has nothing to send with --disable-log-stats: drop one" in process.text

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from tests.support.http_peer import make_certificate
-from tests.support.process import kvscope
+from tests.support.process import forked_kvscope, kvscope
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.waits]
@@ -64,7 +64,7 @@ def test_a_key_is_checked_before_the_body_from_the_first_moment(tmp_path: Path) 
 
 
 def test_without_a_key_the_cache_is_reset_by_nobodys_page() -> None:
-    with kvscope("serve", "--host", "0.0.0.0", "--port", "0", *SMALL) as process:
+    with forked_kvscope("serve", "--host", "0.0.0.0", "--port", "0", *SMALL) as process:
         url = process.find(r"serving \S+ at (\S+)/v1").replace("0.0.0.0", "127.0.0.1")
         assert "0.0.0.0" in process.find(r"(http\S+ is open to anyone who can reach it)")
         reset = f"{url}/reset_prefix_cache"
@@ -84,7 +84,7 @@ def test_a_sidecar_serves_https_to_those_with_a_password(tmp_path: Path) -> None
         f"tls_server_config: {{cert_file: {made.file.name}, key_file: {made.key.name}}}\n"
         f"basic_auth_users: {{prometheus: {hashed}}}\n"
     )
-    with kvscope(*SIDECAR, "--web-config-file", str(web)) as process:
+    with forked_kvscope(*SIDECAR, "--web-config-file", str(web)) as process:
         url = process.find(r"targets: (https\S+)/targets")
         trusting = ssl.create_default_context(cafile=made.file)
         with httpx.Client(base_url=url, verify=trusting) as client:
@@ -98,7 +98,7 @@ def test_a_sidecar_serves_https_to_those_with_a_password(tmp_path: Path) -> None
 
 
 def test_running_out_of_files_locks_nobody_out_and_fills_no_log() -> None:
-    with kvscope(*SIDECAR) as process, ExitStack() as stack:
+    with forked_kvscope(*SIDECAR) as process, ExitStack() as stack:
         url = process.find(r"targets: (\S+)/targets")
         assert httpx.get(f"{url}/health").status_code == 200  # it has decided on its room
         resource.prlimit(process.popen.pid, resource.RLIMIT_NOFILE, (FILES, FILES))
@@ -115,7 +115,7 @@ def test_running_out_of_files_locks_nobody_out_and_fills_no_log() -> None:
 
 
 def test_more_connections_than_there_is_room_for_lock_nobody_out() -> None:
-    with kvscope(*SIDECAR) as process, ExitStack() as stack:
+    with forked_kvscope(*SIDECAR) as process, ExitStack() as stack:
         url = process.find(r"targets: (\S+)/targets")
         for _ in range(1500):
             client = socket.create_connection(address_of(url), timeout=10)
@@ -131,7 +131,7 @@ def test_a_signal_ends_it_in_time_while_streams_are_never_read() -> None:
         b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
     )
     arguments = ("--port", "0", "--drain-seconds", "1", *SMALL)
-    with kvscope("serve", *arguments) as process, ExitStack() as stack:
+    with forked_kvscope("serve", *arguments) as process, ExitStack() as stack:
         url = process.find(r"serving \S+ at (\S+)/v1")
         for _ in range(8):
             client = socket.socket()

@@ -12,7 +12,7 @@ import pytest
 from kvscope_events.wire.publisher import WirePublisher
 from tests.events.producers import Producer
 from tests.support.pages import sample
-from tests.support.process import Process, kvscope
+from tests.support.process import Process, forked_kvscope
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -57,7 +57,7 @@ def test_the_file_is_read_again_on_sighup_and_one_with_an_error_changes_nothing(
     file.write_text("servers:\n" + entry(tmp_path, "red", ", labels: {team: search}"))
     with (
         publishing(tmp_path, "red", "blue") as producers,
-        kvscope(*OPTIONS, "--config", str(file)) as process,
+        forked_kvscope(*OPTIONS, "--config", str(file)) as process,
     ):
         url = process.find(r"(http://[\d.]+:\d+)")
         producers["red"].step(7)
@@ -98,7 +98,7 @@ def test_a_pipe_in_the_file_is_one_line_and_the_next_reload_works(tmp_path: Path
     file = tmp_path / "kvscope.yaml"
     os.mkfifo(tmp_path / "pipe")
     file.write_text("servers:\n" + entry(tmp_path, "red"))
-    with kvscope(*OPTIONS, "--config", str(file)) as process:
+    with forked_kvscope(*OPTIONS, "--config", str(file)) as process:
         wait_for(lambda: "watching" in process.text, "it serves")
         file.write_text(f"servers:\n- {{name: a, events: ['file://{tmp_path}/pipe']}}\n")
         reloaded(process, "a pipe, not a file", 1)
@@ -116,7 +116,7 @@ def test_a_storm_of_signals_ends_with_the_last_file(tmp_path: Path) -> None:
     file = tmp_path / "kvscope.yaml"
     names = ["red", "blue", "green"]
     file.write_text("servers:\n" + entry(tmp_path, "red"))
-    with publishing(tmp_path, *names), kvscope(*OPTIONS, "--config", str(file)) as process:
+    with publishing(tmp_path, *names), forked_kvscope(*OPTIONS, "--config", str(file)) as process:
         url = process.find(r"(http://[\d.]+:\d+)")
         wait_for(lambda: _answers(url), "it serves")
         for number in range(30):
@@ -155,7 +155,9 @@ def test_a_file_that_cannot_be_used_ends_the_command_with_one_line(
 ) -> None:
     (tmp_path / "bad.yaml").write_text("servers: []")
     os.mkfifo(tmp_path / "pipe")
-    with kvscope(*OPTIONS, *(argument.format(tmp_path) for argument in arguments)) as process:
+    with forked_kvscope(
+        *OPTIONS, *(argument.format(tmp_path) for argument in arguments)
+    ) as process:
         assert process.wait() == 2
         assert says in process.text
         assert process.text.count("\n") == 1, process.text
@@ -164,7 +166,7 @@ def test_a_file_that_cannot_be_used_ends_the_command_with_one_line(
 def test_check_says_that_a_file_is_right(tmp_path: Path) -> None:
     file = tmp_path / "kvscope.yaml"
     file.write_text("servers:\n" + entry(tmp_path, "red"))
-    with kvscope("sidecar", "--check", "--config", str(file)) as process:
+    with forked_kvscope("sidecar", "--check", "--config", str(file)) as process:
         assert process.wait() == 0
         assert process.text == f"{file}: 1 server(s), no errors\n"
 
@@ -179,7 +181,7 @@ def sighup() -> Iterator[None]:
 
 @pytest.mark.usefixtures("sighup")
 def test_without_a_file_sighup_ends_the_process_as_it_does_any_other(tmp_path: Path) -> None:
-    with kvscope(*OPTIONS, "--events", f"ipc://{tmp_path}/a.sock") as process:
+    with forked_kvscope(*OPTIONS, "--events", f"ipc://{tmp_path}/a.sock") as process:
         url = process.find(r"(http://[\d.]+:\d+)")
         wait_for(lambda: _answers(url), "it serves")
         process.send(signal.SIGHUP)

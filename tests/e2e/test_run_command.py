@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.process import ROOT, Process, kvscope
+from tests.support.process import ROOT, Process, completed, forked_kvscope
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.waits, pytest.mark.timeout(120)]
@@ -47,19 +47,12 @@ def runs(tmp_path: Path) -> Iterator[Path]:
 
 
 def run(runs: Path, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-P", "-m", "kvscope", "run", "--port", "0", "--no-gpu", "--", *command],
-        cwd=ROOT,
-        env=os.environ | {"KVSCOPE_RUN_DIR": str(runs)} | environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    environment = {"KVSCOPE_RUN_DIR": str(runs), **environment}
+    return completed("run", "--port", "0", "--no-gpu", "--", *command, **environment)
 
 
 def running(runs: Path, *command: str, options: tuple[str, ...] = ()) -> "Iterator[Process]":
-    return kvscope(  # type: ignore[return-value]
+    return forked_kvscope(  # type: ignore[return-value]
         "run", "--port", "0", "--no-gpu", *options, "--", *command, KVSCOPE_RUN_DIR=str(runs)
     )
 
@@ -188,17 +181,9 @@ def test_ctrl_c_reaches_the_command_exactly_once(runs: Path) -> None:
 def test_a_port_in_use_is_an_error_before_the_command_starts(runs: Path, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        done = subprocess.run(
-            [
-                *(sys.executable, "-P", "-m", "kvscope", "run", "--no-gpu", "--port", str(port)),
-                *("--", "touch", str(tmp_path / "started")),
-            ],
-            cwd=ROOT,
-            env=os.environ | {"KVSCOPE_RUN_DIR": str(runs)},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
+        done = completed(
+            *("run", "--no-gpu", "--port", str(port), "--", "touch", str(tmp_path / "started")),
+            KVSCOPE_RUN_DIR=str(runs),
         )
     assert done.returncode == 2
     assert f"kvscope: cannot listen on 127.0.0.1:{port}" in done.stderr

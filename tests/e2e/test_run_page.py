@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from tests.support.pages import sample
-from tests.support.process import ROOT, kvscope
+from tests.support.process import ROOT, forked_kvscope
 from tests.support.waiting import wait_for
 from tests.vllm.server import free_port
 
@@ -34,7 +34,7 @@ def observed(vllm: Path, *options: str) -> Iterator[str]:
     runs = f"/tmp/kvscope-test-{os.getpid()}"
     command = (str(vllm), "serve", "m", "--port", str(free_port()))
     arguments = ("run", "--port", "0", "--no-gpu", *options, "--", *command)
-    with kvscope(*arguments, KVSCOPE_RUN_DIR=runs) as process:
+    with forked_kvscope(*arguments, KVSCOPE_RUN_DIR=runs) as process:
         try:
             url = process.find(r"metrics: (http://\S+)/metrics")
             process.find("(observed: vllm)")

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.process import Process, kvscope
+from tests.support.process import Process, forked_kvscope, kvscope
 from tests.support.server import greedy
 from tests.support.sse import chunks, joined
 from tests.support.waiting import wait_for
@@ -81,7 +81,7 @@ def test_a_signal_drains(number: signal.Signals) -> None:
 
 def test_a_short_drain_ends_streams_with_abort_and_no_stats_is_404() -> None:
     environment = {"KVSCOPE_DRAIN_SECONDS": "0.1", "KVSCOPE_DISABLE_LOG_STATS": "1"}
-    with kvscope("serve", "--port", "0", *SMALL, **environment) as process:
+    with forked_kvscope("serve", "--port", "0", *SMALL, **environment) as process:
         url = url_of(process)
         assert httpx.get(f"{url}/metrics").status_code == 404
         assert process.find(r"metrics: (\S+)") == "none"
@@ -94,7 +94,7 @@ def test_a_short_drain_ends_streams_with_abort_and_no_stats_is_404() -> None:
 
 @pytest.mark.timed
 def test_a_second_ctrl_c_does_not_wait() -> None:
-    with kvscope("serve", "--port", "0", *SMALL) as process:
+    with forked_kvscope("serve", "--port", "0", *SMALL) as process:
         stream = Stream(url_of(process), max_tokens=1000)
         process.send(signal.SIGINT)
         process.find(r"(stopping)")

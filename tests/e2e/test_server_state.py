@@ -12,7 +12,7 @@ import pytest
 
 from exporter.catalogue.server import SERVER_STATES
 from tests.support.pages import sample
-from tests.support.process import Process, kvscope
+from tests.support.process import Process, forked_kvscope, kvscope
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.waits, pytest.mark.timeout(300)]
@@ -62,7 +62,7 @@ def scene(folder: Path, *options: str) -> Iterator[Scene]:
     options = options or ("--events", f"llama=ipc://{sockets}/*")
     with (
         ExitStack() as stack,
-        kvscope("sidecar", "--port", "0", "--no-gpu", *options) as sidecar,
+        forked_kvscope("sidecar", "--port", "0", "--no-gpu", *options) as sidecar,
     ):
         url = sidecar.find(r"(http://[\d.]+:\d+)/targets")
         wait_for(lambda: _answers(url), "the sidecar answers")
@@ -131,13 +131,13 @@ def test_a_server_that_is_scaled_to_zero_on_purpose_is_retired(tmp_path: Path) -
     with scene(tmp_path) as pod:
         engine = pod.speaker("engine-0", "ready")
         pod.comes_to("ready")
-        with kvscope("retire", pod.url) as early:
+        with forked_kvscope("retire", pod.url) as early:
             assert early.wait() == 1
         assert "nothing to retire: the server is ready" in early.text
         engine.send(signal.SIGTERM)
         engine.wait()
         pod.comes_to("gone")
-        with kvscope("retire", pod.url, "--target", "llama") as retiring:
+        with forked_kvscope("retire", pod.url, "--target", "llama") as retiring:
             assert retiring.wait() == 0, retiring.text
         assert f"retired ipc://{pod.folder}/engine-0.sock" in retiring.text
         page = pod.page()

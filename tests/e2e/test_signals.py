@@ -17,7 +17,7 @@ import pytest
 
 from kvscope_events.stacks import HELD_SIGNAL
 from tests.e2e.test_serve import SMALL, url_of
-from tests.support.process import Process, kvscope
+from tests.support.process import Process, forked_kvscope, kvscope
 from tests.support.pythons import python_3_13
 from tests.support.server import greedy
 from tests.support.waiting import wait_for
@@ -104,12 +104,13 @@ def python(request: pytest.FixtureRequest) -> str | None:
 
 @contextmanager
 def sidecar(folder: Path, python: str | None) -> Iterator[tuple[Process, str, Path]]:
-    """Watches many targets of which none is there."""
+    """Watches many targets of which none is there. Only another Python needs a start."""
     file = folder / "kvscope.yaml"
     entries = (f"- {{name: t{n}, events: ['ipc://{folder}/t{n}.sock']}}\n" for n in range(TARGETS))
     file.write_text("servers:\n" + "".join(entries))
     options = ("sidecar", "--port", "0", "--no-gpu", "--config", str(file))
-    with kvscope(*options, python=python) as process:
+    starting = kvscope(*options, python=python) if python else forked_kvscope(*options)
+    with starting as process:
         url = process.find(URL)
         wait_for(lambda: answers(url), "it serves")
         yield process, url, file

@@ -11,7 +11,7 @@ import pytest
 from engine.config import ModelConfig
 from engine.model.loader import load_model
 from tests.support.checkpoints import make_checkpoint
-from tests.support.process import START_SECONDS, kvscope
+from tests.support.process import START_SECONDS, forked_kvscope
 from tests.support.server import greedy
 from tools.fuzz.checkpoints import transformers_tokens
 
@@ -49,7 +49,7 @@ def test_a_spoilt_checkpoint_ends_the_server_with_one_line(
 ) -> None:
     folder = make_checkpoint(tmp_path / "model", "llama")
     spoil(folder)
-    with kvscope("serve", str(folder), "--port", "0") as process:
+    with forked_kvscope("serve", str(folder), "--port", "0") as process:
         assert process.wait(START_SECONDS) == 2
     logged, error = process.lines[:-1], process.lines[-1]
     assert error.startswith(f"kvscope: {folder}: ")
@@ -63,7 +63,7 @@ def test_a_checkpoint_with_a_fault_that_does_not_matter_gives_its_tokens(tmp_pat
     expected = transformers_tokens(folder, tokenizer.encode(PROMPT), 8)
     edit(folder, transformers_version=5, intermediate_sizes=[[None]])
     (folder / "generation_config.json").write_text('{"temperature": "hot", "max_length": -1}')
-    with kvscope("serve", str(folder), "--port", "0", "--max-model-len", "256") as process:
+    with forked_kvscope("serve", str(folder), "--port", "0", "--max-model-len", "256") as process:
         url = process.find(r"serving \S+ at (\S+)/v1")
         answer = httpx.post(f"{url}/v1/completions", json=greedy(PROMPT, max_tokens=8)).json()
         process.send(signal.SIGTERM)

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -14,7 +13,7 @@ import pytest
 
 from kvscope_events.bus import EventBus
 from kvscope_events.wire.publisher import WirePublisher
-from tests.support.process import ROOT, Process, kvscope
+from tests.support.process import Process, forked_kvscope, started
 
 pytestmark = [pytest.mark.slow, pytest.mark.waits, pytest.mark.timeout(120)]
 
@@ -43,24 +42,13 @@ def short_folder() -> Iterator[Path]:
 @contextmanager
 def publisher(socket: Path, *how: str) -> Iterator[Process]:
     """A process of its own; `held`: native code has its interpreter for ever."""
-    with subprocess.Popen(
-        [sys.executable, "-c", PUBLISHES, f"ipc://{socket}", *how],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as popen:
-        process = Process(popen)
-        try:
-            process.find("(it is ready)")
-            yield process
-        finally:
-            popen.kill()
-            process.wait()
+    with started([sys.executable, "-c", PUBLISHES, f"ipc://{socket}", *how]) as process:
+        process.find("(it is ready)")
+        yield process
 
 
 def stacks(*arguments: str) -> tuple[int, str]:
-    with kvscope("stacks", *arguments) as process:
+    with forked_kvscope("stacks", *arguments) as process:
         return process.wait(60), process.text
 
 

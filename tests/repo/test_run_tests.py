@@ -1,6 +1,7 @@
 """The test runner's handling of failures: noise is run again, the rest fails."""
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -95,6 +96,14 @@ def test_each_target_runs_its_own(tmp_path: Path) -> None:
     assert "test_day.py" not in output
     assert status == 0, output
     assert "tests/test_timed.py::test_it" in output.partition("passed only when run alone:")[2]
+
+
+def test_a_check_beside_the_tests_fails_the_run_and_is_shown_after_them(tmp_path: Path) -> None:
+    command = shlex.join([sys.executable, "-c", "print('checked'); raise SystemExit(3)"])
+    status, output = run(tmp_path, {"well": PASSES}, "--beside", command)
+    assert status == 1, output
+    assert "1 passed" in output.partition("checked")[0], output
+    assert "kvscope: failed in" in output.partition("checked")[2], output
 
 
 def test_no_test_selected_is_no_success(tmp_path: Path) -> None:

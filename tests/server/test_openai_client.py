@@ -309,6 +309,7 @@ def test_priority_decides_who_runs_first_under_its_policy() -> None:
                 under_way.append(threads.submit(call, name, priority))
                 known = len(under_way)
                 wait_for(lambda: server.engine.loop.num_in_flight == known, name)  # noqa: B023
+                wait_for(lambda: server.reins.num_running == 1, "the first one runs")
         for future in under_way:
             future.result(WAIT_SECONDS)
     assert ended == ["first", "urgent", "middle", "late"]

@@ -5,11 +5,15 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
+from tests.support.fork_server import Start
+from tests.support.forked import Forked
 from tests.support.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -18,11 +22,12 @@ START_SECONDS = 180.0
 
 
 class Process:
-    """A running `kvscope`. stderr is read as it comes."""
+    """A running `kvscope`. Its output is read as it comes."""
 
-    def __init__(self, popen: "subprocess.Popen[str]") -> None:
+    def __init__(self, popen: "subprocess.Popen[str] | Forked", output: IO[str]) -> None:
         self.popen = popen
         self.lines: list[str] = []
+        self._output = output
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -51,8 +56,7 @@ class Process:
         return status
 
     def _read(self) -> None:
-        assert self.popen.stdout is not None
-        for line in self.popen.stdout:
+        for line in self._output:
             self.lines.append(line)
 
 
@@ -60,20 +64,78 @@ class Process:
 def kvscope(
     *arguments: str, module: str = "kvscope", python: str | None = None, **environment: str
 ) -> Iterator[Process]:
-    """The command, killed at the end if it still runs. python: None is the one that runs us."""
-    inherited = {k: v for k, v in os.environ.items() if not k.startswith("KVSCOPE_")}
+    """The command in an interpreter of its own, killed at the end if it still runs.
+
+    python: None is the one that runs us.
+    """
+    command = [python or sys.executable, "-m", module, *arguments]
+    with started(command, _environment(environment)) as process:
+        yield process
+
+
+@contextmanager
+def started(command: list[str], environment: Mapping[str, str] | None = None) -> Iterator[Process]:
+    """Another program, killed at the end if it still runs."""
     with subprocess.Popen(
-        [python or sys.executable, "-m", module, *arguments],
+        command,
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env=inherited | {"PYTHONUNBUFFERED": "1"} | environment,
+        env=environment,
     ) as popen:
-        process = Process(popen)
-        try:
+        assert popen.stdout is not None
+        with _ended(popen, popen.stdout) as process:
             yield process
+
+
+@contextmanager
+def forked_kvscope(
+    *arguments: str, module: str = "kvscope", **environment: str
+) -> Iterator[Process]:
+    """The same without its imports, for tests whose subject is not the start itself."""
+    start = Start(module, arguments, _environment(environment), str(ROOT))
+    reading, writing = os.pipe()
+    with open(reading, encoding="utf-8") as output:
+        try:
+            fork = Forked(start, writing, writing)
         finally:
-            if popen.poll() is None:
-                popen.kill()
-            process.wait()
+            os.close(writing)
+        try:
+            with _ended(fork, output) as process:
+                yield process
+        finally:
+            fork.close()
+
+
+def completed(
+    *arguments: str, seconds: float = 60.0, **environment: str
+) -> "subprocess.CompletedProcess[str]":
+    """A fork that ends by itself: its exit status, and what it wrote to each of its outputs."""
+    start = Start("kvscope", arguments, _environment(environment), str(ROOT))
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
+        fork = Forked(start, output.fileno(), errors.fileno())
+        try:
+            status = fork.wait(seconds)
+        finally:
+            fork.kill()
+            fork.close()
+        output.seek(0)
+        errors.seek(0)
+        return subprocess.CompletedProcess(arguments, status, output.read(), errors.read())
+
+
+@contextmanager
+def _ended(popen: "subprocess.Popen[str] | Forked", output: IO[str]) -> Iterator[Process]:
+    process = Process(popen, output)
+    try:
+        yield process
+    finally:
+        if popen.poll() is None:
+            popen.kill()
+        process.wait()
+
+
+def _environment(changes: Mapping[str, str]) -> dict[str, str]:
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith("KVSCOPE_")}
+    return {**inherited, "PYTHONUNBUFFERED": "1", **changes}

@@ -79,7 +79,12 @@ class Reins:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """No step ends meanwhile; the one under way may already have begun."""
+        """No step ends meanwhile; the one under way may already have begun.
+
+        num_running is 0 until a step begins, whatever ran before: only then has a request left the
+        queue.
+        """
+        self.num_running = 0
         self._go.clear()
         try:
             yield

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 
 from tests.support.pages import events_seen, folded, sample
-from tests.support.process import Process, kvscope
+from tests.support.process import Process, forked_kvscope
 from tests.support.waiting import wait_for
 
 SETTLE_SECONDS = 20.0
@@ -31,7 +31,7 @@ class Watched:
         """Start or restart it, and wait until it takes requests."""
         self.stack = ExitStack()
         self.process = self.stack.enter_context(
-            kvscope(
+            forked_kvscope(
                 *("serve", "--port", "0", "--served-model-name", self.name, "--no-gpu"),
                 *("--event-endpoint", self.endpoint, "--max-model-len", "512"),
                 *("--num-gpu-blocks-override", "160", "--max-num-seqs", "16", *options),
@@ -79,7 +79,7 @@ class SidecarProcess:
 def sidecar(*servers: Watched) -> Iterator[SidecarProcess]:
     """A sidecar of these servers, each under its name."""
     events = [option for s in servers for option in ("--events", f"{s.name}={s.endpoint}")]
-    with kvscope("sidecar", "--port", "0", "--no-gpu", *events) as process:
+    with forked_kvscope("sidecar", "--port", "0", "--no-gpu", *events) as process:
         url = process.find(r"(http://[\d.]+:\d+)")
         wait_for(lambda: _answers(url), "the sidecar answers")
         yield SidecarProcess(process, url)
