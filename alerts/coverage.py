@@ -4,6 +4,7 @@ Whether a series is reported follows from the declarations that also make server
 events that a source reports, and the tables by which a server's own page is read.
 """
 
+import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -185,6 +186,7 @@ class _Parser:
         return found
 
 
+@functools.cache  # of the names in our rules
 def _row(name: str) -> Metric:
     for suffix in ("", "_bucket", "_sum", "_count"):
         if name.endswith(suffix):

@@ -10,16 +10,24 @@ import pytest
 from tests.repo.checkout import ROOT
 
 FULL = Path("/dev/full")
-COMMANDS = (
-    ["--help"],
-    ["--version"],
-    ["metrics"],
-    ["metrics", "--servers"],
-    ["plan", "--layers", "48", "--kv-heads", "4", "--head-dim", "128"],
-    ["plan", "--layers", "48", "--kv-heads", "4", "--head-dim", "128", "--json"],
-    ["doctor", "--target", "http://127.0.0.1:9", "--timeout", "0.1"],
-    ["doctor", "--target", "http://127.0.0.1:9", "--timeout", "0.1", "--json"],
-)
+PLAN = ("plan", "--layers", "48", "--kv-heads", "4", "--head-dim", "128")
+DOCTOR = ("doctor", "--target", "http://127.0.0.1:9", "--timeout", "0.1")
+COMMANDS = [
+    pytest.param(
+        list(arguments), id=" ".join(arguments), marks=pytest.mark.nightly if nightly else ()
+    )
+    for arguments, nightly in (
+        (("--help",), False),
+        (("--version",), True),
+        (("metrics",), False),
+        (("metrics", "--servers"), True),
+        (PLAN, False),
+        ((*PLAN, "--json"), True),
+        (DOCTOR, True),
+        ((*DOCTOR, "--json"), False),
+    )
+]
+"""Those that write in a way that another one of them has as well are nightly."""
 
 
 def command(arguments: list[str]) -> list[str]:
@@ -27,7 +35,7 @@ def command(arguments: list[str]) -> list[str]:
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="needs /dev/full")
-@pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("arguments", COMMANDS)
 def test_a_full_disk_is_one_line(arguments: list[str]) -> None:
     with FULL.open("w") as full:
         done = subprocess.run(
@@ -43,7 +51,7 @@ def test_a_full_disk_is_one_line(arguments: list[str]) -> None:
     assert done.returncode == 2
 
 
-@pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("arguments", COMMANDS)
 def test_a_reader_that_has_gone_ends_a_command_silently(arguments: list[str]) -> None:
     reading, writing = os.pipe()
     os.close(reading)
@@ -60,7 +68,7 @@ def test_a_reader_that_has_gone_ends_a_command_silently(arguments: list[str]) ->
     assert (done.returncode, done.stderr) == (1, "")
 
 
-@pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("arguments", COMMANDS)
 def test_a_closed_output_is_no_traceback(arguments: list[str]) -> None:
     done = subprocess.run(
         ["sh", "-c", 'exec "$@" >&-', "sh", *command(arguments)],
