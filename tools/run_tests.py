@@ -138,6 +138,8 @@ def main() -> int:
     signal.signal(signal.SIGTERM, _exit)
     # One thread for each process: two with two threads each would wait for each other.
     os.environ["OMP_NUM_THREADS"] = "1"
+    # Hundreds of processes would compile what they import, each by itself.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if nightly is not None:
         os.environ["KVSCOPE_HYPOTHESIS_PROFILE"] = "nightly"
     started = time.monotonic()

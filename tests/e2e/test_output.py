@@ -27,7 +27,7 @@ COMMANDS = [
         ((*DOCTOR, "--json"), False),
     )
 ]
-"""Those that write in a way that another one of them has as well are nightly."""
+"""Where a neighbour writes in the same way, one of the two is nightly."""
 
 
 def command(arguments: list[str]) -> list[str]:

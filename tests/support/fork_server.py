@@ -25,7 +25,7 @@ from typing import NamedTuple, NoReturn
 LONGEST_REQUEST = 1 << 17
 """More than a Unix socket takes at once: the environment is a few kilobytes."""
 NUMBER_BYTES = 8
-"""Of a pid or an exit status in the pipe of a fork."""
+"""The length of a pid or an exit status in the pipe of a fork."""
 _PRELOADED = (
     *("engine.build", "engine.server.app", "engine.server.control"),
     *("exporter.sidecar.sidecar", "exporter.sidecar.reloads", "exporter.web.sidecar_app"),
