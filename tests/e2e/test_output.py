@@ -27,7 +27,7 @@ COMMANDS = [
         ((*DOCTOR, "--json"), False),
     )
 ]
-"""Where a neighbour writes in the same way, one of the two is nightly."""
+"""A command is nightly if its neighbour writes in the same way."""
 
 
 def command(arguments: list[str]) -> list[str]:
