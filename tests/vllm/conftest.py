@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from kvscope.run.plugin_folder import write_plugin_folder
+from tests.support.hybrid_checkpoints import make_hybrid
 from tests.support.process import ROOT
 from tests.vllm.model import tiny_model
 from tests.vllm.observed import PROMPTS, SMALL, WITNESS
@@ -53,6 +54,18 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
         if not made.exists():
             tiny_model(made, architecture)
         return made
+
+    return model
+
+
+@pytest.fixture(scope="session")
+def hybrid_models(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """A tiny random model with several kinds of KV cache by architecture, made at first use."""
+    folder = tmp_path_factory.mktemp("hybrids")
+
+    def model(architecture: str) -> Path:
+        made = folder / architecture
+        return made if made.exists() else make_hybrid(made, architecture)
 
     return model
 

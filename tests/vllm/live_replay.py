@@ -41,6 +41,7 @@ class Replay:
         self.endpoint = endpoint
         self.ledger = Ledger()
         self.moments: list[Moment] = []
+        self.batches: list[Batch] = []
         self.kinds: Counter[str] = Counter()
         """Events by type."""
         self.hello: Hello | None = None
@@ -72,6 +73,7 @@ class Replay:
             while (taken := self._source.take()) is not None:
                 batch, lost = taken
                 self.lost += lost
+                self.batches.append(batch)
                 self._fold(batch)
 
     def _fold(self, batch: Batch) -> None:

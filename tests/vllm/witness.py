@@ -80,6 +80,44 @@ class Witness:
         setattr(self.scheduler, name, watched)
 
 
+class GroupWitness:
+    """Writes what each group had at every admission, by vLLM's own look-up of single groups, and
+    which group's blocks lose their content; in `PID.groups`."""
+
+    def __init__(self, scheduler, folder):
+        self.manager = scheduler.kv_cache_manager
+        self.allocate = self.manager.allocate_slots
+        self.manager.allocate_slots = self.allocate_slots
+        pool = self.manager.block_pool
+        self.evict = pool._maybe_evict_cached_block
+        pool._maybe_evict_cached_block = self.evict_cached
+        self.file = (folder / f"{os.getpid()}.groups").open("w", buffering=1)
+
+    def write(self, **line):
+        self.file.write(json.dumps(line) + "\n")
+
+    def allocate_slots(self, request, *args, **kwargs):
+        """A request that waits is asked about; it is admitted if it gets blocks."""
+        alone = None
+        waits = request.status.name != "RUNNING" and not request.num_computed_tokens
+        if waits and not request.skip_reading_prefix_cache:
+            ask = self.manager.coordinator.find_longest_cache_hit_per_group
+            _, alone = ask(request.block_hashes, request.num_tokens - 1)
+        result = self.allocate(request, *args, **kwargs)
+        if result is not None and alone is not None:
+            found = args[1] if len(args) > 1 else kwargs.get("num_new_computed_tokens", 0)
+            first = not request.num_preemptions
+            self.write(asked=request.num_tokens, found=found, alone=alone, first=first)
+        return result
+
+    def evict_cached(self, block):
+        """A hash ends with its group."""
+        name, evicted = block.block_hash, self.evict(block)
+        if evicted:
+            self.write(evicted=int.from_bytes(bytes(name)[-4:], "big"))
+        return evicted
+
+
 class InjectedError(Exception):
     """It is never caught by name."""
 
@@ -126,5 +164,7 @@ def register():
         witness.watch("update_from_output", "step")
         witness.watch("finish_requests", "finish")
         witness.watch("reset_prefix_cache", "reset")
+        if hasattr(self.kv_cache_manager.coordinator, "find_longest_cache_hit_per_group"):
+            GroupWitness(self, Path(folder))
 
     Scheduler.__init__ = create

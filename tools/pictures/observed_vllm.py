@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -15,11 +15,25 @@ POOL_BLOCKS = 180
 """Of 32 tokens: conversations of twenty users do not fit."""
 
 
+def llama(folder: Path) -> Path:
+    """A checkpoint whose layers are all of one kind."""
+    return tiny_model(folder, "llama")
+
+
 @contextmanager
-def stage(folder: Path, python: Path) -> Iterator[Stage]:
-    """vLLM, kvscope and Prometheus, all up. python: of an environment that has vLLM."""
+def stage(
+    folder: Path,
+    python: Path,
+    *further: str,
+    make: Callable[[Path], Path] = llama,
+    name: str = "llama-8b",
+) -> Iterator[Stage]:
+    """vLLM, kvscope and Prometheus, all up. python: of an environment that has vLLM.
+
+    further: options of vLLM. make: writes the checkpoint that is served as `name`.
+    """
     vllm_port, page_port, prometheus_port = free_port(), free_port(), free_port()
-    model = tiny_model(folder / "model", "llama")
+    model = make(folder / "model")
     library = build_library(folder / "driver")
     state = folder / "nvml.state"
     Simulated(state).become(machine(h200(processes="", used=0)))
@@ -32,9 +46,10 @@ def stage(folder: Path, python: Path) -> Iterator[Stage]:
     }
     server = [
         *(str(python), "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)),
-        *("--served-model-name", "llama-8b", "--host", "127.0.0.1", "--port", str(vllm_port)),
+        *("--served-model-name", name, "--host", "127.0.0.1", "--port", str(vllm_port)),
         *("--block-size", "32", "--enforce-eager", "--max-model-len", "2048"),
         *("--num-gpu-blocks-override", str(POOL_BLOCKS), "--max-num-seqs", "16"),
+        *further,
     ]
     observed = [
         *(sys.executable, "-P", "-m", "kvscope", "run", "--port", str(page_port)),
