@@ -4,6 +4,7 @@ import json
 import re
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -16,6 +17,10 @@ from tests.vllm.server import VllmServer
 _COMMON = ("--dtype", "bfloat16", "--max-model-len", "1024", "--max-num-seqs", "8")
 
 
+_HAS_AMX = "amx_tile" in Path("/proc/cpuinfo").read_text()
+"""vLLM's kernels for latents: those for AMX take blocks of 32 tokens, the others of 16."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Hybrid:
     """A checkpoint, and the options of the server for it."""
@@ -25,8 +30,6 @@ class Hybrid:
     """Kinds of its groups, in alphabetical order."""
     num_blocks: int
     options: tuple[str, ...] = ()
-    caches: bool = True
-    """Whether blocks can be found again."""
 
     def command(self) -> tuple[str, ...]:
         return (*_COMMON, "--num-gpu-blocks-override", str(self.num_blocks), *self.options)
@@ -50,15 +53,12 @@ HYBRIDS = {
         kinds=("full_attention", "state"),
         num_blocks=60,
         options=("--no-enable-prefix-caching",),
-        caches=False,
     ),
-    # 16 is the only size of vLLM's CPU kernels for latents, which vLLM does not cache there.
     "deepseek_v2": Hybrid(
         checkpoint="deepseek_v2",
         kinds=("full_attention",),
-        num_blocks=300,
-        options=("--block-size", "16"),
-        caches=False,
+        num_blocks=150 if _HAS_AMX else 300,
+        options=("--block-size", "32" if _HAS_AMX else "16"),
     ),
 }
 

@@ -61,7 +61,7 @@ def test_every_counter_is_the_one_on_vllms_page(vllm: Observed) -> None:
 
 
 def test_every_figure_of_the_groups_is_the_one_that_plain_loops_count(
-    vllm: Observed, oracle: Oracle, hybrid: Hybrid
+    vllm: Observed, oracle: Oracle
 ) -> None:
     page, expected = families(vllm.page()), oracle.rows()
     assert {row: page.get(row) for row in expected} == expected
@@ -69,18 +69,19 @@ def test_every_figure_of_the_groups_is_the_one_that_plain_loops_count(
     rest = {row: v for row, v in page.items() if row[0] in counted and row not in expected and v}
     reserved: Row = ("kvscope_kv_blocks", (("state", "reserved"),))
     assert rest == {reserved: 1}
-    if hybrid.caches:
+    if _caches_groups(vllm):
         by_kind = {kind: count for kind, count in _vetoes(expected).items() if count}
         assert by_kind, "no kind refused anything: the load is too small"
         assert sum(v for (family, _), v in expected.items() if "evictions" in family) > 0
 
 
 def test_hits_and_evictions_of_each_group_are_those_of_vllms_own_lookup(
-    vllm: Observed, oracle: Oracle, hybrid: Hybrid
+    vllm: Observed, oracle: Oracle
 ) -> None:
     told = witnessed(vllm)
-    if not hybrid.caches:
-        assert (told.asked, oracle.lookups) == ([], [])
+    if not _caches_groups(vllm):
+        assert told.asked == []
+        assert not any(event.group_hit_tokens for event in oracle.lookups)
         return
     name_tokens = vllm.replay.ledger.block_size
     reported = [
@@ -113,6 +114,16 @@ def test_sizes_are_those_of_vllms_log_line(vllm: Observed) -> None:
     fitting = float(ours["kv_cache_max_concurrency"]) * (blocks - 1) / blocks
     assert vllm.value("kvscope_kv_full_length_sequences") == pytest.approx(fitting)
     assert vllm.value("kvscope_kv_usable_tokens") == tokens * (blocks - 1) // blocks
+
+
+def _caches_groups(vllm: Observed) -> bool:
+    """Whether it looks up several groups at an admission."""
+    (cached,) = (
+        dict(labels)["enable_prefix_caching"]
+        for name, labels in families(vllm.server.page())
+        if name == "vllm:cache_config_info"
+    )
+    return cached == "True" and len(vllm.replay.ledger.groups) > 1
 
 
 def _vetoes(rows: dict[Row, float]) -> dict[str, float]:

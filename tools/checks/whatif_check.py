@@ -151,6 +151,7 @@ def _serve(python: Path, model: Path, blocks: int, load: Load, sockets: str) -> 
             json.dumps(asdict(load)),
         ],
         cwd=sockets,
+        stdin=subprocess.DEVNULL,
         env={**os.environ, "PYTHONPATH": str(ROOT), "KVSCOPE_OBSERVER_DIR": sockets},
         capture_output=True,
         text=True,

@@ -4,7 +4,7 @@
 
 in the Python of a vLLM, with this checkout on PYTHONPATH and KVSCOPE_OBSERVER_DIR set. LOAD is a
 JSON object. The last line of its output is JSON: queried_tokens, hit_tokens and preemptions, as
-vLLM itself counted them.
+vLLM itself counted them. It ends when its input does.
 """
 
 import json
@@ -12,6 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from tests.support.prefix_trees import Load, drive
@@ -36,7 +37,7 @@ class Vllm:
         self._llm: Any = LLM(
             model=model,
             enforce_eager=True,
-            dtype="float32",
+            dtype=json.loads((Path(model) / "config.json").read_text())["dtype"],
             block_size=BLOCK_SIZE,
             max_model_len=load.longest,
             max_num_seqs=load.clients,
@@ -89,6 +90,7 @@ def main() -> None:
     drive(server, load)
     time.sleep(LINGER_SECONDS)
     print(json.dumps(server.counted()), flush=True)
+    sys.stdin.read()
 
 
 if __name__ == "__main__":
