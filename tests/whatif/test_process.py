@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import kvscope.cli.whatif as command
 import kvscope.mooncake
 from kvscope.cli.app import app
 from kvscope.mooncake import TraceRequest
-from kvscope.whatif import view
 from tests.repo.checkout import ROOT
 
 REQUESTS = 3_000
@@ -27,7 +27,7 @@ def long_trace(tmp_path: Path) -> Path:
 
 
 def test_a_long_file_shows_how_far_it_is(long_trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(view, "_LINE_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(command, "_LINE_EVERY_SECONDS", 0.0)
     result = CliRunner().invoke(app, ["whatif", str(long_trace), "--json"])
     assert result.exit_code == 0
     first, second = result.stderr.splitlines()

@@ -6,10 +6,9 @@ earlier events: the state is then unknown until the next snapshot, as after lost
 
 from collections.abc import Callable
 
-from exporter.fold.cache.blocks import NEVER, Blocks
+from exporter.fold.cache.blocks import NEVER, Blocks, Resident
 from exporter.fold.cache.curve import Grid
 from exporter.fold.cache.evicted import Evicted, Forgotten
-from exporter.fold.cache.resident import Resident
 from exporter.fold.cache.run_stack import Segment
 from exporter.fold.cache.whatif import WhatIf
 from exporter.fold.fold import Fold

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from exporter.fold.cache.blocks import Resident
 from exporter.fold.cache.evicted import Evicted
-from exporter.fold.cache.resident import Resident
 from kvscope_events.events import BlockHash, PrefixLookup
 
 

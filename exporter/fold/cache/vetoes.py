@@ -7,9 +7,8 @@ ones before the end of the hit, a state the one at its end.
 
 from collections.abc import Sequence
 
-from exporter.fold.cache.blocks import NEVER
+from exporter.fold.cache.blocks import NEVER, Resident
 from exporter.fold.cache.evicted import Evicted
-from exporter.fold.cache.resident import Resident
 from kvscope_events.events import BlockHash, CacheGroup, PoolCreated, PoolSnapshot, PrefixLookup
 from kvscope_events.names import in_group
 

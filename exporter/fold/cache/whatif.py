@@ -14,10 +14,9 @@ lookups find it at the distance of the first. If its sequence ends before, the n
 from collections.abc import Callable, Sequence
 from math import inf
 
-from exporter.fold.cache.blocks import Blocks
+from exporter.fold.cache.blocks import Blocks, Doubles, Resident
 from exporter.fold.cache.curve import SCALES, Curve, Grid, Point, Slots, Totals
 from exporter.fold.cache.evicted import Evicted, Recomputed
-from exporter.fold.cache.resident import Doubles, Resident
 from exporter.fold.cache.run_stack import RunStack, Segment
 from exporter.fold.capacity import is_plain
 from kvscope_events.events import (
