@@ -24,8 +24,9 @@ def api_groups(timing: Timing, scope: Scope) -> list[Group]:
 
 
 def _fails(timing: Timing, by: str) -> tuple[Alert, Alert]:
-    """It is ongoing, and the server's page can be read: a server that has ended has its own
-    alert."""
+    """It is ongoing, and the server's page can be read, but for a lost scrape: a server that has
+    ended has its own alert."""
+    responding = timing.last(series("kvscope_api_responses_total"), within="1m")
     failures, count = f"{_FAILURES}10m", f"{_FAILURES}10m * {timing.seconds('10m'):g}"
     responses = formulas.api_responses(timing.range("10m"), by)
     alert = Alert(
@@ -34,7 +35,7 @@ def _fails(timing: Timing, by: str) -> tuple[Alert, Alert]:
         topic="slo-errors",
         expr=f"{formulas.share(failures, responses)}\n> {FAILING_SHARE:.2f}\n"
         f"and {_FAILURES}5m > 0\n"
-        f"and count {by} ({series('kvscope_api_responses_total')}) > 0\n"
+        f"and count {by} ({responding}) > 0\n"
         f"and {count} >= {BURN_WARN_BAD}",
         wait="2m",
         keep="5m",  # longer than the model's budget burns fast, which would be a second page

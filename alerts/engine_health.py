@@ -54,7 +54,8 @@ def _dead(timing: Timing, scope: Scope) -> tuple[Alert, ...]:
     checks /health sends it none; its process has ended, while the exporter's is still running."""
     refused = series("kvscope_requests_rejected_total", reason="engine_dead")
     silence = formulas.age("kvscope_source_last_message_timestamp_seconds")
-    heard = series("kvscope_source_up", 'model_name!=""')
+    heard = timing.last(series("kvscope_source_up", 'model_name!=""'))
+    gone = timing.last(series("kvscope_server_state", state="gone"))
     same = f"on ({scope.engine})"
     summary = "An engine has failed and no longer serves requests."
     return (
@@ -94,7 +95,7 @@ def _dead(timing: Timing, scope: Scope) -> tuple[Alert, ...]:
             # an engine that was never heard has no model_name: it may not have started yet a server
             # that has gone entirely has its own alert
             expr=f"max without (source, endpoint) ({heard}) == 0\n"
-            f"unless on ({scope.server}) {_whole('gone')}",
+            f"unless on ({scope.server}) {gone} == 1",
             wait="5m",
             summary=summary,
             description=f"The exporter has not heard {ENGINE} for five minutes, although it did "
@@ -115,11 +116,13 @@ def _queue_stuck(timing: Timing, scope: Scope) -> Alert:
     """Latency histograms count only delivered tokens and steps may still advance: neither shows it.
 
     Nor does the age of the oldest request, if clients give up and retry. The queue of ten minutes
-    ago is checked too, so that an engine that has just started does not count.
+    ago is checked too, so that an engine that has just started does not count; in a window, so that
+    a scrape that was lost then does not restart the wait.
     """
     window = timing.range("10m")
     waiting = series("kvscope_requests", state="waiting")
-    queued = f"min_over_time({waiting}[{window}]) > 0 and {waiting} offset {window} > 0"
+    before = timing.last(waiting, ago="10m")
+    queued = f"min_over_time({waiting}[{window}]) > 0 and {before} > 0"
     delivered = f"increase({series('kvscope_time_to_first_token_seconds_count')}[{window}])"
     return Alert(
         name="KvscopeQueueStuck",

@@ -19,8 +19,6 @@ from monitoring.selectors import series
 
 _EXPECTED, _LOADING, _GONE = 1, 2, 3
 """Values of the alert's expression, for its text."""
-_RECENT = "2m"
-"""Two scrapes, also where they are a minute apart."""
 _STATES = {"expected": _EXPECTED, "loading": _LOADING, "gone": _GONE}
 
 
@@ -40,10 +38,8 @@ def state_groups(
 
 
 def _in(state: str, timing: Timing) -> str:
-    """Servers in the state, by the last scrape that succeeded: one that is lost, as on a busy
-    machine, must neither resolve an alert nor restart its wait."""
-    found = series("kvscope_server_state", state=state)
-    return f"last_over_time({found}[{timing.range(_RECENT)}]) == 1"
+    """Servers in the state."""
+    return f"{timing.last(series('kvscope_server_state', state=state))} == 1"
 
 
 def _not_ready(timing: Timing, scope: Scope, loading: Mapping[str, str]) -> list[Alert]:

@@ -3,6 +3,8 @@
 import re
 from dataclasses import dataclass
 
+RECENT = "2m"
+"""Two scrapes, also where they are a minute apart."""
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"(\d+)([smhd])")
 
@@ -33,6 +35,12 @@ class Timing:
     def range(self, duration: str) -> str:
         """A duration for a range selector, an offset or an evaluation interval."""
         return duration if self.divisor == 1 else f"{self.seconds(duration):g}s"
+
+    def last(self, selector: str, within: str = RECENT, ago: str | None = None) -> str:
+        """The value at the last scrape that succeeded: one that is lost, as on a busy machine, must
+        neither resolve an alert nor restart its wait."""
+        offset = "" if ago is None else f" offset {self.range(ago)}"
+        return f"last_over_time({selector}[{self.range(within)}]{offset})"
 
     def wait(self, duration: str) -> str:
         """A duration for `for` and `keep_firing_for`; at least a second, so that alerts can be

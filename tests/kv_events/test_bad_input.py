@@ -12,7 +12,7 @@ import zmq
 
 from exporter.clock import Clock
 from exporter.faults import Faults
-from exporter.sources.kv_events import KvEventsSource
+from exporter.sources.kv_events import KvEventsSource, tracker
 from exporter.sources.kv_events.decoder import ERROR_KINDS
 from exporter.sources.kv_events.link import Link
 from kvscope_events.throttle import MINUTE_NS
@@ -71,6 +71,30 @@ def test_a_message_over_the_size_limit_is_survived(tmp_path: Path, publish: Publ
         assert not there.source.state_known
         assert there.source.batches_dropped > 0
         publisher.say(Cleared(), one(3))
+        there.expect(1)
+
+
+def test_what_came_back_after_a_message_over_the_size_limit_stays(
+    tmp_path: Path, publish: Publish, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The replay breaks off at that message each time: its history is not to be read again."""
+    monkeypatch.setattr(tracker, "CONFIRM_NS", 1_000_000_000)
+    publisher = publish()
+    with watched(tmp_path, max_frame_bytes=100_000) as there:
+        there.expect(0)
+        publisher.say(one(1))
+        there.expect(1)
+        publisher.send(bytes(200_000))
+        wait_for(lambda: there.source.decode_errors["too_large"])
+        wait_for(lambda: publisher.say() and there.source.batches_dropped > 0)
+        publisher.say(Cleared(), one(3))
+        there.expect(1)
+        session, lost = there.source.session, there.source.batches_dropped
+        ends = time.monotonic() + 8 * tracker.CONFIRM_NS / 1e9
+        while time.monotonic() < ends:
+            publisher.say()
+            time.sleep(0.05)
+        assert (there.source.session, there.source.batches_dropped) == (session, lost)
         there.expect(1)
 
 

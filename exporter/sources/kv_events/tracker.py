@@ -331,8 +331,9 @@ class Tracker:
             self._give_up()
 
     def _give_up(self) -> None:
-        """Continue with what is there; missing messages are lost."""
-        self._gave_up = True
+        """Continue with what is there; missing messages are lost. A replay that answered and broke
+        off has one that cannot be read, at which it would break off each time."""
+        self._gave_up = not self._answered
         self._tries = 0
         self._wants_answer = False
         self._missed_ns = None
