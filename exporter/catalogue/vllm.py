@@ -164,17 +164,19 @@ VLLM = (
     Metric(
         name="vllm:prompt_tokens_by_source_total",
         kind="counter",
-        help="Prompt tokens of all sequences by source: computed, or found in the prefix cache.",
+        help="Prompt tokens of all sequences by source: computed, found in the prefix cache, or "
+        "loaded by a connector.",
         unit="tokens",
         group="vllm",
-        labels={**ENGINE, "source": ("local_compute", "local_cache_hit")},
+        labels={**ENGINE, "source": ("local_compute", "local_cache_hit", "external_kv_transfer")},
         events=("SequenceAdded", "PoolCreated", "StepCompleted"),
         servers=_OURS,
     ),
     Metric(
         name="vllm:prompt_tokens_cached_total",
         kind="counter",
-        help="Prompt tokens that the prefix cache held, added at the first token.",
+        help="Prompt tokens that the prefix cache held or a connector loaded, added at the first "
+        "token.",
         unit="tokens",
         group="vllm",
         events=("SequenceAdded", "PoolCreated", "StepCompleted"),
@@ -183,11 +185,12 @@ VLLM = (
     Metric(
         name="vllm:prompt_tokens_cached_by_source_total",
         kind="counter",
-        help="Prompt tokens that the prefix cache held, by tier: the device is our only one.",
+        help="Prompt tokens that the prefix cache held at first admissions, by tier: of the device "
+        "only, since a connector knows from where it loads.",
         unit="tokens",
         group="vllm",
         labels={**ENGINE, "source": ("device",)},
-        events=("SequenceAdded", "PoolCreated", "StepCompleted"),
+        events=("PrefixLookup", "PoolCreated"),
         servers=_OURS,
     ),
     Metric(

@@ -50,6 +50,7 @@ def collect_vllm_prefix(families: Families, cache: Cache, engine: Hello) -> Iter
     queried, hit = cache.queried_tokens["first"], cache.hit_tokens["first"]
     yield families.single("vllm:prefix_cache_queries_total", queried)
     yield families.single("vllm:prefix_cache_hits_total", hit)
+    yield families.column("vllm:prompt_tokens_cached_by_source_total", {"device": hit})
     rate = hit / queried if queried else 0.0
     if engine.enable_prefix_caching is False:
         rate = -1.0
@@ -77,11 +78,14 @@ def collect_vllm(families: Families, vllm: Vllm, engine: Hello) -> Iterator[Fami
     tokens = None if longest is None else buckets.up_to(buckets.VLLM_REQUEST_TOKENS, longest)
     yield families.single("vllm:num_preemptions_total", vllm.preemptions)
     yield families.single("vllm:prompt_tokens_total", vllm.prompt_tokens)
-    found = vllm.cached_tokens
-    sources = {"local_compute": vllm.prompt_tokens - found, "local_cache_hit": found}
+    found, loaded = vllm.cached_tokens, vllm.loaded_tokens
+    sources = {
+        "local_compute": vllm.prompt_tokens - found,
+        "local_cache_hit": found - loaded,
+        "external_kv_transfer": loaded,
+    }
     yield families.column("vllm:prompt_tokens_by_source_total", sources)
     yield families.single("vllm:prompt_tokens_cached_total", found)
-    yield families.column("vllm:prompt_tokens_cached_by_source_total", {"device": found})
     yield families.single("vllm:generation_tokens_total", vllm.generation_tokens)
     yield families.histogram("vllm:iteration_tokens_total", vllm.iteration_tokens)
     for name, histogram in (

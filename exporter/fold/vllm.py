@@ -50,6 +50,8 @@ class Vllm(Fold):
         self.prompt_tokens = 0
         self.cached_tokens = 0
         """Prompt tokens that the prefix cache held, or a connector has loaded."""
+        self.loaded_tokens = 0
+        """Part of cached_tokens: what a connector has loaded."""
         self.generation_tokens = 0
         self.finished = dict.fromkeys(("stop", "length", "abort", "error", "repetition"), 0)
         """Sequences by reason, without aborted ones."""
@@ -70,6 +72,7 @@ class Vllm(Fold):
         self._block_size = 0
         self._added: dict[int, SequenceAdded] = {}  # by sequence, until its first token
         self._found: dict[int, int] = {}  # tokens by sequence, until its first token; never 0
+        self._loaded: dict[int, int] = {}  # part of them, likewise
         self._are_sequences = False
         self._arrivals_ns: dict[int, int] = {}  # by request, once it has a token
         self._leaving: list[int] = []  # requests that ended; their last token comes in this step
@@ -79,6 +82,7 @@ class Vllm(Fold):
     def on_gap(self) -> None:
         self._added.clear()
         self._found.clear()
+        self._loaded.clear()
         self._arrivals_ns.clear()
         self._leaving.clear()
         self._longest.clear()
@@ -86,7 +90,8 @@ class Vllm(Fold):
 
     @property
     def num_pending(self) -> int:
-        of_sequences = len(self._added) + len(self._found) + len(self._victims)
+        found = len(self._found) + len(self._loaded)
+        of_sequences = len(self._added) + found + len(self._victims)
         return of_sequences + len(self._arrivals_ns) + len(self._longest) + len(self._leaving)
 
     def _introduced(self, event: Hello) -> None:
@@ -99,8 +104,13 @@ class Vllm(Fold):
         self._added[event.sequence] = event
 
     def _looked_up(self, event: PrefixLookup) -> None:
-        if event.hit_blocks and not event.resumed and event.sequence in self._added:
-            self._found[event.sequence] = event.hit_blocks * self._block_size
+        if event.resumed or event.sequence not in self._added:
+            return
+        if event.hit_blocks or event.loaded_tokens:
+            hit_tokens = event.hit_blocks * self._block_size
+            self._found[event.sequence] = hit_tokens + event.loaded_tokens
+        if event.loaded_tokens:
+            self._loaded[event.sequence] = event.loaded_tokens
 
     def _scheduled(self, event: RequestScheduled) -> None:
         """Tokens loaded by a connector are not computed; known only for a call's single
@@ -137,6 +147,7 @@ class Vllm(Fold):
             if added is None:  # before a gap
                 continue
             found = self._found.pop(sequence, 0)
+            self.loaded_tokens += min(found, self._loaded.pop(sequence, 0))
             self.prompt_tokens += added.prompt_tokens
             self.cached_tokens += found
             computed += added.prompt_tokens - found
@@ -149,6 +160,7 @@ class Vllm(Fold):
         if event.reason in ("abort", "error"):  # the others end with a token
             self._added.pop(event.sequence, None)
             self._found.pop(event.sequence, None)
+            self._loaded.pop(event.sequence, None)
         victim = self._victims.pop(event.sequence, 0)
         if event.reason == "abort":
             return

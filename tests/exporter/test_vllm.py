@@ -146,12 +146,13 @@ def test_what_a_connector_has_loaded_is_not_computed() -> None:
         hello,
         PoolCreated(8, 16, 0),
         SequenceAdded(1, 1, 100, 10),
-        PrefixLookup(1, 100, names, 2),
+        PrefixLookup(1, 100, names, 2, False, 48),
         RequestScheduled(1, 5, 80),  # 32 tokens found, 48 loaded
         FirstToken(1, 5),
         step(emitted=[1], first_tokens=[1]),
     )
     assert (vllm.iteration_tokens.total, vllm.cached_tokens) == (20 + 1, 80)
+    assert vllm.loaded_tokens == 48
 
 
 def test_requests_that_a_gap_hides_are_skipped_not_guessed() -> None:

@@ -107,7 +107,7 @@ def test_prompt_tokens_by_source_sum_to_the_prompts_at_the_first_token() -> None
         source: value(exporter, "vllm:prompt_tokens_by_source_total", source=source)
         for source in ("local_compute", "local_cache_hit", "external_kv_transfer")
     }
-    assert by_source == {"local_compute": 1, "local_cache_hit": 8, "external_kv_transfer": None}
+    assert by_source == {"local_compute": 1, "local_cache_hit": 8, "external_kv_transfer": 0}
     assert value(exporter, "vllm:prompt_tokens_cached_total") == 8
     assert value(exporter, "vllm:prompt_tokens_cached_by_source_total", source="device") == 8
     for reason, number in (("capacity", 3), ("deferred", 0)):
