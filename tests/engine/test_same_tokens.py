@@ -4,7 +4,9 @@
 pool so small that requests are preempted, and recomputed or swapped to the host and back.
 """
 
+import itertools
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -170,10 +172,32 @@ def generate(
     return [s.tokens[s.prompt_length :] for s in sequences], events
 
 
+def every_combination(sizes: Mapping[str, int]) -> list[object]:
+    """Half of them are nightly; the rest has each pair of values of two settings."""
+    caching = {"cached": True, "uncached": False}
+    chunked = {"chunked": True, "whole": False}
+    return [
+        pytest.param(
+            *(
+                setting[name]
+                for setting, name in zip((caching, chunked, sizes), names, strict=True)
+            ),
+            id="-".join(names),
+            marks=pytest.mark.nightly if sum(places) % 2 else (),
+        )
+        for names, places in zip(
+            itertools.product(caching, chunked, sizes),
+            itertools.product(range(2), repeat=3),
+            strict=True,
+        )
+    ]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("num_blocks", [AMPLE_BLOCKS, TIGHT_BLOCKS], ids=["ample", "tight"])
-@pytest.mark.parametrize("chunked", [True, False], ids=["chunked", "whole"])
-@pytest.mark.parametrize("caching", [True, False], ids=["cached", "uncached"])
+@pytest.mark.parametrize(
+    ("caching", "chunked", "num_blocks"),
+    every_combination({"ample": AMPLE_BLOCKS, "tight": TIGHT_BLOCKS}),
+)
 def test_output_equals_plain_transformers(
     checkpoint: Path, num_blocks: int, chunked: bool, caching: bool
 ) -> None:
@@ -188,9 +212,10 @@ def test_output_equals_plain_transformers(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("swap_blocks", [SCARCE_HOST_BLOCKS, AMPLE_BLOCKS], ids=["scarce", "room"])
-@pytest.mark.parametrize("chunked", [True, False], ids=["chunked", "whole"])
-@pytest.mark.parametrize("caching", [True, False], ids=["cached", "uncached"])
+@pytest.mark.parametrize(
+    ("caching", "chunked", "swap_blocks"),
+    every_combination({"scarce": SCARCE_HOST_BLOCKS, "room": AMPLE_BLOCKS}),
+)
 def test_output_of_swapped_requests_equals_plain_transformers(
     checkpoint: Path, swap_blocks: int, chunked: bool, caching: bool
 ) -> None:

@@ -167,8 +167,13 @@ def no_library(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def serving(env: dict[str, str], *arguments: str) -> Iterator[tuple[str, list[str]]]:
-    """`kvscope serve` with the demo model: its URL, and the lines of its log so far."""
+def serving(
+    env: dict[str, str], *arguments: str, state: str = "serving"
+) -> Iterator[tuple[str, list[str]]]:
+    """`kvscope serve` with the demo model: its URL, and the lines of its log so far.
+
+    state: "loading" for what its page shows before there is a model.
+    """
     command = [*(sys.executable, "-P", "-m", "kvscope", "serve", "--port", "0"), *arguments]
     with subprocess.Popen(
         [*command, "--num-gpu-blocks-override", "64", "--max-model-len", "512", "--device", "cpu"],
@@ -183,7 +188,7 @@ def serving(env: dict[str, str], *arguments: str) -> Iterator[tuple[str, list[st
         url = None
         for line in child.stderr:
             log.append(line)
-            match = re.search(r"serving demo at (http://\S+)/v1", line)
+            match = re.search(rf"{state} demo at (http://[^/;]+)", line)
             if match:
                 url = match[1]
                 break
@@ -247,7 +252,7 @@ def test_serve_watches_the_gpus_that_cuda_leaves_to_it_or_all(
     hardware = Simulated(tmp_path / "nvml.state")
     hardware.become(machine(h200(), h200()))
     env = {**environment(nvml_library, hardware.path), "CUDA_VISIBLE_DEVICES": "1"}
-    with serving(env, *arguments) as (url, log):
+    with serving(env, *arguments, state="loading") as (url, log):
         page = page_with(url, "kvscope_gpu_nvml_up 1.0")
     assert set(re.findall(r'^kvscope_gpu_up\{gpu="(\d)"', page, re.MULTILINE)) == gpus
     said = "watching 1 of 2 GPUs: CUDA_VISIBLE_DEVICES=1" in "".join(log)
