@@ -1,8 +1,9 @@
 """One variant of `vllm_scheduler_cost`: a real scheduler without a model, in a process of its own.
 
-Arguments: the variant, a checkpoint, the number of blocks, a folder for sockets. Reads one
-measurement a line (JSON), answers with its figures. Time is that of the CPU, on the thread that
-schedules; what other threads of the process take is reported beside it.
+Arguments: the variant, the mode (`tests.vllm.scheduler.Driver`), a checkpoint, the number of
+blocks, a folder for sockets. Reads one measurement a line (JSON), answers with its figures. Time is
+that of the CPU, on the thread that schedules; what other threads of the process take is reported
+beside it.
 """
 
 import gc
@@ -32,7 +33,7 @@ class NoGrammar:
 class Peer:
     """A driver of a scheduler, and how long its calls take."""
 
-    def __init__(self, variant: str, model: str, blocks: int, folder: Path) -> None:
+    def __init__(self, variant: str, mode: str, model: str, blocks: int, folder: Path) -> None:
         from vllm.config import KVEventsConfig
 
         from kvscope_events.observers.vllm import plugin
@@ -47,7 +48,7 @@ class Peer:
             further["kv_events_config"] = KVEventsConfig(
                 enable_kv_cache_events=True, publisher="zmq", endpoint=f"ipc://{folder}/kv.sock"
             )
-        self.driver = Driver("sync", model, blocks, seed=1, max_seqs=512, **further)
+        self.driver = Driver(mode, model, blocks, seed=1, max_seqs=512, **further)
         self.driver.scheduler.structured_output_manager = NoGrammar()
         gc.collect()
         gc.freeze()  # as vLLM's engine core does
@@ -82,6 +83,19 @@ class Peer:
             self._step()
         return {"own": own / requests, "whole": whole / requests, "freed": freed / requests}
 
+    def found(self, blocks: int, requests: int) -> dict[str, float]:
+        """CPU microseconds of a step that admits a prompt of which all these blocks are found."""
+        driver, own, whole = self.driver, 0.0, 0.0
+        prompt = driver.tokens(16 * blocks + 1)
+        for number in range(requests + 1):
+            driver.add(prompt, max_tokens=64)
+            step = self._spent(1)
+            if number:
+                own, whole = own + step[0], whole + step[1]
+            driver.abort(everything=True)
+            self._step()
+        return {"own": own / requests, "whole": whole / requests}
+
     def memory(self) -> dict[str, float]:
         """MiB that this process holds, with every block of the pool full and cached."""
         pool = self.driver.scheduler.kv_cache_manager.block_pool
@@ -114,9 +128,9 @@ class Peer:
 
 
 def main() -> None:
-    variant, model, blocks, folder = sys.argv[1:]
+    variant, mode, model, blocks, folder = sys.argv[1:]
     os.environ["KVSCOPE_OBSERVER_DIR"] = folder
-    peer = Peer(variant, model, int(blocks), Path(folder))
+    peer = Peer(variant, mode, model, int(blocks), Path(folder))
     import vllm
 
     print(json.dumps({"peer": {"version": vllm.__version__}}), flush=True)

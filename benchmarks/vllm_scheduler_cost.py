@@ -40,12 +40,24 @@ MANY_BLOCKS = 100_000
 class Peer:
     """A process with one variant."""
 
-    def __init__(self, variant: str, model: Path, blocks: int, folder: Path) -> None:
+    def __init__(
+        self,
+        variant: str,
+        model: Path,
+        blocks: int,
+        folder: Path,
+        *,
+        mode: str = "sync",
+        checkout: Path | None = None,
+    ) -> None:
+        """mode: see `tests.vllm.scheduler.Driver`. checkout: of another commit, with this file."""
         self.folder = folder / variant.replace(" ", "-")
         self.folder.mkdir(mode=0o700)
         command = (sys.executable, "-m", "benchmarks.vllm_peer_scheduler", variant)
         self._process = subprocess.Popen(
-            [*command, str(model), str(blocks), str(self.folder)],
+            [*command, mode, str(model), str(blocks), str(self.folder)],
+            cwd=checkout,
+            env=os.environ | ({"PYTHONPATH": str(checkout)} if checkout else {}),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL if "VERBOSE" not in os.environ else None,

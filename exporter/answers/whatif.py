@@ -9,6 +9,7 @@ from exporter.answers.question import Asked, Question, UnknownError
 from exporter.fold import Cache, DeviceMemory, Ledger
 from exporter.fold.cache.curve import Curve, Point
 from exporter.fold.shadow import Shadows
+from exporter.fold.shadow.budget import MOST_OF_CORE
 
 _WINDOWS: tuple[tuple[str, float | None], ...] = (("5m", 300), ("1h", 3600), ("start", None))
 _NOT_MODELLED = [
@@ -132,10 +133,24 @@ def _answer(asked: Asked) -> WhatIf:
             error_blocks=error,
             error_ratio=error / queried if queried else None,
         ),
-        not_modelled=[*_OF_GROUPS, *_NOT_MODELLED]
-        if isinstance(whatif, Shadows)
-        else [*_OF_ONE_KIND, *_NOT_MODELLED],
+        not_modelled=[
+            *(
+                [*_of_share(whatif.share), *_OF_GROUPS]
+                if isinstance(whatif, Shadows)
+                else _OF_ONE_KIND
+            ),
+            *_NOT_MODELLED,
+        ],
     )
+
+
+def _of_share(share: float) -> list[str]:
+    if share == 1:
+        return []
+    return [
+        f"One in {1 / share:.0f} conversations is simulated, since all of them would take over "
+        f"{100 * MOST_OF_CORE:.0f} % of a core: sizes other than the present one are estimates."
+    ]
 
 
 def _check_simulation(shadows: Shadows) -> None:

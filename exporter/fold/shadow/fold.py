@@ -6,11 +6,13 @@ read is as of the last event that it has taken.
 
 import logging
 import threading
+import time
 import weakref
 from collections import deque
 
 from exporter.fold.cache.curve import Curve
 from exporter.fold.fold import Fold
+from exporter.fold.shadow.budget import Budget
 from exporter.fold.shadow.follower import FOLLOWED
 from exporter.fold.shadow.simulation import Simulation, Totals
 from kvscope_events.events import EngineEvent, PoolCreated, PoolSnapshot, StepCompleted
@@ -57,7 +59,7 @@ class Shadows(Fold):
         self._restart_ns = 0
         self._queue: deque[EngineEvent | int | None] = deque()  # times, events; None: a gap
         self._queued_ns = -1  # the last time in the queue, or taken from it
-        self._simulation = Simulation()
+        self._simulation = Simulation(Budget())
         self._turn = threading.Lock()  # to run the simulation
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
@@ -81,6 +83,11 @@ class Shadows(Fold):
     def hit_blocks(self) -> dict[str, int]:
         """By scale; empty while the simulation disagrees with the engine."""
         return self._simulation.hit_blocks() if self.known else {}
+
+    @property
+    def share(self) -> float:
+        """The share of conversations that is simulated."""
+        return self._simulation.share
 
     @property
     def totals(self) -> Totals:
@@ -179,9 +186,11 @@ class Shadows(Fold):
 
     def _run_in_turn(self) -> None:
         """On the thread. A defect ends the simulation, and nothing else."""
+        began_ns = time.thread_time_ns()
         with self._turn:
             try:
                 self._run()
+                self._simulation.spend(time.thread_time_ns() - began_ns)
             except Exception:
                 self._failed = True
                 self._queue.clear()

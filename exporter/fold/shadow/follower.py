@@ -35,7 +35,8 @@ MAX_WAITING = 1 << 16
 
 _INVALID = frozenset({"ordered", "invalid"})
 """Causes for which content is lost at any size."""
-_ENDS = frozenset({"finished", "aborted", "preempted", "failed_load"})
+ENDS = frozenset({"finished", "aborted", "preempted", "failed_load"})
+"""Causes of a release of all that a sequence has in a group."""
 FOLLOWED: tuple[type[EngineEvent], ...] = (
     *(PrefixLookup, BlocksAllocated, BlocksCached, BlocksReleased, BlocksEvicted),
     *(ContentDropped, PrefixCacheReset, SequenceAdded, SequenceFinished),
@@ -250,7 +251,7 @@ class Follower:
                 tail_first = (*event.cached, *event.free, *event.shared)
                 self._strangers.release(tail_first)
             return
-        if event.cause in _ENDS:
+        if event.cause in ENDS:
             del self._sequences[number]
             self._fresh.pop(number, None)
             self._ended.add(number)  # further groups of it follow

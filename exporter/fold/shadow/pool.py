@@ -116,6 +116,13 @@ class Pool:
         elif len(idle) > 2 * self.capacity + _SLACK:
             self._sweep()
 
+    def resize(self, capacity: int) -> None:
+        """Have this number of blocks from now on."""
+        self.vacant += capacity - self.capacity
+        self.capacity = capacity
+        if self.vacant < 0:
+            self._evict()
+
     def forget(self, group: int, digest: Digest) -> None:
         """This name is not valid: none of its blocks can be found again."""
         blocks = self.names[group].pop(digest, None)

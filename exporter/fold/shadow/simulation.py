@@ -7,7 +7,9 @@ from math import inf
 from typing import NamedTuple
 
 from exporter.fold.cache.curve import Curve, Point, Slots
+from exporter.fold.shadow.budget import Budget
 from exporter.fold.shadow.follower import Follower
+from exporter.fold.shadow.roots import Roots, Sample
 from kvscope_events.events import EngineEvent, PoolCreated, PoolSnapshot, PrefixLookup
 
 SCALES = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0)
@@ -26,24 +28,30 @@ AGREE_RATIO = 0.01
 MIN_QUERIED = 100
 """Fewest blocks looked up in a window that show whether they agree."""
 NEVER = 1 << 63
+REMEMBERED_POOLS = 16
+"""Sizes of the pool of computed blocks after which the older half counts for less."""
 
 
 class Totals(NamedTuple):
     """Counts up to some moment."""
 
     queried_blocks: int
-    found_blocks: int
-    """By the engine itself."""
+    compared_blocks: int
+    """Those of them that were simulated."""
+    difference_blocks: int
+    """By which the pool of the present size found more of these than the engine."""
     error_blocks: int
-    """By which the pool of the present size and the engine differed, summed over lookups."""
+    """The same regardless of sign, summed over lookups; where a share of the prompts is simulated,
+    each counts as often as that is of all."""
     hit_blocks: "array[int]"
-    """By pool."""
+    """By pool. Where a share is simulated: what the engine found, plus what the pool found more
+    than that of the present size, as many times."""
 
 
 class Simulation:
     """One thread takes events; any other may read."""
 
-    def __init__(self) -> None:
+    def __init__(self, budget: Budget) -> None:
         self.usable_blocks = 0
         """Size of the real pool; 0: its state is not known."""
         self._lock = threading.Lock()  # of the counts, held for microseconds
@@ -51,7 +59,16 @@ class Simulation:
         self._block_size = 0
         self._scales: tuple[float, ...] = ()
         self._capacities: list[int] = []
-        self._totals = Totals(0, 0, 0, array("q", bytes(8 * (len(SCALES) + 1))))
+        self._totals = Totals(0, 0, 0, 0, array("q", bytes(8 * (len(SCALES) + 1))))
+        self._shown = self._totals.hit_blocks[:]
+        self._pool: PoolCreated | None = None  # the real one, empty
+        self._budget = budget
+        self._roots = Roots()
+        self._window = 0  # of the roots, at which sizes were last adapted
+        self._computed = [0, 0]  # blocks that were not found: of all prompts, of the sample's
+        self._sample: Sample | None = None  # None: every prompt, and what held blocks before
+        self._weight = 1.0
+        """Blocks for which a simulated one stands."""
         self._slots = Slots[Totals](SLOT_NS, KEEP_NS)
         self._time_ns = self._began_ns = 0
         self._doubt_ns: list[int] = []
@@ -67,8 +84,31 @@ class Simulation:
         with self._lock:
             return self._totals
 
+    @property
+    def share(self) -> float:
+        """The share of roots that is simulated."""
+        return 1.0 if self._sample is None else self._budget.share
+
     def begin(self, event: PoolCreated | PoolSnapshot) -> None:
         """A pool is there, empty or with all that it holds; the counters go on."""
+        self._pool = PoolCreated(
+            event.num_blocks,
+            event.block_size,
+            event.bytes_per_block,
+            event.reserved,
+            groups=event.groups,
+            retention=event.retention,
+        )
+        is_new = isinstance(event, PoolCreated) or not (any(event.ref_counts) or event.lru)
+        share = self._budget.share
+        if share < 1:
+            event = self._pool  # whose content is part of the sample is not known
+        self._begin(event, None if share == 1 else Sample(self._roots, share), is_new)
+
+    def _begin(
+        self, event: PoolCreated | PoolSnapshot, sample: Sample | None, is_new: bool
+    ) -> None:
+        """is_new: the real pool holds nothing either."""
         usable = event.num_blocks - event.reserved
         capacities: list[int] = []
         scales: list[float] = []
@@ -77,18 +117,34 @@ class Simulation:
             if scale <= 1 or sum(capacities) + size <= MOST_BLOCKS:
                 capacities.append(size)
                 scales.append(scale)
-        capacities.append(max(ENDLESS_BLOCKS, capacities[-1]))
-        is_new = isinstance(event, PoolCreated) or not (any(event.ref_counts) or event.lru)
-        follower = Follower(event, capacities, self._found)
+        endless = max(ENDLESS_BLOCKS, capacities[-1])
+        self._computed = [0, 0]
+        follower = Follower(event, [*self._sampled(capacities), endless], self._found)
         with self._lock:
             self._follower, self._block_size = follower, event.block_size
+            self._sample = sample
             self.usable_blocks = usable
-            self._scales, self._capacities = (*scales, inf), capacities
+            self._scales, self._capacities = (*scales, inf), [*capacities, endless]
             self._slots = Slots(SLOT_NS, KEEP_NS)
             self._began_ns = self._time_ns
+            known = 1 if sample is None else 0  # the largest scale whose content is known
             self._doubt_ns = [
-                self._time_ns if is_new or scale <= 1 else NEVER for scale in self._scales
+                self._time_ns if is_new or scale <= known else NEVER for scale in self._scales
             ]
+
+    def _sampled(self, capacities: Sequence[int]) -> list[int]:
+        """Sizes of pools for the sample: its share of the content, and all blocks above the roots.
+
+        What it really computed is a better measure than the share of roots, which differ.
+        """
+        shared = self._roots.num_shared
+        every, sampled = self._computed
+        prior = capacities[SAME]  # as if that much had been divided as it should
+        share = (self._budget.share * prior + sampled) / max(1, prior + every)
+        if every > REMEMBERED_POOLS * prior:
+            self._computed = [every // 2, sampled // 2]
+        self._weight = 1 / share
+        return [min(size, int(share * size + (1 - share) * shared)) for size in capacities]
 
     def lose(self) -> None:
         """The state is not known until the next pool or snapshot."""
@@ -103,11 +159,38 @@ class Simulation:
             if self._follower is None:  # otherwise another reader asked for it
                 self.begin(event)
         elif self._follower is not None:
-            self._follower.take(event)
+            if isinstance(event, PrefixLookup) and not event.resumed:
+                self._roots.learn(event.hashes)
+            if self._sample is None:
+                self._follower.take(event)
+                return
+            takes = self._sample.takes(event)
+            if isinstance(event, PrefixLookup) and not event.resumed:
+                if self._roots.window:  # otherwise what is shared is not known
+                    computed = len(event.hashes) - event.hit_blocks
+                    self._computed[0] += computed
+                    self._computed[1] += computed if takes else 0
+                if not takes:
+                    self._count(event, 0, 0, [event.hit_blocks] * len(self._scales))
+            if takes:
+                self._follower.take(event)
 
     def at(self, time_ns: int) -> None:
         """Set the time of the events that follow, on the producer's clock."""
         self._time_ns = time_ns
+        if self._follower is None or self._pool is None:
+            return
+        if self._budget.at(time_ns, self.usable_blocks):
+            self._begin(self._pool, Sample(self._roots, self._budget.share), is_new=False)
+        elif self._sample is not None and self._window != self._roots.window:
+            self._window = self._roots.window
+            sizes = self._sampled(self._capacities[:-1])
+            for coordinator, size in zip(self._follower.pools, sizes, strict=False):
+                coordinator.pool.resize(size)
+
+    def spend(self, spent_ns: int) -> None:
+        """CPU time that was taken for all this."""
+        self._budget.spend(spent_ns)
 
     def settle(self) -> None:
         """Apply what waits for the end of a step."""
@@ -125,9 +208,8 @@ class Simulation:
             if not self.usable_blocks:
                 return False
             change = self._since(self._time_ns - AGREE_NS)
-        queried = change.queried_blocks
-        difference = abs(change.hit_blocks[SAME] - change.found_blocks)
-        return queried >= MIN_QUERIED and difference <= AGREE_RATIO * queried
+        compared = change.compared_blocks
+        return compared >= MIN_QUERIED and abs(change.difference_blocks) <= AGREE_RATIO * compared
 
     def hit_blocks(self) -> dict[str, int]:
         """By scale, while they agree; "inf": had nothing ever been lost."""
@@ -135,8 +217,10 @@ class Simulation:
             return {}
         with self._lock:
             since = self._time_ns - AGREE_NS
+            # An estimate from a share may fall for a moment, which a counter must not.
+            self._shown = array("q", map(max, self._shown, self._totals.hit_blocks))
             return {
-                f"{scale:g}": self._totals.hit_blocks[_place(scale)]
+                f"{scale:g}": self._shown[_place(scale)]
                 for scale, doubt_ns in zip(self._scales, self._doubt_ns, strict=True)
                 if doubt_ns <= max(since, self._began_ns)
             }
@@ -157,7 +241,7 @@ class Simulation:
                     scale=scale,
                     capacity_blocks=None if scale == inf else capacity,
                     queried_blocks=change.queried_blocks,
-                    hit_blocks=change.hit_blocks[_place(scale)],
+                    hit_blocks=min(max(0, change.hit_blocks[_place(scale)]), change.queried_blocks),
                     loaded_blocks=0,
                     is_lower_bound=doubt_ns > begin_ns,
                     known_seconds=None if doubt_ns == NEVER else max(0, now_ns - doubt_ns) / 1e9,
@@ -178,7 +262,8 @@ class Simulation:
             before = now
         return Totals(
             now.queried_blocks - before.queried_blocks,
-            now.found_blocks - before.found_blocks,
+            now.compared_blocks - before.compared_blocks,
+            now.difference_blocks - before.difference_blocks,
             now.error_blocks - before.error_blocks,
             array("q", map(int.__sub__, now.hit_blocks, before.hit_blocks)),
         )
@@ -187,20 +272,29 @@ class Simulation:
         """Only first lookups count: what a preempted sequence finds depends on the size."""
         if event.resumed or self._follower is None:
             return
+        same = found[SAME]
+        base = same if self._sample is None else event.hit_blocks
+        hits = [base + round(self._weight * (blocks - same)) for blocks in found]
+        self._count(event, len(event.hashes), same - event.hit_blocks, hits)
+
+    def _count(
+        self, event: PrefixLookup, compared: int, difference: int, found: Sequence[int]
+    ) -> None:
         with self._lock:
             self._slots.before_change(self._time_ns, lambda: self._totals)
             before = self._totals
             hits = before.hit_blocks[:]
             for scale, blocks in zip(self._scales, found, strict=True):
                 hits[_place(scale)] += blocks
-            same = found[SAME]
             self._totals = Totals(
                 before.queried_blocks + len(event.hashes),
-                before.found_blocks + event.hit_blocks,
-                before.error_blocks + abs(same - event.hit_blocks),
+                before.compared_blocks + compared,
+                before.difference_blocks + difference,
+                before.error_blocks + round(self._weight * abs(difference)),
                 hits,
             )
-            self._doubt()
+            if compared:
+                self._doubt()
 
     def _doubt(self) -> None:
         """Note the pools whose hits are not what a real one would have, or are from now on."""

@@ -1,0 +1,117 @@
+"""A share of the prompts, chosen by their roots, to simulate where all would take too long.
+
+A prompt's root is its first block that is not a beginning which many prompts share. Prompts
+that can hit each other below it have the same root, so a pool of the same share of the size finds
+for these what the whole pool finds for all. Blocks above the roots are in every sample.
+"""
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from itertools import takewhile
+from operator import eq
+from typing import NamedTuple
+
+from exporter.fold.shadow.follower import ENDS
+from kvscope_events.events import (
+    BlocksAllocated,
+    BlocksCached,
+    BlocksReleased,
+    EngineEvent,
+    PrefixLookup,
+)
+
+WINDOW = 512
+"""Prompts after which it is decided which beginnings are shared."""
+SHARED_BY = WINDOW // 32
+"""Prompts of a window that share a beginning, at least."""
+REMEMBERED = 16
+"""Windows after which a beginning that no prompt had is forgotten."""
+_HASHES = 1 << 64
+
+
+class _Root(NamedTuple):
+    prompts: int
+    common: Sequence[bytes]
+    """Their common beginning so far."""
+
+
+class Roots:
+    """The beginnings that prompts share, learnt from all of them."""
+
+    def __init__(self) -> None:
+        self.num_shared = 0
+        """Blocks above the roots in the latest whole window."""
+        self._shared: dict[bytes, int] = {}  # blocks above the roots; the window that last had it
+        self.window = 0
+        """Whole windows so far."""
+        self._prompts = 0
+        self._seen: dict[bytes, _Root] = {}
+
+    def find(self, names: Sequence[bytes]) -> bytes:
+        """The root of a prompt; empty if it fills no block."""
+        shared = self._shared
+        return next((name for name in names if name not in shared), names[-1] if names else b"")
+
+    def learn(self, names: Sequence[bytes]) -> None:
+        """One more prompt."""
+        if not names:
+            return
+        window = self.window
+        above = list(takewhile(self._shared.__contains__, names))
+        if above:
+            self._shared.update(dict.fromkeys(above, window))
+        root = names[min(len(above), len(names) - 1)]
+        known = self._seen.get(root)
+        if known is None:
+            self._seen[root] = _Root(1, names)
+        else:
+            count, common = known
+            if len(common) > len(names) or common[-1] != names[len(common) - 1]:
+                same = sum(1 for _ in takewhile(bool, map(eq, common, names)))
+                common = common[:same]
+            self._seen[root] = _Root(count + 1, common)
+        self._prompts += 1
+        if self._prompts == WINDOW:
+            self._decide()
+
+    def _decide(self) -> None:
+        window, shared = self.window, self._shared
+        for prompts, common in self._seen.values():
+            if prompts >= SHARED_BY:
+                shared.update(dict.fromkeys(common, window))
+        self.num_shared = sum(1 for last in shared.values() if last == window)
+        old = window - REMEMBERED
+        self._shared = {name: last for name, last in shared.items() if last > old}
+        self._seen.clear()
+        self._prompts = 0
+        self.window = window + 1
+
+
+class Sample:
+    """The prompts of `share` of the roots, by a hash of their names, and later events of these.
+
+    Sequences that began before it are left out.
+    """
+
+    def __init__(self, roots: Roots, share: float) -> None:
+        self._roots = roots
+        self._limit = int(share * _HASHES)
+        self._sequences: set[int | None] = set()
+
+    def takes(self, event: EngineEvent) -> bool:
+        """Whether the event concerns one of them, or no sequence at all."""
+        if isinstance(event, PrefixLookup):
+            self._sequences.discard(event.sequence)
+            root = self._roots.find(event.hashes) or str(event.sequence).encode()
+            digest = blake2b(root, digest_size=8).digest()
+            if int.from_bytes(digest, "big") >= self._limit:
+                return False
+            self._sequences.add(event.sequence)
+        elif isinstance(event, BlocksAllocated | BlocksCached):
+            return event.sequence in self._sequences
+        elif isinstance(event, BlocksReleased):
+            if event.sequence not in self._sequences:
+                return False
+            if event.cause in ENDS:
+                self._sequences.discard(event.sequence)
+        return True
