@@ -65,7 +65,7 @@ NIGHTLY = (
     (
         Lane(
             "long",
-            1,
+            2,
             "(nightly or hypothesis) and not (waits or vllm or chaos or timed)",
             r"mark\.nightly\b|(?m:^from hypothesis)",
         ),
