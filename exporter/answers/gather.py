@@ -46,7 +46,7 @@ def gather(asked: Asked) -> Facts:
         pool_option=option,
         is_option_set=is_set,
         longest_blocks=math.ceil(ledger.num_usable / fitting) if fitting else None,
-        curve=_curve(asked, recent.last_step_ns),
+        curve=_curve(asked, recent.last_step_ns, seconds),
         seconds=seconds,
         load=load,
         largest_step=recent.largest_step or None,
@@ -82,10 +82,11 @@ def _num_engines(asked: Asked) -> int:
     return len({_labels(process) for process in asked.processes}) or 1
 
 
-def _curve(asked: Asked, end_ns: int | None) -> HitCurve | None:
+def _curve(asked: Asked, end_ns: int | None, seconds: float) -> HitCurve | None:
+    """seconds: since the first step; a pool that waits for one has no look-ups to be rated by."""
     whatif = whatif_of(asked.folds)
     curve = whatif.curve(SLOT_NS * NUM_SLOTS / 1e9, end_ns)
-    if curve is None or not curve.seconds:
+    if curve is None or not curve.seconds or not seconds:
         return None
     doubtful = [point.capacity_blocks for point in curve.points if point.is_lower_bound]
     first = min((capacity for capacity in doubtful if capacity is not None), default=None)
@@ -97,7 +98,7 @@ def _curve(asked: Asked, end_ns: int | None) -> HitCurve | None:
             if point.capacity_blocks is not None
         ],
         queried_blocks=curve.queried_blocks,
-        seconds=curve.seconds,
+        seconds=min(curve.seconds, seconds),
         error_ratio=whatif.error_blocks / whatif.queried_blocks if whatif.queried_blocks else None,
     )
 

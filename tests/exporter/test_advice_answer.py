@@ -65,6 +65,15 @@ def test_facts_of_an_engine_on_a_card_that_sized_its_pool() -> None:
     assert facts.curve.error_ratio is not None
 
 
+def test_time_that_a_pool_waits_for_its_first_request_does_not_lower_the_gain_a_second() -> None:
+    engine, _ = paced_on_card(utilization=0.9, max_num_batched_tokens=512, max_num_seqs=4)
+    engine.play([], 60)
+    engine.play(chats(seed=1, seconds=20, calls_per_second=12), 20)
+    facts = facts_of(engine)
+    assert facts.curve is not None
+    assert facts.curve.seconds == facts.seconds <= 21
+
+
 def test_an_exporter_that_came_later_than_the_pool_knows_the_largest_step() -> None:
     engine, _ = paced_on_card(utilization=0.9, max_num_batched_tokens=512, max_num_seqs=4)
     engine.play(chats(seed=1, seconds=10, calls_per_second=12), 10)

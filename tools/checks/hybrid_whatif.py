@@ -67,11 +67,12 @@ def served(python: Path, model: Path, blocks: int, load: Load, folder: str) -> I
         text=True,
     ) as peer:
         assert peer.stdout is not None
-        lines = (line for line in peer.stdout if line.startswith("{"))
-        counts = next(lines, None)
-        assert counts is not None, "vLLM has not served the load"
-        yield json.loads(counts)
-        peer.communicate(timeout=30)
+        try:
+            counts = next((line for line in peer.stdout if line.startswith("{")), None)
+            assert counts is not None, "vLLM has not served the load"
+            yield json.loads(counts)
+        finally:
+            peer.kill()  # all has been counted
 
 
 def serve(python: Path, model: Path, blocks: int, load: Load) -> Run:
