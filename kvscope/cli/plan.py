@@ -5,6 +5,7 @@ import sys
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import typer
 from rich.console import Console
@@ -48,6 +49,8 @@ def plan(
 
     Example: kvscope plan ./gpt-oss-120b --gpu "NVIDIA H100 80GB HBM3" --tensor-parallel-size 2
 
+    Example: kvscope plan --from http://127.0.0.1:8000 --gpu H200 --max-model-len 65536
+
     Example: kvscope plan --layers 32 --kv-heads 8 --head-dim 128 --params 8.03e9 --gpu L4
 
     exit code 1 if the GPUs do not hold one sequence of full length. The calculation is vLLM's
@@ -56,6 +59,9 @@ def plan(
     """
     try:
         name = chosen_model(context, checkpoint, given.model)
+        if given.from_url is not None:
+            given = _as_running(context, given.from_url, replace(given, model=name))
+            name = given.model
         result = _plan(_shape(name, given), given)
         free = given.tensor_parallel_size is None and given.pipeline_parallel_size == 1
         if free and result.memory.total is not None:
@@ -71,6 +77,29 @@ def plan(
         _print(result, answer)
     if answer is not None and not answer.fits:
         raise typer.Exit(1)
+
+
+def _as_running(context: typer.Context, url: str, given: PlanOptions) -> PlanOptions:
+    """Options that were not given, as the server at the URL has them. Raises ValueError."""
+    from kvscope.diagnosis.scrape import ScrapeError
+    from kvscope.plan.running import running
+
+    sized = ("gpu", "gpu_memory", "kv_cache_memory_bytes", "host_memory")
+    is_sized = any(getattr(given, name) is not None for name in sized)
+    has_model = given.model is not None or given.layers is not None
+    try:
+        known = running(url, gpu=not is_sized).known
+    except ScrapeError as error:
+        raise ValueError(str(error)) from error
+    if not is_sized and "gpu" not in known:
+        raise ValueError(f"{url} does not say on which GPU it runs: give --gpu or --gpu-memory")
+    taken: dict[str, Any] = {}
+    for name, value in known.items():
+        source = context.get_parameter_source(name)
+        is_given = source is not None and source.name != "DEFAULT"
+        if not (is_given or (name == "model" and has_model) or (name == "gpu" and is_sized)):
+            taken[name] = value
+    return replace(given, **taken)
 
 
 def _shape(model: str | None, options: PlanOptions) -> ModelShape:

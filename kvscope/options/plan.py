@@ -16,6 +16,12 @@ class PlanOptions:
     model: str | None = option(
         None, "Folder of a checkpoint, its config.json, or a name on the Hugging Face hub.", "MODEL"
     )
+    from_url: str | None = option(
+        None,
+        "Base URL of a running server, or of its kvscope: options that are not given are as there.",
+        "URL",
+        flags=("--from-url", "--from"),
+    )
     layers: int | None = option(
         None, "Number of layers. Default: the checkpoint's.", "INT", least=1
     )
