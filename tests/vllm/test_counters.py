@@ -1,0 +1,80 @@
+"""Counters under vLLM's names on both pages, at rest, in the configurations that count otherwise.
+
+One load for all: samples, salts, preempted sequences; then a reset while it runs; then clients
+that leave. What may differ is listed in `counted_otherwise`, with vLLM's reason.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.pages import sample
+from tests.vllm.counted_otherwise import REASONS, WHEN_CLIENTS_LEAVE, Reason
+from tests.vllm.counters import disagreements, total
+from tests.vllm.mixed_load import mixed_load
+from tests.vllm.observed import SMALL, Observed, observed, outgrow, reset_while_it_runs
+
+pytestmark = [pytest.mark.vllm, pytest.mark.nightly, pytest.mark.slow, pytest.mark.timeout(900)]
+
+NGRAM = {
+    "method": "ngram",
+    "num_speculative_tokens": 3,
+    "prompt_lookup_max": 4,
+    "prompt_lookup_min": 2,
+}
+LEAVING = 16
+
+
+def test_ngram_speculation(
+    vllm_python: Path, models: Callable[[str], Path], tmp_path: Path
+) -> None:
+    options = (*SMALL, "--speculative-config", json.dumps(NGRAM))
+    with observed(vllm_python, models("llama"), tmp_path, *options) as vllm:
+        _counters_are_equal(vllm)
+        _drafts_are_vllms_own(vllm)
+
+
+@pytest.mark.parametrize("reason", sorted(REASONS, key=lambda reason: reason.statements))
+def test_the_reason_is_in_vllms_source(vllm_python: Path, reason: Reason) -> None:
+    (package,) = vllm_python.parent.parent.glob("lib/python3*/site-packages/vllm")
+    source = (package / reason.file).read_text()
+    place = 0
+    for statement in reason.statements:
+        place = source.index(statement, place) + len(statement)
+
+
+def _counters_are_equal(vllm: Observed) -> None:
+    mixed_load(vllm)
+    outgrow(vllm.server)
+    vllm.assert_equal()
+    assert total(vllm.server.page(), "vllm:prefix_cache_hits_total") > 0
+    assert total(vllm.server.page(), "vllm:num_preemptions_total") > 0
+    assert disagreements(vllm.page(), vllm.server.page()) == []
+    reset_while_it_runs(vllm)
+    vllm.assert_equal()
+    assert disagreements(vllm.page(), vllm.server.page()) == []
+    mixed_load(vllm, leaving=LEAVING)
+    _only_what_was_dropped_differs(vllm, leaving=LEAVING)
+
+
+def _only_what_was_dropped_differs(vllm: Observed, *, leaving: int) -> None:
+    vllm.settle()
+    ours, theirs = vllm.page(), vllm.server.page()
+    assert disagreements(ours, theirs, without=frozenset(WHEN_CLIENTS_LEAVE)) == []
+    assert (sample(ours, "kvscope_requests_finished_total", reason="abort") or 0) > 0
+    for family in ("vllm:generation_tokens_total", "vllm:num_preemptions_total"):
+        surplus = total(ours, family) - total(theirs, family)
+        assert 0 <= surplus <= 8 * leaving, f"{family}: {surplus} more than in vLLM"
+
+
+def _drafts_are_vllms_own(vllm: Observed) -> None:
+    ours, theirs = vllm.page(), vllm.server.page()
+    accepted, rejected = (
+        sample(ours, "kvscope_speculative_tokens_total", outcome=outcome) or 0
+        for outcome in ("accepted", "rejected")
+    )
+    assert accepted > 0 < rejected
+    assert accepted == total(theirs, "vllm:spec_decode_num_accepted_tokens_total")
+    assert accepted + rejected == total(theirs, "vllm:spec_decode_num_draft_tokens_total")
