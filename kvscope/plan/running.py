@@ -31,7 +31,7 @@ class Running:
 
     @property
     def known(self) -> dict[str, object]:
-        """What the server says, by option."""
+        """The facts that the server states, by option."""
         found = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in found.items() if value is not None}
 

@@ -20,7 +20,7 @@ gpu_memory_utilization="0.8",kv_cache_max_concurrency="2.8125",kv_cache_size_tok
 vllm:num_requests_running{engine="0",model_name="tiny"} 0.0
 """
 KVSCOPE_PAGE = (ROOT / "tests" / "exporter" / "golden" / "openmetrics.txt").read_text()
-"""Of our demo model, with blocks of 4 tokens, on an H100."""
+"""Our demo model, with blocks of 4 tokens, on an H100."""
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 
