@@ -4,7 +4,7 @@ import json
 import re
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -94,12 +94,23 @@ class Observed:
 
 @contextmanager
 def observed(
-    python: Path, model: Path, folder: Path, *options: str, ranks: int = 1, **environment: str
+    python: Path,
+    model: Path,
+    folder: Path,
+    *options: str,
+    ranks: int = 1,
+    modules: Iterable[Path] = (),
+    **environment: str,
 ) -> Iterator[Observed]:
-    """`kvscope run -- vLLM`, its stream replayed from the first batch on."""
+    """`kvscope run -- vLLM`, its stream replayed from the first batch on.
+
+    modules: files that vLLM can import.
+    """
     witness = folder / "witness"
     witness.mkdir()
     plugin = plugin_folder(folder / "plugin", "kvscope_witness", WITNESS)
+    for module in modules:
+        (plugin / module.name).symlink_to(module)
     port, page_port = free_port(), free_port()
     command = [
         *kvscope_command("run", "--port", str(page_port), "--no-gpu", "--compat", "vllm", "--"),
