@@ -36,11 +36,14 @@ from kvscope_events.memory import StartupProfiled as StartupProfiled
 from kvscope_events.names import NamesCleared as NamesCleared
 from kvscope_events.names import NamesRemoved as NamesRemoved
 from kvscope_events.names import NamesStored as NamesStored
+from kvscope_events.names import TierCreated as TierCreated
+from kvscope_events.names import TierTransferred as TierTransferred
 from kvscope_events.pools import BlockCopied as BlockCopied
 from kvscope_events.pools import BlocksSwapped as BlocksSwapped
 from kvscope_events.pools import CacheGroup as CacheGroup
 from kvscope_events.pools import PoolCreated as PoolCreated
 from kvscope_events.pools import PoolSnapshot as PoolSnapshot
+from kvscope_events.pools import PrefixCacheReset as PrefixCacheReset
 from kvscope_events.vocabulary import (
     AllocationCause,
     ContentCause,
@@ -186,12 +189,6 @@ class BlocksEvicted(Event, frozen=True):
     blocks: list[int]
     hashes: list[BlockHash]
     cause: EvictionCause
-
-
-class PrefixCacheReset(Event, frozen=True):
-    """The prefix cache was reset; BlocksEvicted names what it held, if anything."""
-
-    blocks: int  # cached blocks that lost their content
 
 
 class ContentDropped(Event, frozen=True):
@@ -383,6 +380,8 @@ EngineEvent = Union[  # noqa: UP007  # a tuple of types in Python 3.10, too
     BlockCopied,
     BlocksSwapped,
     StepScheduled,
+    TierCreated,
+    TierTransferred,
 ]
 
 EVENT_NAMES: tuple[str, ...] = tuple(event.__name__ for event in get_args(EngineEvent))

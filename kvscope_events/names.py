@@ -1,11 +1,12 @@
-"""Names of blocks, and events of servers that report content by name and tier: KV event streams.
+"""Names of blocks, and events that report content by name and tier.
 
 In a pool of several groups, blocks of two groups with the same tokens hold different bytes. Each
 has a name of its own, content in front and group behind: a lookup in one group also determines the
 names in all others.
 
 A KV event stream knows neither requests nor references. Several blocks of one tier may have one
-name; each is stored and removed on its own.
+name; each is stored and removed on its own. An engine that knows its own pool's blocks reports here
+only the tiers below it.
 """
 
 from typing import Annotated
@@ -13,8 +14,8 @@ from typing import Annotated
 import msgspec
 
 from kvscope_events.event import Event
-from kvscope_events.limits import Count, Hash
-from kvscope_events.vocabulary import Tier
+from kvscope_events.limits import Count, Hash, Positive
+from kvscope_events.vocabulary import Tier, TransferDirection
 
 BlockNames = Annotated[list[Hash], msgspec.Meta(max_length=1 << 20)]
 
@@ -58,3 +59,22 @@ class NamesCleared(Event, frozen=True):
     """A tier forgot all that it held."""
 
     tier: Tier
+
+
+class TierCreated(Event, frozen=True):
+    """A tier below the pool, empty; in a stream, also sent with each snapshot of the pool."""
+
+    tier: Tier
+    num_blocks: Count  # that it can hold
+    block_size: Positive  # tokens of each
+    bytes_per_block: Count  # on the host, over all ranks
+    empty: bool = True  # False: sent again; its content is not listed
+
+
+class TierTransferred(Event, frozen=True):
+    """KV was copied between the pool and a tier, as the engine's connector measured it."""
+
+    tier: Tier
+    direction: TransferDirection
+    bytes: Count
+    duration_ns: Count  # of the copies, which may overlap with each other and with steps

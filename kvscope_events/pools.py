@@ -1,4 +1,4 @@
-"""Events of a whole pool: its creation, its contents, blocks copied within it and out of it.
+"""Events of a whole pool: its creation and contents, resets, blocks copied in it and out of it.
 
 Declared separately; import them from `events.py` like the others.
 """
@@ -34,6 +34,12 @@ class BlocksSwapped(Event, frozen=True):
     blocks: Count  # copied; 0: it ended while it was swapped out, or found all its blocks again
     used: Count  # blocks of the swap pool that hold something after this
     duration_ns: Count | None = None  # of the copy; None: not measured, or nothing was copied
+
+
+class PrefixCacheReset(Event, frozen=True):
+    """The prefix cache was reset; BlocksEvicted names what it held, if anything."""
+
+    blocks: int  # cached blocks that lost their content
 
 
 class CacheGroup(msgspec.Struct, frozen=True, gc=False, array_like=True):

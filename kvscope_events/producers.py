@@ -17,6 +17,8 @@ def _named(*events: str) -> frozenset[str]:
 
 CONTENT_EVENTS = _named("NamesStored", "NamesRemoved", "NamesCleared")
 """Events of a content stream, which names what is cached and knows no blocks."""
+OFFLOAD_EVENTS = CONTENT_EVENTS | _named("TierCreated", "TierTransferred")
+"""Events of an engine that keeps copies of blocks in a tier below its pool, about that tier."""
 SWAP_EVENTS = _named("BlocksSwapped")
 """Events of an engine that keeps the KV of preempted sequences on the host."""
 LOOKUP_EVENTS = _named("PrefixLookup")
@@ -26,7 +28,7 @@ TOKEN_EVENTS = _named("FirstToken")
 
 ENGINE_EVENTS = (
     _ALL
-    - CONTENT_EVENTS
+    - OFFLOAD_EVENTS
     - SWAP_EVENTS
     - _named("ObserverStopped", "ContentDropped", "StartupProfiled")
     - _named("StepScheduled")  # its pool has one group
@@ -51,7 +53,7 @@ VLLM_SCHEDULER_EVENTS = _named(
 
 It has no memory (workers report that), refuses nothing (the front end does, in another process),
 dies of a device without memory, recomputes where we may swap, and forks nothing: copies of state
-are reported as shares.
+are reported as shares. With offloading to host memory it reports OFFLOAD_EVENTS as well.
 """
 VLLM_EVENTS = VLLM_SCHEDULER_EVENTS | VLLM_WORKER_EVENTS
 

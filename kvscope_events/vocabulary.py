@@ -29,6 +29,8 @@ ReleaseCause = Literal[
 ]
 Tier = Literal["device", "host", "disk", "remote", "other"]
 """Places of content: the device's own pool, this host's memory, its disks, elsewhere."""
+TransferDirection = Literal["load", "store"]
+"""Into the pool, or out of it into another tier."""
 PreemptionMode = Literal["recompute", "swap"]
 SwapDirection = Literal["out", "in"]
 PreemptionCause = Literal["out_of_blocks", "out_of_memory", "reset"]

@@ -137,6 +137,11 @@ class Facts:
     """Whether the server can copy the blocks of preempted sequences to the host."""
     swap_blocks: int = 0
     """Blocks of its swap pool; 0 without one."""
+    can_offload: bool = False
+    """Whether the server can keep copies of blocks in host memory: a vLLM with a device, without
+    another connector."""
+    tier_blocks: int = 0
+    """Blocks that its host tier can hold; 0 without one."""
     host: Room | None = None
     """Memory left on the host; None: not known."""
     lost_blocks: int = 0

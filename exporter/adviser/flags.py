@@ -10,7 +10,7 @@ FLAGS: dict[Option, str] = {
     "swap_space": "--preemption-mode auto --swap-space",
     "replicas": "",
 }
-"""Ours are vLLM's names, so they serve both; only swapping is our own."""
+"""Ours are vLLM's names, so they serve both; only swapping is our own, and offloading vLLM's."""
 SERVERS: frozenset[ServerKind] = frozenset({"kvscope", "vllm"})
 """Servers that have these options."""
 
@@ -39,7 +39,7 @@ def change(before: float, after: float) -> str:
 
 def setting(option: Option, value: float) -> str:
     """The value as it is given to the flag."""
-    digits = {"gpu_memory_utilization": 2, "swap_space": 1}.get(option, 0)
+    digits = {"gpu_memory_utilization": 2, "swap_space": 1, "kv_offloading_size": 1}.get(option, 0)
     return f"{value:.{digits}f}"
 
 

@@ -13,6 +13,7 @@ Option = Literal[
     "max_num_batched_tokens",
     "block_size",
     "swap_space",
+    "kv_offloading_size",
     "replicas",
 ]
 """The server's own options, and the number of its replicas."""

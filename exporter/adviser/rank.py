@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from exporter.adviser.block_size import smaller_blocks
 from exporter.adviser.facts import Facts
 from exporter.adviser.larger_pool import larger_pool
+from exporter.adviser.offloading import host_tier
 from exporter.adviser.proposal import Declined, Option, Proposal, Verdict
 from exporter.adviser.replica import another_replica
 from exporter.adviser.room_for_steps import room_for_steps
@@ -22,6 +23,7 @@ KINDS: tuple[Callable[[Facts], Verdict], ...] = (
     larger_pool,
     fewer_sequences,
     swap_space,
+    host_tier,
     another_replica,
     more_sequences,
     smaller_blocks,
@@ -38,8 +40,9 @@ _OF_PLAIN_POOLS = {
     fewer_sequences: "fewer sequences",
     more_sequences: "more sequences",
     smaller_blocks: "smaller blocks",
+    host_tier: "offloading",
 }
-"""Kinds that depend on the blocks that a sequence needs."""
+"""Kinds that depend on the blocks that a sequence needs, or on what a tier would hold of them."""
 _SEVERAL_GROUPS = "not known for pools of several groups (sliding windows, states)"
 
 

@@ -6,7 +6,7 @@ from exporter.adviser.proposal import Proposal
 from exporter.adviser.rank import advise
 from exporter.answers.gather import gather
 from exporter.answers.question import Asked, Question, UnknownError
-from exporter.fold import Cache, Ledger, Preemption, Recent
+from exporter.fold import Cache, Ledger, Preemption, Recent, Tiers
 from exporter.fold.shadow import Shadows
 
 MAX_IDLE_SECONDS = 300.0
@@ -57,6 +57,6 @@ ADVICE: Question[AdviceAnswer] = Question(
     name="advice",
     summary="What to change about the server: at most five proposals with their price and gain.",
     events=("PoolCreated", "StepCompleted", "RequestPreempted", "RequestResumed"),
-    folds=(Ledger, Recent, Cache, Shadows, Preemption),
+    folds=(Ledger, Recent, Cache, Shadows, Preemption, Tiers),
     read=advice_of,
 )

@@ -9,7 +9,7 @@ from exporter.adviser.flags import HOST, SERVERS
 from exporter.adviser.proposal import Option
 from exporter.answers.question import Asked, ProcessMemory, UnknownError
 from exporter.collect.engine_memory import EngineMemory
-from exporter.fold import Cache, Folds, Ledger, Preemption, Recent
+from exporter.fold import Cache, Folds, Ledger, Preemption, Recent, Tiers
 from exporter.fold.cache import WhatIf
 from exporter.fold.capacity import is_plain, longest_sequences
 from exporter.fold.preemption.victim import Victim
@@ -52,6 +52,8 @@ def gather(asked: Asked) -> Facts:
         largest_step=recent.largest_step or None,
         max_num_seqs=recent.max_num_seqs,
         can_swap=hello.server == "kvscope",
+        can_offload=_can_offload(asked, own),
+        tier_blocks=_tier_blocks(asked),
         swap_blocks=ledger.swap_blocks,
         host=_host(asked, own),
         lost_blocks=most_lost_at_once(asked.folds[Preemption].history),
@@ -75,6 +77,19 @@ def most_lost_at_once(victims: Iterable[Victim]) -> int:
                 changes.append((victim.time_ns + victim.stalled_ns, -event.blocks))
     changes.sort()  # releases come first
     return max(accumulate(blocks for _, blocks in changes), default=0)
+
+
+def _tier_blocks(asked: Asked) -> int:
+    tier = asked.folds[Tiers].capacities.get("host")
+    return 0 if tier is None else tier.num_blocks
+
+
+def _can_offload(asked: Asked, own: Sequence[ProcessMemory]) -> bool:
+    if asked.hello.server != "vllm":
+        return False
+    if _tier_blocks(asked):
+        return True
+    return not asked.hello.keeps_blocks and _uses_device(asked, own)
 
 
 def _num_engines(asked: Asked) -> int:

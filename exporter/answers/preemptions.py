@@ -1,5 +1,7 @@
 """The cost of preemption, and the latest preemptions with the cost of each."""
 
+from collections.abc import Mapping
+
 import msgspec
 
 from exporter.answers.question import Asked, Question
@@ -7,6 +9,7 @@ from exporter.clock import Clock
 from exporter.fold import Preemption, Steps
 from exporter.fold.preemption import UNATTRIBUTED, Costs, Kind, Victim
 from exporter.fold.preemption.victim import State
+from kvscope_events.vocabulary import Tier
 
 
 class Bill(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,7 +25,10 @@ class Bill(msgspec.Struct, frozen=True, kw_only=True):
     discarded_tokens: int
     """Tokens whose KV had been computed, or found, when their sequence was preempted."""
     found_tokens: int
-    """Discarded tokens that the cache still held when their sequence resumed."""
+    """Discarded tokens that the cache still held, or a connector loaded, when their sequence
+    resumed."""
+    found_by_tier: dict[str, int]
+    """The same by the tier that supplied them; other: the connector's medium is not known."""
     swapped_tokens: int
     """Discarded tokens that were copied back from the host when their sequence resumed."""
     recomputed_tokens: int
@@ -77,6 +83,8 @@ class OnePreemption(msgspec.Struct, frozen=True, kw_only=True):
     """Time since the victim was last admitted."""
     discarded_tokens: int
     found_tokens: int | None
+    loaded_tokens: int | None
+    """The part of them that a tier below the pool supplied."""
     swapped_tokens: int | None
     recomputed_tokens: int | None
     stalled_seconds: float | None
@@ -144,6 +152,7 @@ def _bill(kind: Kind, costs: Costs, waiting_tokens: int) -> Bill:
         preemptions=costs.preemptions,
         discarded_tokens=costs.discarded_tokens,
         found_tokens=costs.found_tokens,
+        found_by_tier=_by_tier(costs.found_tokens, costs.loaded_tokens),
         swapped_tokens=costs.swapped_tokens,
         recomputed_tokens=costs.recomputed_tokens,
         abandoned_tokens=costs.abandoned_tokens,
@@ -151,6 +160,10 @@ def _bill(kind: Kind, costs: Costs, waiting_tokens: int) -> Bill:
         waiting_tokens=waiting_tokens,
         stalled_seconds=costs.stalled_ns / 1e9,
     )
+
+
+def _by_tier(found: int, loaded: Mapping[Tier, int]) -> dict[str, int]:
+    return {"device": found - sum(loaded.values())} | {tier: loaded[tier] for tier in loaded}
 
 
 def _unattributed(costs: Costs) -> Unattributed:
@@ -176,6 +189,7 @@ def _one(victim: Victim, kept_blocks: int | None, clock: Clock) -> OnePreemption
         age_seconds=event.age_ns / 1e9,
         discarded_tokens=event.discarded_tokens,
         found_tokens=None if resumed is None else resumed.cached_tokens,
+        loaded_tokens=None if resumed is None else resumed.loaded_tokens,
         swapped_tokens=None if resumed is None else resumed.swapped_tokens,
         recomputed_tokens=None if resumed is None else resumed.recompute_tokens,
         stalled_seconds=_seconds(victim.stalled_ns),

@@ -5,8 +5,9 @@ import math
 import msgspec
 
 from exporter.answers.gather import whatif_of
+from exporter.answers.host_tier import HostTier, Offloading, host_tiers, offloading
 from exporter.answers.question import Asked, Question, UnknownError
-from exporter.fold import Cache, DeviceMemory, Ledger
+from exporter.fold import Cache, DeviceMemory, Ledger, Recent, Tiers
 from exporter.fold.cache.curve import Curve, Point
 from exporter.fold.shadow import Shadows
 from exporter.fold.shadow.budget import MOST_OF_CORE
@@ -76,6 +77,9 @@ class WhatIfCurve(msgspec.Struct, frozen=True, kw_only=True):
     """Length of the window up to now."""
     points: list[WhatIfPoint]
     """By ascending size."""
+    host_tiers: list[HostTier]
+    """Tiers in host memory below the present pool, by ascending size. Empty: not known, as for
+    several groups of layers."""
 
 
 class SelfCheck(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,6 +102,8 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
     device_bytes: int | None
     """Memory of the pool's device."""
     curves: list[WhatIfCurve]
+    offloading: Offloading | None
+    """None: no tensors back the pool."""
     self_check: SelfCheck
     not_modelled: list[str]
     """Assumptions, as sentences."""
@@ -120,7 +126,10 @@ def _answer(asked: Asked) -> WhatIf:
         if curve is None:  # the simulation goes on meanwhile
             raise UnknownError(_DISAGREES)
         points = [_point(point, curve, ledger, device_bytes) for point in curve.points]
-        curves.append(WhatIfCurve(window=window, seconds=curve.seconds, points=points))
+        tiers = [] if isinstance(whatif, Shadows) else host_tiers(curve, ledger)
+        curves.append(
+            WhatIfCurve(window=window, seconds=curve.seconds, points=points, host_tiers=tiers)
+        )
     queried, error = whatif.queried_blocks, whatif.error_blocks
     return WhatIf(
         block_tokens=ledger.block_size,
@@ -128,6 +137,7 @@ def _answer(asked: Asked) -> WhatIf:
         pool_bytes=whatif.usable_blocks * ledger.bytes_per_block or None,
         device_bytes=device_bytes,
         curves=curves,
+        offloading=offloading(ledger, asked.folds[Recent], asked.folds[Tiers]),
         self_check=SelfCheck(
             queried_blocks=queried,
             error_blocks=error,
@@ -208,6 +218,6 @@ WHATIF: Question[WhatIf] = Question(
         *("PrefixLookup", "PoolCreated", "BlocksAllocated", "BlocksShared", "BlocksCached"),
         *("BlocksEvicted", "BlocksReleased"),
     ),
-    folds=(Cache, Ledger, Shadows, DeviceMemory),
+    folds=(Cache, Ledger, Shadows, DeviceMemory, Recent, Tiers),
     read=_answer,
 )

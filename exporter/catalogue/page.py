@@ -75,6 +75,7 @@ PAGE = (
         group="page",
         labels=_BY_TIER,
         otel_name="kvscope.kv.tier.queried_tokens",
+        events=("PrefixLookup", "TierCreated"),
         aliases=("vllm:external_prefix_cache_queries_total", "lmcache:num_requested_tokens"),
     ),
     Metric(
@@ -82,9 +83,12 @@ PAGE = (
         kind="counter",
         help="Prompt tokens whose KV was found, by the tier that held it.",
         unit="tokens",
+        notes="From events these are first lookups of an observed vLLM, equal to its own counters.",
         group="page",
         labels=_BY_TIER,
         otel_name="kvscope.kv.tier.hit_tokens",
+        events=("PrefixLookup", "PoolCreated"),
+        servers=("vllm",),
         aliases=(
             "vllm:prompt_tokens_cached_by_source_total",
             "sglang:prefill_effective_tokens_total",
@@ -100,6 +104,7 @@ PAGE = (
         group="page",
         labels=_BY_TIER,
         otel_name="kvscope.kv.tier.used_ratio",
+        events=("NamesStored", "NamesRemoved", "TierCreated"),
         aliases=("sglang:hicache_host_used_tokens", "trtllm_kv_cache_host_utilization"),
     ),
     Metric(

@@ -1,14 +1,15 @@
 """Cache tiers: content on the device, in host memory and further away.
 
-For servers that publish KV events. They name content and know neither free nor active blocks, so
-these families cover only blocks that can be found by their content.
+For servers that publish KV events, and for an observed vLLM that offloads to host memory. They name
+content and know neither free nor active blocks, so these families cover only blocks that can be
+found by their content.
 """
 
 from typing import get_args
 
 from exporter.catalogue.metric import ENGINE, Kind, Labels, Metric
 from exporter.fold.tiers import LOSSES
-from kvscope_events.vocabulary import Tier
+from kvscope_events.vocabulary import Tier, TransferDirection
 
 _BY_TIER: Labels = {**ENGINE, "tier": get_args(Tier)}
 _EVENTS = ("NamesStored", "NamesRemoved", "NamesCleared")
@@ -22,6 +23,7 @@ def _row(
     unit: str = "blocks",
     notes: str = "",
     labels: Labels | None = None,
+    events: tuple[str, ...] = _EVENTS,
 ) -> Metric:
     return Metric(
         name=f"kvscope_kv_tier_{name}",
@@ -32,7 +34,7 @@ def _row(
         group="tiers",
         labels={**_BY_TIER, **(labels or {})},
         otel_name=f"kvscope.kv.tier.{name.removesuffix('_total')}",
-        events=_EVENTS,
+        events=events,
     )
 
 
@@ -72,6 +74,37 @@ TIERS = (
         "loaded from another tier.",
         notes="Among the tier's last million removals at least. An upper bound of what removals "
         "made the server compute again; under 1 % of new content is counted by mistake.",
+    ),
+    _row(
+        "unused_removed_blocks_total",
+        "counter",
+        "Removed blocks that no lookup had found in the tier since they were stored: copied there "
+        "for nothing.",
+        notes="Together with kvscope_kv_tier_removed_blocks_total: near all of them is thrash.",
+        events=(*_EVENTS, "PrefixLookup"),
+    ),
+    _row(
+        "capacity_blocks",
+        "gauge",
+        "Blocks that a tier below the pool can hold.",
+        events=("TierCreated",),
+    ),
+    _row(
+        "transferred_bytes_total",
+        "counter",
+        "Bytes of KV copied between the pool and a tier below it, by direction: load into the "
+        "pool, store into the tier.",
+        unit="bytes",
+        labels={"direction": get_args(TransferDirection)},
+        events=("TierTransferred",),
+    ),
+    _row(
+        "transfer_seconds_total",
+        "counter",
+        "Time that these copies took, by direction; they overlap with steps and each other.",
+        unit="seconds",
+        labels={"direction": get_args(TransferDirection)},
+        events=("TierTransferred",),
     ),
     _row(
         "unmatched_removed_blocks_total",

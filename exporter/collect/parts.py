@@ -150,7 +150,7 @@ def parts_of(compat: Collection[str], kind: SourceKind) -> tuple[Part[Any], ...]
     """The parts for this kind of source, with the requested compatibility sets."""
     if kind == "kv_events":
         return tuple(part for part in PARTS if part.group in {*_OF_CONTENT, STREAM})
-    wanted = {part.group for part in PARTS} - COMPAT_SETS - _OF_CONTENT | set(compat)
+    wanted = {part.group for part in PARTS} - COMPAT_SETS | set(compat)
     return tuple(part for part in PARTS if part.group in wanted)
 
 

@@ -9,8 +9,10 @@ from exporter.fold.tiers import TierContent, Tiers
 from kvscope_events.events import Hello
 
 
-def collect_tiers(families: Families, fold: Tiers, _engine: Hello) -> Iterator[Family]:
+def collect_tiers(families: Families, fold: Tiers, engine: Hello) -> Iterator[Family]:
     tiers: dict[str, TierContent] = dict(fold.tiers.items())
+    if "PoolCreated" in engine.tells:  # its pool is the device's tier, and is shown as the pool
+        del tiers["device"]
     known = {name: tier for name, tier in tiers.items() if tier.known}
     if known:
         yield families.column(
@@ -24,6 +26,7 @@ def collect_tiers(families: Families, fold: Tiers, _engine: Hello) -> Iterator[F
         ("stored_blocks", {name: tier.stored for name, tier in tiers.items()}),
         ("removed_blocks", {name: tier.removed for name, tier in tiers.items()}),
         ("returned_blocks", {name: tier.returned for name, tier in tiers.items()}),
+        ("unused_removed_blocks", {name: tier.unused for name, tier in tiers.items()}),
         ("unmatched_removed_blocks", {name: tier.unmatched for name, tier in tiers.items()}),
         ("clears", {name: tier.cleared for name, tier in tiers.items()}),
     ):
@@ -35,4 +38,26 @@ def collect_tiers(families: Families, fold: Tiers, _engine: Hello) -> Iterator[F
             for name, tier in tiers.items()
             for cause, count in tier.losses.items()
         },
+    )
+    yield families.column("kvscope_kv_tier_hit_tokens_total", dict(fold.hit_tokens.items()))
+    yield families.column("kvscope_kv_tier_queried_tokens_total", dict(fold.queried_tokens.items()))
+    yield families.column(
+        "kvscope_kv_tier_used_ratio",
+        {
+            name: min(1.0, known[name].num_blocks / tier.num_blocks)
+            for name, tier in fold.capacities.items()
+            if tier.num_blocks and name in known
+        },
+    )
+    yield families.column(
+        "kvscope_kv_tier_capacity_blocks",
+        {name: tier.num_blocks for name, tier in fold.capacities.items()},
+    )
+    copied = fold.copied.items()
+    yield families.table(
+        "kvscope_kv_tier_transferred_bytes_total", {kind: total for kind, (total, _) in copied}
+    )
+    yield families.table(
+        "kvscope_kv_tier_transfer_seconds_total",
+        {kind: took_ns / 1e9 for kind, (_, took_ns) in copied},
     )

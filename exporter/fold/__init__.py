@@ -16,6 +16,7 @@ from exporter.fold.recent import Recent
 from exporter.fold.requests import Requests
 from exporter.fold.steps import Steps
 from exporter.fold.tenants import Tenants
+from exporter.fold.tiers import Tiers
 from exporter.fold.vllm import Vllm
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "Requests",
     "Steps",
     "Tenants",
+    "Tiers",
     "TimedSample",
     "Vllm",
 ]

@@ -1,4 +1,7 @@
-"""Content of a cache's tiers, from streams that name content and know no blocks.
+"""Content of a cache's tiers by name, tokens found in each, and copies between them and the pool.
+
+Streams of KV events name the content of every tier, the device's too; an engine that knows its own
+pool's blocks names only that of the tiers below.
 
 Blocks of one name are counted, not distinguished: each store adds one and each removal takes one. A
 tier is known from the start, and again after it was cleared; a gap makes all of them unknown.
@@ -9,8 +12,18 @@ from typing import get_args
 
 from exporter.fold.cache import Forgotten
 from exporter.fold.fold import Fold
-from kvscope_events.events import BlockHash, NamesCleared, NamesRemoved, NamesStored
-from kvscope_events.vocabulary import Tier
+from kvscope_events.events import (
+    BlockHash,
+    NamesCleared,
+    NamesRemoved,
+    NamesStored,
+    PoolCreated,
+    PoolSnapshot,
+    PrefixLookup,
+    TierCreated,
+    TierTransferred,
+)
+from kvscope_events.vocabulary import Tier, TransferDirection
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +53,8 @@ class TierContent:
         self.cleared = 0
         self.returned = 0
         """Blocks of `stored` whose name the tier had held and lost."""
+        self.unused = 0
+        """Blocks of `removed` that no lookup had found since they were stored."""
         self.unmatched = 0
         """Blocks of `removed` that the tier was not known to hold."""
         self.losses = dict.fromkeys(LOSSES, 0)
@@ -47,6 +62,7 @@ class TierContent:
         self._most_names = 0
         self._blocks: dict[BlockHash, int] = {}  # by name, never 0
         self._gone = Forgotten(REMEMBERED_NAMES)
+        self._used: set[BlockHash] = set()  # of the names here, those that a lookup has found
 
     @property
     def num_names(self) -> int:
@@ -87,6 +103,7 @@ class TierContent:
             return
         blocks = self._blocks
         last = []
+        used = self._used
         for name in names:
             count = blocks.get(name)
             if count is None:
@@ -95,10 +112,18 @@ class TierContent:
             elif count == 1:
                 del blocks[name]
                 last.append(name)
+                if name in used:
+                    used.discard(name)
+                else:
+                    self.unused += 1
             else:
                 blocks[name] = count - 1
         self.num_blocks -= len(names)
         self._gone.add(last)
+
+    def find(self, names: list[BlockHash]) -> None:
+        """A lookup found these here."""
+        self._used.update(name for name in names if name in self._blocks)
 
     def clear(self) -> None:
         """All content is gone, but was not evicted: it does not count as lost when it returns."""
@@ -116,6 +141,7 @@ class TierContent:
         assert self.num_blocks == sum(self._blocks.values())
         assert all(count > 0 for count in self._blocks.values())
         assert self.known or not self._blocks
+        assert self._used <= self._blocks.keys()
 
     def _lose(self, cause: str) -> None:
         self.losses[cause] += 1
@@ -124,6 +150,7 @@ class TierContent:
 
     def _forget(self) -> None:
         self._blocks = {}
+        self._used = set()
         self._most_names = self.num_blocks = 0
 
 
@@ -134,10 +161,28 @@ class Tiers(Fold):
 
     def __init__(self) -> None:
         super().__init__(
-            {NamesStored: self._stored, NamesRemoved: self._removed, NamesCleared: self._cleared}
+            {
+                NamesStored: self._stored,
+                NamesRemoved: self._removed,
+                NamesCleared: self._cleared,
+                PoolCreated: self._sized,
+                PoolSnapshot: self._sized,
+                PrefixLookup: self._looked_up,
+                TierCreated: self._created,
+                TierTransferred: self._transferred,
+            }
         )
         self.tiers: dict[Tier, TierContent] = {}
         """The tiers that occurred, and the device's, which every server has."""
+        self.capacities: dict[Tier, TierCreated] = {}
+        """Tiers whose size the engine has reported."""
+        self.hit_tokens: dict[Tier, int] = {"device": 0}
+        """Hits of first lookups only."""
+        self.queried_tokens: dict[Tier, int] = {}
+        """Those of first lookups that the pool did not have, for tiers in `capacities`."""
+        self.copied: dict[tuple[Tier, TransferDirection], tuple[int, int]] = {}
+        """Bytes and nanoseconds."""
+        self._block_size = 0
         self._whole = True  # no gap since the first event
         self._of("device")
 
@@ -174,3 +219,39 @@ class Tiers(Fold):
 
     def _cleared(self, event: NamesCleared) -> None:
         self._of(event.tier).clear()
+
+    def _sized(self, event: PoolCreated | PoolSnapshot) -> None:
+        self._block_size = event.block_size
+
+    def _created(self, event: TierCreated) -> None:
+        tier = self._of(event.tier)
+        if event.empty:
+            tier.known = True
+        elif event.tier not in self.capacities:  # we joined late: it holds what we have not seen
+            tier.on_gap()
+        self.capacities[event.tier] = event
+        self.hit_tokens.setdefault(event.tier, 0)
+        self.queried_tokens.setdefault(event.tier, 0)
+        for direction in get_args(TransferDirection):
+            self.copied.setdefault((event.tier, direction), (0, 0))
+
+    def _looked_up(self, event: PrefixLookup) -> None:
+        source: Tier = event.loaded_from or "other"
+        loaded = event.loaded_tokens
+        if not event.resumed:
+            found = event.hit_blocks * self._block_size
+            self.hit_tokens["device"] += found
+            for name in self.capacities:
+                asked = max(0, event.queried_tokens - found)
+                self.queried_tokens[name] = self.queried_tokens.get(name, 0) + asked
+            if loaded:
+                self.hit_tokens[source] = self.hit_tokens.get(source, 0) + loaded
+        tier = self.tiers.get(source)
+        if loaded and tier is not None and self._block_size:
+            end = event.hit_blocks + -(-loaded // self._block_size)
+            tier.find(event.hashes[event.hit_blocks : end])
+
+    def _transferred(self, event: TierTransferred) -> None:
+        total, took_ns = self.copied.get((event.tier, event.direction), (0, 0))
+        kind = (event.tier, event.direction)
+        self.copied[kind] = (total + event.bytes, took_ns + event.duration_ns)

@@ -7,6 +7,7 @@ from kvscope_events.producers import (
     ENGINE_EVENTS,
     KV_STREAM_EVENTS,
     LOOKUP_EVENTS,
+    OFFLOAD_EVENTS,
     SWAP_EVENTS,
     VLLM_EVENTS,
 )
@@ -74,6 +75,14 @@ ATTACHMENTS = (
         kind="vllm",
         how="`kvscope run -- vllm serve MODEL …`",
         tells=VLLM_EVENTS,
+        machine="on the same host",
+    ),
+    Attachment(
+        server="vLLM with offloading to host memory",
+        depth="observer",
+        kind="vllm",
+        how="`kvscope run -- vllm serve MODEL --kv-offloading-size GIB`",
+        tells=VLLM_EVENTS | OFFLOAD_EVENTS,
         machine="on the same host",
     ),
     Attachment(

@@ -7,6 +7,7 @@ A part that raises is left out and counted; the rest of the page is complete.
 from collections.abc import Callable, Iterator, Sequence
 
 from prometheus_client.core import Metric as Family
+from prometheus_client.samples import Sample
 
 from exporter import build_version
 from exporter.catalogue import CATALOGUE
@@ -26,11 +27,21 @@ from exporter.watched.engine_processes import collect_processes
 from exporter.watched.presence import Presence
 from exporter.watched.target import EnginePage, Target
 
+_OF_TIERS = "kvscope_kv_tier_"
 _PLACES = {row.family: place for place, row in enumerate(CATALOGUE)}
 
 
 def _place(family: Family) -> int:
     return _PLACES[family.name]
+
+
+def _further(known: Family, family: Family) -> list[Sample]:
+    """The samples of a part of a family; a tier that an observer and a stream of names both report
+    is shown once."""
+    if not family.name.startswith(_OF_TIERS):
+        return list(family.samples)
+    have = [sample.labels for sample in known.samples]
+    return [sample for sample in family.samples if sample.labels not in have]
 
 
 def _takes_requests(target: Target) -> bool:
@@ -75,7 +86,7 @@ class Page:
         for family in self._all(outlet):
             known = page.setdefault(family.name, family)
             if known is not family:
-                known.samples += family.samples
+                known.samples += _further(known, family)
         for family in sorted(page.values(), key=_place):
             self._turns.offer()
             yield family

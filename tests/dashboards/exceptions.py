@@ -27,6 +27,10 @@ NOT_SHOWN = {
     "kvscope_generated_tokens_total": "only servers that are read from their pages have it",
     "kvscope_kv_committed_tokens": "only TGI has it, which has no blocks",
     "kvscope_kv_tier_used_bytes": "only servers with further tiers have it",
+    "kvscope_kv_tier_capacity_blocks": "kvscope_kv_tier_used_ratio is shown",
+    "kvscope_kv_tier_transfer_seconds_total": "copies overlap: the bytes are shown, and "
+    "`/api/whatif` has the bandwidth",
+    "kvscope_preemption_loaded_tokens_total": "a part of the tokens found again, which are shown",
     "kvscope_prefix_cache_resets_total": "an act of the operator's, which explains a low hit ratio",
     "kvscope_sequences": "boards count calls, as users do; this is for the limit of sequences",
     "kvscope_host_memory_working_set_bytes": "for comparison with a kubelet; the kernel goes by "
@@ -92,8 +96,8 @@ NOT_ON_THIS_MACHINE: dict[Query, str] = {
     ("kvscope-kv-pool", 1002, "A"): "an engine that swaps",
     **dict.fromkeys(
         [
-            *(("kvscope-kv-pool", panel, "A") for panel in (1004, 1005, 1006)),
-            *(("kvscope-kv-pool", 1006, ref) for ref in "BC"),
+            *(("kvscope-kv-pool", panel, "A") for panel in (1004, 1005, 1006, 1008)),
+            *(("kvscope-kv-pool", 1006, ref) for ref in "BCD"),
         ],
         "a server with a tier below its pool",
     ),

@@ -77,11 +77,15 @@ def exposed(stage: Stage) -> Exposed:
                     [
                         *("hit_tokens_total", "queried_tokens_total", "stored_blocks_total"),
                         *("removed_blocks_total", "returned_blocks_total"),
+                        "unused_removed_blocks_total",
                     ],
                     "counter",
                 ),
             }.items()
         )
+        + "# TYPE kvscope_kv_tier_transferred_bytes_total counter\n"
+        'kvscope_kv_tier_transferred_bytes_total{model_name="demo",engine="0",tier="host",'
+        'direction="load"} 1\n'
         + "".join(
             f"# TYPE kvscope_advice_{figure} gauge\n"
             f'kvscope_advice_{figure}{{model_name="demo",engine="0",option="replicas"}} 1\n'

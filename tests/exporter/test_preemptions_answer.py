@@ -16,7 +16,7 @@ from kvscope_events.events import (
     RequestResumed,
 )
 from tests.exporter.machine import NOW_NS
-from tests.exporter.page import hello, make_exporter
+from tests.exporter.page import hello, make_exporter, value
 from tests.exporter.scenario import play
 from tests.exporter.stream import put, step
 
@@ -47,6 +47,7 @@ def test_a_preemption_is_told_with_its_age_its_cost_and_who_took_the_blocks() ->
             "age_seconds": 0.04,
             "discarded_tokens": 9,
             "found_tokens": 4,
+            "loaded_tokens": 0,
             "swapped_tokens": 0,
             "recomputed_tokens": 5,
             "stalled_seconds": 0.06,
@@ -65,6 +66,7 @@ def test_a_preemption_is_told_with_its_age_its_cost_and_who_took_the_blocks() ->
         "preemptions": 1,
         "discarded_tokens": 9,
         "found_tokens": 4,
+        "found_by_tier": {"device": 4},
         "swapped_tokens": 0,
         "recomputed_tokens": 5,
         "abandoned_tokens": 0,
@@ -128,3 +130,24 @@ def test_a_server_that_does_not_tell_of_blocks_has_no_answer_but_a_reason() -> N
 
 def test_it_can_be_asked_by_name() -> None:
     assert QUESTIONS["preemptions"] is PREEMPTIONS
+
+
+def test_what_a_tier_supplied_to_a_resumed_sequence_is_apart() -> None:
+    exporter, subscription = make_exporter()
+    put(
+        subscription,
+        *(0, 0),
+        hello(server="vllm", keeps_blocks=True),
+        PoolCreated(8, 4, 0),
+        RequestPreempted(1, 1, "recompute", "out_of_blocks", 9, 2, 0),
+        RequestResumed(1, 1, 1, 8, SECOND_NS, 0, 6, "host"),
+        RequestPreempted(2, 2, "recompute", "out_of_blocks", 9, 2, 0),
+        RequestResumed(2, 2, 5, 4, SECOND_NS, 0, 3, None),
+        step(),
+    )
+    answer = asked(exporter)["answer"]
+    assert answer["bill"][0]["found_tokens"] == 12
+    assert answer["bill"][0]["found_by_tier"] == {"device": 3, "host": 6, "other": 3}
+    assert [one["loaded_tokens"] for one in answer["preemptions"]] == [3, 6]
+    assert value(exporter, "kvscope_preemption_loaded_tokens_total", tier="host") == 6
+    assert value(exporter, "kvscope_preemption_loaded_tokens_total", tier="disk") is None

@@ -11,6 +11,8 @@ from exporter.watched.exporter import Exporter
 from kvscope_events.events import (
     BlocksAllocated,
     BlocksCached,
+    BlocksEvicted,
+    BlocksReleased,
     CacheGroup,
     PoolCreated,
     PrefixLookup,
@@ -65,6 +67,45 @@ def test_a_size_is_told_in_blocks_and_with_what_it_would_save() -> None:
     assert (infinite["scale"], infinite["capacity_blocks"]) == (None, None)
     assert answer["self_check"] == {"queried_blocks": 4, "error_blocks": 0, "error_ratio": 0.0}
     assert all(sentence.endswith(".") for sentence in answer["not_modelled"])
+
+
+def test_a_tier_on_the_host_is_told_with_what_it_would_load_and_store() -> None:
+    """A and B are evicted from a pool of two blocks; a tier of four has them both."""
+    exporter, subscription = make_exporter()
+    put(subscription, 0, NOW_NS - 2 * SECOND_NS, PoolCreated(3, 4, 4096, 1))
+    events = [
+        PrefixLookup(0, 9, [A, B], 0),
+        BlocksAllocated(0, [1, 2], "prefill"),
+        BlocksCached(0, [1, 2], [A, B], None),
+        BlocksReleased(0, [2, 1], [], [], "finished"),
+        BlocksEvicted([2, 1], [B, A], "capacity"),
+        BlocksAllocated(1, [1], "prefill"),
+        BlocksCached(1, [1], [C], None),
+        BlocksReleased(1, [1], [], [], "finished"),
+        PrefixLookup(2, 9, [A, B], 0),
+        step(prefill_tokens=12, duration_ns=SECOND_NS),
+    ]
+    put(subscription, 1, NOW_NS - SECOND_NS, *events)
+    answer = asked(exporter)["answer"]
+    tiers = {tier["size_blocks"]: tier for tier in answer["curves"][-1]["host_tiers"]}
+    assert (min(tiers), max(tiers)) == (2, 8), "none is smaller than the pool"
+    assert (tiers[2]["gained_tokens_per_second"], tiers[2]["loaded_bytes_per_second"]) == (0, 0)
+    assert tiers[4] == {
+        "size_blocks": 4,
+        "size_bytes": 4 * 4096,
+        "hit_ratio": 0.5,
+        "gained_tokens_per_second": pytest.approx(2 * 4 / 2),
+        "loaded_bytes_per_second": pytest.approx(2 * 4096 / 2),
+        "stored_bytes_per_second": pytest.approx((3 - 2) * 4096 / 2),
+        "is_lower_bound": False,
+    }
+    assert answer["offloading"] == {
+        "bytes_per_token": 1024,
+        "computed_tokens_per_second": pytest.approx(12),
+        "pays_above_bytes_per_second": pytest.approx(12 * 1024),
+        "measured_load_bytes_per_second": None,
+        "tier_blocks": None,
+    }
 
 
 def test_a_pool_without_bytes_or_lookups_has_no_ratios() -> None:

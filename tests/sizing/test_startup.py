@@ -258,6 +258,8 @@ def test_without_prefix_caching_no_lookup_is_emitted(checkpoint: Path) -> None:
         "ObserverStopped",
         "StartupProfiled",
         "StepScheduled",
+        "TierCreated",
+        "TierTransferred",
     }
     assert set(with_cache.hello.tells) - set(without.hello.tells) == {"PrefixLookup"}
 

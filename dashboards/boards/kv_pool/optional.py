@@ -5,6 +5,7 @@ from dashboards.kit.frame import Row
 from dashboards.kit.panels import (
     A_SECOND,
     BLOCKS_PER_SECOND,
+    BYTES,
     COUNT,
     RATIO,
     Q,
@@ -97,13 +98,32 @@ def row() -> Row:
                 "Tiers: blocks that come and go",
                 "Blocks stored in a tier and removed from it. stored again: their content had "
                 "been removed before. If there is much of it, the tier thrashes: blocks are gone "
-                "before they are requested again.",
+                "before they are requested again. for nothing: removed before a lookup found them.",
                 BLOCKS_PER_SECOND,
                 Q(total(rate("kvscope_kv_tier_stored_blocks_total"), "tier"), "stored, {{tier}}"),
                 Q(total(rate("kvscope_kv_tier_removed_blocks_total"), "tier"), "removed, {{tier}}"),
                 Q(
                     total(rate("kvscope_kv_tier_returned_blocks_total"), "tier"),
                     "stored again, {{tier}}",
+                ),
+                Q(
+                    total(rate("kvscope_kv_tier_unused_removed_blocks_total"), "tier"),
+                    "for nothing, {{tier}}",
+                ),
+                axis=A_SECOND,
+                span=8,
+                height=6,
+                when_absent=_NO_TIER,
+            ),
+            graph(
+                1008,
+                "Tiers: copied",
+                "KV copied into the pool from a tier (load) and out of it (store). What a store "
+                "costs is bandwidth; what a load saves is computing: `/api/whatif` compares them.",
+                BYTES,
+                Q(
+                    total(rate("kvscope_kv_tier_transferred_bytes_total"), "direction"),
+                    "{{direction}}",
                 ),
                 axis=A_SECOND,
                 span=8,

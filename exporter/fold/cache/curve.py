@@ -71,6 +71,8 @@ class Totals(NamedTuple):
     """By size: hits there that really came from elsewhere and so were not computed here."""
     seen_loaded_blocks: int
     """The same for the blocks seen before."""
+    cached_blocks: int
+    """Blocks that became findable."""
 
     def minus(self, before: "Totals") -> "Totals":
         """The counts since then."""
@@ -80,6 +82,7 @@ class Totals(NamedTuple):
             array("q", map(int.__sub__, self.hit_blocks, before.hit_blocks)),
             array("q", map(int.__sub__, self.loaded_blocks, before.loaded_blocks)),
             self.seen_loaded_blocks - before.seen_loaded_blocks,
+            self.cached_blocks - before.cached_blocks,
         )
 
 
@@ -111,6 +114,8 @@ class Curve:
     seconds: float
     queried_blocks: int
     points: tuple[Point, ...]
+    cached_blocks: int | None = None
+    """Blocks that became findable in the present pool; None: not counted."""
 
 
 class Grid:
@@ -129,6 +134,7 @@ class Grid:
         """Leading blocks that had been seen before, hit or not."""
         self.seen_loaded_blocks = 0
         """The part that came from elsewhere."""
+        self.cached_blocks = 0
         self._steps = [0] * len(self.capacities)  # hits that the next smaller size lacks
         self._loaded_steps = [0] * len(self.capacities)
 
@@ -170,6 +176,7 @@ class Grid:
             array("q", self.hit_blocks),
             loaded,
             self.seen_loaded_blocks,
+            self.cached_blocks,
         )
 
 

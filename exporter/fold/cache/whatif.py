@@ -150,6 +150,7 @@ class WhatIf:
             seconds=_seconds(now_ns - begin_ns),
             queried_blocks=change.queried_blocks,
             points=tuple(points),
+            cached_blocks=change.cached_blocks,
         )
 
     def on_gap(self) -> None:
@@ -268,6 +269,8 @@ class WhatIf:
         """
         if not self.known:
             return
+        self._slots.before_change(self._now_ns(), lambda: self._grid.totals)
+        self._grid.cached_blocks += len(names)
         if self._recomputed:
             self._recomputed.cache(names)
         if self._resident.doubled:

@@ -1,9 +1,9 @@
 """The costs of one mode and cause of preemption, as sums."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import get_args
 
-from kvscope_events.vocabulary import PreemptionCause
+from kvscope_events.vocabulary import PreemptionCause, Tier
 
 Kind = tuple[str, ...]
 """Mode and cause."""
@@ -27,6 +27,8 @@ class Costs:
     preemptions: int = 0
     discarded_tokens: int = 0
     found_tokens: int = 0
+    loaded_tokens: dict[Tier, int] = field(default_factory=dict)
+    """Those of `found` that a tier below the pool supplied, by tier; an unknown one is `other`."""
     swapped_tokens: int = 0
     """Copied back from the host."""
     recomputed_tokens: int = 0

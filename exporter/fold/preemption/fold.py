@@ -19,6 +19,7 @@ from kvscope_events.events import (
     SequenceFinished,
     StepCompleted,
 )
+from kvscope_events.vocabulary import Tier
 
 HISTORY = 100
 """Preemptions remembered one by one."""
@@ -171,6 +172,10 @@ class Preemption(Fold):
             victim.stalled_ns = event.stalled_ns
             costs = self._costs_of(victim)
         costs.found_tokens += event.cached_tokens
+        if event.loaded_tokens:
+            source: Tier = event.loaded_from or "other"
+            loaded = costs.loaded_tokens
+            loaded[source] = loaded.get(source, 0) + event.loaded_tokens
         costs.swapped_tokens += event.swapped_tokens
         costs.recomputed_tokens += event.recompute_tokens
         costs.stalled_ns += event.stalled_ns

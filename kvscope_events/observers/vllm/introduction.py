@@ -7,6 +7,7 @@ from typing import Any
 
 from kvscope_events.events import CONTRACT_VERSION, Hello, PoolCreated
 from kvscope_events.limits import MAX_LABEL
+from kvscope_events.observers.vllm.offloading import offloading_manager
 from kvscope_events.observers.vllm.served import engine_index, served_name, server_version
 from kvscope_events.observers.vllm.sizing import (
     alignment,
@@ -18,7 +19,13 @@ from kvscope_events.observers.vllm.sizing import (
     sized_by,
 )
 from kvscope_events.pid_space import pid_space
-from kvscope_events.producers import LOOKUP_EVENTS, TOKEN_EVENTS, VLLM_SCHEDULER_EVENTS, in_order
+from kvscope_events.producers import (
+    LOOKUP_EVENTS,
+    OFFLOAD_EVENTS,
+    TOKEN_EVENTS,
+    VLLM_SCHEDULER_EVENTS,
+    in_order,
+)
 
 
 def created_of(scheduler: Any) -> PoolCreated:
@@ -51,6 +58,8 @@ def hello_of(scheduler: Any, session: str) -> Hello:
         tells -= LOOKUP_EVENTS
     if getattr(model, "runner_type", "generate") == "pooling":
         tells -= TOKEN_EVENTS
+    if offloading_manager(scheduler) is not None:
+        tells |= OFFLOAD_EVENTS
     return Hello(
         contract=CONTRACT_VERSION,
         session=session,

@@ -15,10 +15,11 @@ from typing import Any
 
 import msgspec
 
-from kvscope_events.events import EngineEvent, Hello, ObserverStopped, PoolCreated, PoolSnapshot
+from kvscope_events.events import EngineEvent, Hello, ObserverStopped, PoolCreated
 from kvscope_events.observers.vllm.groups import BlockGroups, GroupHits
 from kvscope_events.observers.vllm.log import warn
 from kvscope_events.observers.vllm.names import Names
+from kvscope_events.observers.vllm.offloading import Offloading, offloading_manager
 from kvscope_events.observers.vllm.outlet import Outlet
 from kvscope_events.observers.vllm.requests import Ending, Sequences
 from kvscope_events.observers.vllm.sizing import lookup_group
@@ -70,6 +71,9 @@ class Observer:
         """Whether blocks of other pools may occur, each with its pool."""
         self.tier = tier_of(getattr(scheduler, "connector", None))
         """The tier from which the scheduler's connector loads; None: no connector, or unknown."""
+        manager = offloading_manager(scheduler)
+        self.offloading = None if manager is None else Offloading(self, manager)
+        """The host tier, where it is known."""
         self.running = running
         """vLLM's status of a request that runs."""
         self.reports_chunks = self.caching and len(created.groups) > 1
@@ -110,6 +114,8 @@ class Observer:
         self._on_end = on_end
         self.outlet.start(self.state_for_readers)
         self.buffer += [self.hello, self.created]
+        if self.offloading is not None:
+            self.buffer.append(self.offloading.attach())
         self.flush()
 
     def flush(self) -> None:
@@ -120,7 +126,7 @@ class Observer:
         if self.snapshot_owed:
             self.snapshot_owed = False
             events.append(self.hello)
-            events.append(self._whole(self.read()))
+            events += self._whole(self.read())
         self.outlet.send(events)
 
     def place_blocks(self) -> None:
@@ -149,11 +155,12 @@ class Observer:
         if state is None or self.buffer:
             self.snapshot_owed = True
             return []
-        return [self.hello, self._whole(state)]
+        return [self.hello, *self._whole(state)]
 
-    def _whole(self, state: State) -> PoolSnapshot:
+    def _whole(self, state: State) -> list[EngineEvent]:
         groups = None if self.groups is None else self.groups.of_block
-        return state.event(self.created, self.largest_step, groups)
+        snapshot = state.event(self.created, self.largest_step, groups)
+        return [snapshot] if self.offloading is None else [snapshot, self.offloading.again()]
 
     def will_free(self, blocks: list[int], owner: Owner) -> None:
         """These blocks will be freed in this order and in one call, which has no request."""
@@ -197,6 +204,9 @@ class Observer:
 
     def _forget(self) -> None:
         """Drop the references to vLLM's objects."""
+        if self.offloading is not None:
+            self.offloading.detach()
+            self.offloading = None
         self.scheduler = self.manager = self.pool = self.queue = self.request = None
         self.steps.clear()
 

@@ -100,6 +100,8 @@ def updated(observer: Observer, note: None, result: Any, args: Call, kwargs: Nam
                 buffer.append(FirstToken(sequence.number, elapsed_ns))
     if observer.endings:
         tell_endings(observer)
+    if observer.offloading is not None and result:
+        buffer += observer.offloading.transferred(result.values())
     if (
         not (buffer or emitted or prefill or decode)
         and now - observer.step_told_ns < EMPTY_STEP_NS

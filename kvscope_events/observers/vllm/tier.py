@@ -17,7 +17,9 @@ _TIERS: dict[str, Tier] = {
 }
 """LMCache has tiers of its own, and does not say from which it loads."""
 _IN_HOST_MEMORY = "CPUOffloadingSpec"
-"""The default of the OffloadingConnector; with any other its medium is not known."""
+"""The default of the OffloadingConnector; another may keep blocks elsewhere."""
+HOST_MANAGER = "CPUOffloadingManager"
+"""Its manager, which others may use as well; without it their medium is not known."""
 
 
 def tier_of(connector: Any) -> Tier | None:
@@ -26,6 +28,9 @@ def tier_of(connector: Any) -> Tier | None:
         return None
     names = [kind.__name__ for kind in type(connector).__mro__]
     if "OffloadingConnector" in names:
+        own = getattr(connector, "connector_scheduler", None)
+        if type(getattr(own, "manager", None)).__name__ == HOST_MANAGER:
+            return "host"
         return "host" if _specification(connector) == _IN_HOST_MEMORY else None
     return next((_TIERS[name] for name in names if name in _TIERS), None)
 

@@ -1,0 +1,102 @@
+"""A tier in host memory below a vLLM's pool: what was evicted is loaded, not computed again."""
+
+import math
+
+from exporter.adviser.facts import Facts
+from exporter.adviser.flags import FLAGS, in_bytes, sentence
+from exporter.adviser.larger_pool import MIN_GAIN
+from exporter.adviser.pool_size import MIN_SECONDS, confidence_in
+from exporter.adviser.proposal import Declined, Gain, Price, Proposal, Verdict
+
+_TENTH = 2**30 / 10
+"""The flag takes GiB; tenths are fine enough."""
+_ENOUGH = 0.9
+"""Share of the largest tier's gain: the smallest tier that achieves it is proposed."""
+
+
+def host_tier(facts: Facts) -> Verdict:
+    load, host, curve = facts.load, facts.host, facts.curve
+    if not facts.can_offload:
+        return Declined("offloading: this server cannot, or has another connector")
+    if load is None or facts.seconds < MIN_SECONDS:
+        return Declined(f"offloading: less than {MIN_SECONDS:.0f} s of load were observed")
+    if curve is None or not curve.queried_blocks or not curve.seconds:
+        return Declined("offloading: not known, since no look-ups were observed")
+    if host is None or not facts.bytes_per_block:
+        return Declined("offloading: how much memory the host has is not known here")
+    of_block = facts.bytes_per_block * facts.engines
+    held = facts.tier_blocks
+    most_blocks = held + max(0, host.spare_bytes) // of_block
+    present = max(facts.usable_blocks, held)
+    sizes = [
+        point.capacity_blocks
+        for point in curve.points
+        if point.capacity_blocks is not None and present < point.capacity_blocks <= most_blocks
+    ]
+    gains = [(size, _saved(facts, present, size)) for size in sizes]
+    computed = load.prefill_tokens / facts.seconds
+    best = max((saved for _, saved in gains), default=0.0)
+    if best < max(1.0, MIN_GAIN * computed):
+        return Declined(
+            f"offloading: a tier that the host has room for ({in_bytes(most_blocks * of_block)}) "
+            f"would save {max(0.0, best):,.0f} of {computed:,.0f} prompt tokens a second"
+        )
+    blocks, saved = next((size, saved) for size, saved in gains if saved >= _ENOUGH * best)
+    return _proposal(facts, present, blocks, saved)
+
+
+def _proposal(facts: Facts, present: int, blocks: int, saved: float) -> Proposal:
+    curve, host, load = facts.curve, facts.host, facts.load
+    assert curve is not None
+    assert host is not None
+    assert load is not None
+    assert facts.bytes_per_block
+    tenths = math.ceil(blocks * facts.bytes_per_block / _TENTH)
+    taken = math.ceil(tenths * _TENTH) - facts.tier_blocks * facts.bytes_per_block
+    of_token = facts.bytes_per_block / facts.block_size
+    loaded = _saved(facts, facts.usable_blocks, blocks) * of_token
+    price = Price(
+        memory_bytes=taken,
+        room=host.name,
+        headroom_left_bytes=host.free_bytes - taken * facts.engines,
+        text=f"{in_bytes(loaded)} a second are loaded, and whatever is computed is stored",
+    )
+    before, after = curve.hits(present), curve.hits(blocks)
+    gain = Gain(
+        hit_ratio_from=None if before is None else before / curve.queried_blocks,
+        hit_ratio_to=None if after is None else after / curve.queried_blocks,
+        saved_tokens_per_second=saved,
+    )
+    confidence, because = confidence_in(facts, gain, blocks)
+    if confidence == "high":
+        confidence, because = "medium", "how fast this machine copies blocks is not in the curve"
+    held = facts.tier_blocks * facts.bytes_per_block / 2**30 or None
+    pace = load.prefill_tokens / load.busy_ns * 1e9 if load.busy_ns else 0.0
+    return Proposal(
+        option="kv_offloading_size",
+        flag=FLAGS["kv_offloading_size"],
+        current=held,
+        proposed=tenths / 10,
+        text=sentence("kv_offloading_size", held, tenths / 10, price, gain),
+        why=f"{saved:,.0f} prompt tokens a second are computed that such a tier would still have",
+        price=price,
+        gain=gain,
+        confidence=confidence,
+        because=because,
+        assumes=[
+            f"copies into the pool are faster than {in_bytes(pace * of_token)} a second, at which "
+            "this engine computes prompts beside everything else",
+            "the tier gets a copy of every full block, and evicts the oldest release first, as "
+            "vLLM's own does by default: it needs more room than the pool to bring anything",
+        ],
+    )
+
+
+def _saved(facts: Facts, present: int, blocks: int) -> float:
+    """Prompt tokens a second that are found with this size, and are not with the present one."""
+    curve = facts.curve
+    assert curve is not None
+    before, after = curve.hits(present), curve.hits(blocks)
+    if before is None or after is None:
+        return 0.0
+    return (after - before) * facts.block_size / curve.seconds
