@@ -16,8 +16,8 @@ from typing import Any
 import httpx
 import pytest
 
-from alerts.rules import alerts
 from kvscope_events.events import BlocksAllocated, BlocksReleased, ObserverStopped
+from tests.alerts.provoked import AFTERWARDS, AT_LAST, EARLY, NAMES, SIDE_BY_SIDE, STANDING
 from tests.alerts.rig import (
     Host,
     Target,
@@ -48,52 +48,6 @@ CALM_SECONDS = 25
 """Repeated prompts before they change: the baseline of the prefix cache's ratio."""
 HOLES = re.compile(r"<no value>|<error|\{\{|\}\}|\bNaN\b|\bInf\b|  |\(\)|%!")
 RECEIVERS = {"critical": "on-call", "warning": "team", "info": "page-only"}
-
-SIDE_BY_SIDE = {
-    *("KvscopeKvPoolSaturated", "KvscopeKvExhaustionPredicted", "KvscopeKvExhaustionImminent"),
-    *("KvscopePreemptionStorm", "KvscopeTtftBudgetBurnsFast", "KvscopeTtftBudgetBurnsSlowly"),
-    *("KvscopePrefixHitRateCollapsed", "KvscopePrefixCacheTooSmall"),
-    *("KvscopeEventsDropped", "KvscopeTargetDown"),
-    *("KvscopeDeviceOomRisk", "KvscopeDeviceAllocationRetries", "KvscopeDeviceOomRetried"),
-    *("KvscopeDeviceOom", "KvscopeForeignProcessGrew", "KvscopeHostOomRisk"),
-    *("KvscopeXidCritical", "KvscopeXidWarning", "KvscopeXidInfo", "KvscopeEccUncorrected"),
-    *("KvscopeRowRemapPending", "KvscopeRowRemapFailed", "KvscopeGpuSlowedDown"),
-    *("KvscopeGpuLost", "KvscopeGpuNeedsRecovery", "KvscopeEngineStalled", "KvscopeServerGone"),
-    *("KvscopeTargetNeverUp", "KvscopeRestartLoop", "KvscopeQueueStuck", "KvscopeTtftOutlier"),
-    *("KvscopeItlOutlier", "KvscopeItlBudgetBurnsFast", "KvscopeItlBudgetBurnsSlowly"),
-    "KvscopeServerNotReady",
-}
-AFTERWARDS = {
-    *("KvscopeNvmlDown", "KvscopeLedgerImbalance", "KvscopeFoldFailed", "KvscopeEngineDead"),
-    *("KvscopeErrorBudgetBurnsFast", "KvscopeErrorBudgetBurnsSlowly", "KvscopeErrorOutlier"),
-    *("KvscopeObserverStopped", "KvscopePageIncomplete", "KvscopeWhatifCurveWrong"),
-    "KvscopeGpusFewer",
-}
-AT_LAST = {"KvscopeTargetAbsent", "KvscopeManyTargetsDown"}
-NOT_HERE = {
-    *("KvscopeEnginesFewer", "KvscopeModelGone", "KvscopeSourceDown"),
-    *("KvscopePoolSmaller", "KvscopeReplicaIdle", "KvscopeTierThrashes", "KvscopeGpuLinkSlow"),
-    *("KvscopeServerFails", "KvscopeRequestStarved", "KvscopeKvBlocksHeld"),
-    "KvscopePrefixHitsVetoed",
-}
-"""The first compares with an hour ago for half an hour; shortened, both are twenty seconds, and it
-is over when it could begin. A model is gone when each of its servers is. An engine that is not
-heard while its server is ready takes a second source. Replicas here differ in size and traffic all
-the time. NVML's double changes its link in tests/gpu. A server whose API fails by itself is a vLLM,
-a queue that is served in turn starves no one, and our engine holds no blocks of ended requests and
-has one kind of layers. test_messages.py plays the first of these three, and alerts/tests/ has the
-cases of all."""
-STANDING = {"KvscopeXidCritical"}
-"""Fires until the process is replaced; here, until it is not scraped."""
-EARLY = {
-    *("KvscopeErrorBudgetBurnsFast", "KvscopeErrorBudgetBurnsSlowly", "KvscopeEngineDead"),
-    *AT_LAST,
-    *NOT_HERE,
-    WATCHDOG,
-}
-"""Steps that give up for lack of memory end requests with an error; a killed server is dead to the
-sidecar that watches it; and Prometheus's first scrape comes seconds after its start."""
-NAMES = sorted({alert.name for alert in alerts()} - NOT_HERE - {WATCHDOG})
 
 SICK = {
     "gpu.0.memory.used": 143_000 * MIB,
