@@ -17,6 +17,7 @@ import pytest
 from kvscope.load import Progress
 from kvscope.load.progress import showing_progress
 from tests.load.peer import Peer, serving
+from tests.support.process import completed
 
 FULL = Path("/dev/full")
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,9 +35,7 @@ def command(*arguments: str) -> list[str]:
 
 
 def run_cli(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(*arguments), cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
-    )
+    return completed("load", *arguments)
 
 
 @pytest.fixture

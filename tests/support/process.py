@@ -109,10 +109,10 @@ def forked_kvscope(
 
 
 def completed(
-    *arguments: str, seconds: float = 60.0, **environment: str
+    *arguments: str, module: str = "kvscope", seconds: float = 60.0, **environment: str
 ) -> "subprocess.CompletedProcess[str]":
     """A fork that ends by itself: its exit status, and what it wrote to each of its outputs."""
-    start = Start("kvscope", arguments, _environment(environment), str(ROOT))
+    start = Start(module, arguments, _environment(environment), str(ROOT))
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
         fork = Forked(start, output.fileno(), errors.fileno())
         try:
