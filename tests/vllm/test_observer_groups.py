@@ -100,7 +100,7 @@ class OtherCoordinator(Coordinator):
 
 
 def hits(coordinator: Any, *cacheable: bool) -> GroupHits:
-    specs = [types.SimpleNamespace(prefix_cacheable=one) for one in cacheable]
+    specs = [types.SimpleNamespace(prefix_cacheable=one, block_size=16) for one in cacheable]
     groups = [types.SimpleNamespace(kv_cache_spec=spec) for spec in specs]
     configuration = types.SimpleNamespace(kv_cache_groups=groups)
     return GroupHits(types.SimpleNamespace(coordinator=coordinator, kv_cache_config=configuration))
@@ -110,7 +110,7 @@ ASKS = types.SimpleNamespace(block_hashes=[b"x"], num_tokens=101)
 
 
 def asked(one: GroupHits) -> list[int]:
-    one.expect(ASKS)
+    one.expect(ASKS, 32)
     one.ask()
     return one.take()
 
@@ -124,10 +124,23 @@ def test_each_admission_is_asked_about_once() -> None:
     assert coordinator.asked == 1
 
 
+def test_vllm_is_not_asked_where_no_group_can_have_found_more_than_all() -> None:
+    coordinator = Coordinator(96, 96)
+    one = hits(coordinator, True, True)
+    one.expect(ASKS, 96)
+    one.ask()
+    assert one.take() == [96, 96]
+    assert coordinator.asked == 0
+    one.expect(ASKS, 80)
+    one.ask()
+    assert one.take() == [96, 96]
+    assert coordinator.asked == 1
+
+
 def test_an_attempt_that_finds_no_room_is_forgotten() -> None:
     coordinator = Coordinator(96, 32)
     one = hits(coordinator, True, True)
-    one.expect(ASKS)
+    one.expect(ASKS, 32)
     assert one.take() == []
     one.ask()
     assert coordinator.asked == 0

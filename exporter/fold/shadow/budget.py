@@ -15,8 +15,8 @@ PATIENCE = 20
 """Periods in a row that cost less than a fifth before the share is doubled."""
 LEAST_SHARE = 1 / 64
 LEAST_BLOCKS = 256
-"""Least size of the simulated pool of the present scale: one long prompt would decide what a smaller
-one finds."""
+"""Least size of the simulated pool of the present scale: one long prompt would decide what a
+smaller one finds."""
 
 
 class Budget:

@@ -20,6 +20,7 @@ from kvscope_events.observers.vllm.log import warn
 UNKNOWN = 255
 """In place of a group: the block was handed out for no request."""
 assert MAX_GROUPS <= UNKNOWN
+NOTHING: Sequence[Sequence[Any]] = ()
 _PER_GROUP = "find_longest_cache_hit_per_group"
 _PARAMETERS = ("self", "block_hashes", "max_cache_hit_length")
 
@@ -37,10 +38,11 @@ class BlockGroups:
 
     def allocated(self, request: Any, event: BlocksAllocated) -> None:
         """These blocks were handed out, for a group that is known later."""
-        for block in event.blocks:
-            self.of_block[block] = UNKNOWN
         if request is not None:
             self._unplaced.append((request.request_id, event))
+            return
+        for block in event.blocks:
+            self.of_block[block] = UNKNOWN
 
     def copied(self, request: Any, event: BlocksShared) -> None:
         """A reference to a block that may have been handed out in the same call."""
@@ -51,11 +53,15 @@ class BlockGroups:
         """Find the group of what was handed out, while its request still has it."""
         unplaced, self._unplaced = self._unplaced, []
         wanted: dict[str, set[int]] = {}
-        for request_id, event in unplaced:
+        request_id, held = "", NOTHING
+        for owner, event in unplaced:
             if isinstance(event, BlocksAllocated):
-                wanted.setdefault(request_id, set()).update(event.blocks)
-        for request_id, blocks in wanted.items():
-            if self._find(manager.get_blocks(request_id).blocks, blocks):
+                if owner != request_id:
+                    request_id, held = owner, manager.get_blocks(owner).blocks
+                if not self._place_at_end(held, event.blocks):
+                    wanted.setdefault(owner, set()).update(event.blocks)
+        for owner, blocks in wanted.items():
+            if self._find(manager.get_blocks(owner).blocks, blocks):
                 continue
             for block in blocks:  # a copy that only the cache holds: its name says the group
                 block_hash = manager.block_pool.blocks[block].block_hash
@@ -87,6 +93,18 @@ class BlockGroups:
                 yield self[blocks[begin]], list(blocks[begin:end])
                 begin = end
 
+    def _place_at_end(self, held: Sequence[Sequence[Any]], blocks: list[int]) -> bool:
+        """Blocks of one call are of one group, nearly always the newest there."""
+        of_block, last = self.of_block, blocks[-1]
+        for group, own in enumerate(held):
+            if own and own[-1].block_id == last:
+                for block in blocks:
+                    of_block[block] = group
+                return True
+        for block in blocks:
+            of_block[block] = UNKNOWN
+        return False
+
     def _find(self, held: Sequence[Sequence[Any]], wanted: set[int]) -> bool:
         """New blocks of a request come behind all others that it has in a group, but for holes."""
         left = len(wanted)
@@ -114,12 +132,16 @@ class GroupHits:
         configuration = getattr(manager, "kv_cache_config", None)
         groups = getattr(configuration, "kv_cache_groups", ())
         self._takes_part = [_takes_part(group) for group in groups]
+        sizes = [getattr(group.kv_cache_spec, "block_size", 0) for group in groups]
+        fine = getattr(manager.coordinator, "hash_block_size", None)
+        self._least_block = min([*sizes, *([fine] if isinstance(fine, int) else ())], default=0)
         self._request: Any = None
+        self._hit = 0
         self._found: list[int] = []
 
-    def expect(self, request: Any) -> None:
-        """This request may be admitted now."""
-        self._request = request if self._ask is not None else None
+    def expect(self, request: Any, hit: int) -> None:
+        """This request may be admitted now. hit: tokens that all groups have found."""
+        self._request, self._hit = (request if self._ask is not None else None), hit
         self._found = []
 
     def ask(self) -> None:
@@ -128,6 +150,9 @@ class GroupHits:
         if request is None:
             return
         longest = request.num_tokens - 1  # the last token is always computed
+        if self._hit + self._least_block > longest:  # no group alone can find more than all did
+            self._found = [self._hit] * len(self._takes_part)
+            return
         try:
             _, lengths = self._ask(request.block_hashes, longest)
             found = [max(0, min(int(length), longest)) for length in lengths]

@@ -110,7 +110,7 @@ def before_slots(observer: Observer, args: Call, kwargs: Named) -> Entry:
     request = observer.request
     fresh = request.num_computed_tokens == 0
     if fresh and observer.group_hits is not None and _reads_cache(observer, request):
-        observer.group_hits.expect(request)
+        observer.group_hits.expect(request, _local_hit(args, kwargs))
     return len(observer.buffer), fresh
 
 
@@ -172,7 +172,7 @@ def _admitted(observer: Observer, entry: Entry, request: Any, args: Call, kwargs
     begin, fresh = entry
     found = request.num_computed_tokens  # by now what a connector has loaded
     if fresh:
-        local = args[2] if len(args) > 2 else kwargs.get("num_new_computed_tokens", 0)
+        local = _local_hit(args, kwargs)
         loaded = kwargs.get("num_external_computed_tokens", 0)
         found = local + loaded
         sequence.local_tokens = local
@@ -234,6 +234,11 @@ def _looked_up(
             group_hit_tokens=[] if observer.group_hits is None else observer.group_hits.take(),
         ),
     )
+
+
+def _local_hit(args: Call, kwargs: Named) -> int:
+    """Tokens that the pool held."""
+    return int(args[2] if len(args) > 2 else kwargs.get("num_new_computed_tokens", 0))
 
 
 def _reads_cache(observer: Observer, request: Any) -> bool:
