@@ -6,6 +6,7 @@ nothing. An input is the path, a line end, and the body.
 
 import http.client
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
@@ -20,6 +21,8 @@ _PATHS = ("/v1/completions", "/v1/chat/completions")
 _REFUSED = frozenset((400, 413))
 _TAKEN = 429
 """Status of a request that would have been queued."""
+_IDLE_SECONDS = 1.0
+"""The server closes a connection that waits for five seconds for the next input."""
 _ERROR = {"message", "type", "param", "code"}
 
 
@@ -38,13 +41,18 @@ def _opened() -> Iterator[Parse]:
         loop.submit = _full  # type: ignore[method-assign]
         place = urlsplit(server.url)
         connection = http.client.HTTPConnection(str(place.hostname), place.port, timeout=60)
+        answered = time.monotonic()
 
         def parse(content: bytes) -> bool:
+            nonlocal answered
+            if time.monotonic() - answered > _IDLE_SECONDS:
+                connection.close()  # opens itself again
             path, _, body = content.partition(b"\n")
             which = _PATHS[len(path) > len(_PATHS[0])]
             connection.request("POST", which, body, {"Content-Type": "application/json"})
             answer = connection.getresponse()
             text = answer.read()
+            answered = time.monotonic()
             error = json.loads(text)["error"]
             if answer.status not in (_TAKEN, *_REFUSED) or error.keys() != _ERROR:
                 raise UnexpectedAnswerError(f"{answer.status}: {text[:200]!r}")
