@@ -99,8 +99,9 @@ class Ledger(Fold):
 
     @property
     def unfilled_slots(self) -> int | None:
-        """Slots of active blocks not written at the last step; None before the first."""
-        return self._unfilled_slots if self.num_active else 0
+        """Slots of active blocks not written at the last step; None: no step has counted them."""
+        unknown = self._unfilled_slots is None and len(self.groups) > 1
+        return self._unfilled_slots if self.num_active or unknown else 0
 
     @property
     def held(self) -> dict[HoldReason, int] | None:
@@ -163,9 +164,8 @@ class Ledger(Fold):
         self.holds.track(event.keeps_blocks is not False, self._references)
 
     def _created(self, event: PoolCreated) -> None:
-        number = event.num_blocks
+        self._unfilled_slots, number = None, event.num_blocks
         self._replace(event, ref_counts=[0] * number, hashes=[None] * number, lru=[])
-        self._unfilled_slots = 0
         self.holds.begin(0)
 
     def _synchronised(self, event: PoolSnapshot) -> None:

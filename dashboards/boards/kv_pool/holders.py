@@ -85,6 +85,7 @@ def row() -> Row:
                 ),
                 height=6,
                 span=12,
+                when_absent="Not known for layers of several kinds.",
             ),
         ],
     )

@@ -9,6 +9,12 @@ _FOUND = "kvscope_prefix_cache_hit_tokens_total"
 _VETOED = "kvscope_prefix_cache_vetoed_tokens_total"
 _BELOW = "kvscope_prefix_cache_below_block_tokens_total"
 _PLAIN = "All layers of this model are of one kind."
+_COLOURS = {
+    "full_attention": "blue",
+    "sliding_window": "orange",
+    "state": "purple",
+    "found": "green",
+}
 
 
 def row() -> Row:
@@ -28,7 +34,7 @@ def row() -> Row:
                     f"{total(rate(_FOUND, phase='first'))} and on () {total(rate(_ALONE))}",
                     "found",
                 ),
-                colours={"found": "green"},
+                colours=_COLOURS,
                 span=8,
                 when_absent=_PLAIN,
             ),
