@@ -20,7 +20,7 @@ from exporter.sources.recorder import Recorder
 from tests.vllm.child import in_child
 from tests.vllm.scheduler import VOCABULARY, Driver
 
-FACTORS = (1.0, 0.5, 2.0, 4.0)
+FACTORS = (1.0, 0.5, 0.75, 1.5, 2.0, 4.0)
 MAX_STEPS = 100_000
 
 
@@ -46,6 +46,13 @@ class Case:
     output_tokens: int = 24
     turns: int = 4
     seed: int = 0
+    quarter: bool = False
+    """Whether a quarter of the pool still holds the longest request, and is tried too."""
+
+    @property
+    def factors(self) -> tuple[float, ...]:
+        """Sizes, the recorded one first."""
+        return (*FACTORS, 0.25) if self.quarter else FACTORS
 
     @property
     def longest(self) -> int:
@@ -159,7 +166,7 @@ def run(model: str, case: Case, folder: Path, factor: float) -> list[tuple[int, 
 
 
 def answers(model: str, folder: Path, case: Case) -> Iterable[dict[str, Any]]:
-    for factor in FACTORS:
+    for factor in case.factors:
         work = partial(run, model, case, folder, factor)
         yield {"name": case.name, "factor": factor, "found": in_child(work)}
 
