@@ -39,6 +39,7 @@ ABSENT = {
     "kvscope_kv_content_dropped_blocks_total",  # our engine does not report it; see test_content
     # No connector keeps blocks; see test_holds.
     *("kvscope_kv_held_blocks", "kvscope_kv_oldest_hold_seconds"),
+    "kvscope_preemption_loaded_tokens_total",  # nor loads any; see test_preemptions_answer
     "kvscope_speculative_tokens_total",  # no step has drafts; see test_requests
     # Nothing is swapped; see test_swap_page.
     *("kvscope_kv_swapped_blocks_total", "kvscope_kv_swap_blocks"),
