@@ -83,7 +83,7 @@ def tenants(
         float, typer.Option(min=0.1, help="Seconds to wait for each answer.")
     ] = 10.0,
 ) -> None:
-    """List the tenants and LoRA adapters of servers by their use of the cache.
+    """List tenants and LoRA adapters of servers by use of the cache.
 
     Sums over all the servers named, since their exporters started.
 

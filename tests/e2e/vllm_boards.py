@@ -113,7 +113,7 @@ def _overview() -> Iterator[Ask]:
             for source, why_not in (
                 ("local_compute", ""),
                 ("local_cache_hit", ""),
-                ("external_kv_transfer", NO_CONNECTOR),
+                ("external_kv_transfer", ""),
             )
         ),
         *(
