@@ -335,6 +335,7 @@ class StepCompleted(Event, frozen=True):
     # Speculative decoding in this step; None: not used, or not known.
     drafted_tokens: Count | None = None  # proposed, each with a slot in the pool
     accepted_tokens: Count | None = None  # of them, those that became output
+    emitted_tokens: list[Count] = []  # by each of `emitted`; empty: one each, or not known
 
 
 class StepScheduled(Event, frozen=True):

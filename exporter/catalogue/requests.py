@@ -133,8 +133,9 @@ REQUESTS = (
     Metric(
         name="kvscope_inter_token_latency_seconds",
         kind="histogram",
-        help="Time between consecutive outputs of a sequence, each a token, or with speculative "
-        "decoding several; a preemption is one long sample.",
+        help="Time between consecutive tokens of a sequence; a preemption is one long sample.",
+        notes="With speculative decoding a step may emit several tokens of a sequence, each of "
+        "which counts with an equal part of the time since those before.",
         unit="seconds",
         group="requests",
         buckets=buckets.INTER_TOKEN_SECONDS,

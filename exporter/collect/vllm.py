@@ -70,7 +70,7 @@ def collect_vllm_requests(
 
 
 def collect_vllm_latency(families: Families, latency: Latency, _engine: Hello) -> Iterator[Family]:
-    yield families.histogram("vllm:inter_token_latency_seconds", latency.inter_token)
+    yield families.histogram("vllm:inter_token_latency_seconds", latency.inter_output)
 
 
 def collect_vllm(families: Families, vllm: Vllm, engine: Hello) -> Iterator[Family]:

@@ -36,4 +36,4 @@ def collect_legacy_requests(
 def collect_legacy_latency(
     families: Families, latency: Latency, _engine: Hello
 ) -> Iterator[Family]:
-    yield families.histogram("vllm:time_per_output_token_seconds", latency.inter_token)
+    yield families.histogram("vllm:time_per_output_token_seconds", latency.inter_output)

@@ -1,7 +1,8 @@
 """Latencies: queue, first token and duration by request, time between tokens by sequence.
 
 Sequences in steady decode emit together step after step, so their gap is one observation with a
-count, and their last emission is kept once for all of them.
+count, and their last emission is kept once for all of them. An output of several tokens, as with
+speculative decoding, is as many observations of its gap divided among them.
 """
 
 from collections import Counter
@@ -42,6 +43,8 @@ class Latency(Fold):
         self.inter_token = Histogram(
             buckets.merged(buckets.INTER_TOKEN_SECONDS, buckets.VLLM_INTER_TOKEN_SECONDS)
         )
+        self.inter_output = Histogram(buckets.VLLM_INTER_TOKEN_SECONDS)
+        """Time between outputs, as vLLM counts: whatever the number of their tokens."""
         self.duration = Histogram(buckets.REQUEST_SECONDS)
         self.abandoned = Histogram(buckets.ABANDONED_SECONDS)
         """Time until the abort, of requests that were aborted before their first token."""
@@ -98,37 +101,46 @@ class Latency(Fold):
         self._traces.pop(event.request, None)
 
     def _emitted(self, event: StepCompleted) -> None:
-        emitted = event.emitted
-        if emitted == self._cohort:
+        emitted, tokens = event.emitted, event.emitted_tokens
+        if tokens and len(tokens) == len(emitted):
+            self._regroup(emitted, tokens)
+        elif emitted == self._cohort:
             if emitted:
                 now_ns = self.batch.time_ns
                 gap = (now_ns - self._cohort_ns) / 1e9
                 self.inter_token.observe(gap, len(emitted))
+                self.inter_output.observe(gap, len(emitted))
                 if self._cohort_trace:
                     self.inter_token.mark(gap, self._cohort_trace, self.batch.wall_ns)
+                    self.inter_output.mark(gap, self._cohort_trace, self.batch.wall_ns)
                 self._cohort_ns = now_ns
         elif emitted:
-            self._regroup(emitted)
+            self._regroup(emitted, [1] * len(emitted))
         if self._leaving:
             self._forget()
 
-    def _regroup(self, emitted: list[int]) -> None:
-        """The set of emitting sequences changed: observe by equal last emission, form a cohort."""
+    def _regroup(self, emitted: list[int], tokens: list[int]) -> None:
+        """The set of emitting sequences changed, or some emitted several tokens: observe by equal
+        last emission, form a cohort."""
         now_ns = self.batch.time_ns
         self._last_ns.update(dict.fromkeys(self._cohort, self._cohort_ns))
         before = [self._last_ns.pop(sequence, None) for sequence in emitted]
-        for last_ns, count in Counter(before).items():
+        for (last_ns, produced), count in Counter(zip(before, tokens, strict=True)).items():
             if last_ns is not None:  # None: the first token, or its last one was lost in a gap
-                self.inter_token.observe((now_ns - last_ns) / 1e9, count)
+                gap = (now_ns - last_ns) / 1e9
+                self.inter_output.observe(gap, count)
+                if produced:
+                    self.inter_token.observe(gap / produced, count * produced)
         self._cohort_trace = ""
         if self._sequence_traces:
-            for sequence, last_ns in zip(emitted, before, strict=True):
+            for sequence, last_ns, produced in zip(emitted, before, tokens, strict=True):
                 trace_id = self._sequence_traces.get(sequence)
                 if trace_id is not None:
                     self._cohort_trace = trace_id
-                    if last_ns is not None:
+                    if last_ns is not None and produced:
                         gap = (now_ns - last_ns) / 1e9
-                        self.inter_token.mark(gap, trace_id, self.batch.wall_ns)
+                        self.inter_token.mark(gap / produced, trace_id, self.batch.wall_ns)
+                        self.inter_output.mark(gap, trace_id, self.batch.wall_ns)
         self._cohort = emitted
         self._cohort_ns = now_ns
 

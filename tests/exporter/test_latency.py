@@ -1,5 +1,8 @@
 """Latencies equal what a plain per-request bookkeeping finds, in bounded memory."""
 
+from bisect import bisect_left
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -64,6 +67,26 @@ def test_the_first_token_is_not_a_gap_and_a_stall_is_one() -> None:
     latency.on_batch(batch_of(step(emitted=[1, 2, 3]), time_ns=500 * MS))
     assert sum(latency.inter_token.counts) == 3
     assert abs(latency.inter_token.total - (0.01 + 0.49 + 0.5)) < 1e-9
+
+
+def test_an_output_of_several_tokens_is_as_many_equal_gaps() -> None:
+    latency = Latency()
+    latency.on_batch(batch_of(step(emitted=[1, 2]), time_ns=0))
+    latency.on_batch(batch_of(step(emitted=[1, 2], emitted_tokens=[3, 1]), time_ns=60 * MS))
+    latency.on_batch(batch_of(step(emitted=[1, 2]), time_ns=70 * MS))
+    assert sum(latency.inter_token.counts) == 3 + 1 + 2
+    assert latency.inter_token.total == pytest.approx(0.06 + 0.06 + 0.02)
+    assert latency.inter_token.counts[bisect_left(latency.inter_token.bounds, 0.02)] == 3
+    assert sum(latency.inter_output.counts) == 4, "vLLM's, by output"
+    assert latency.inter_output.total == pytest.approx(latency.inter_token.total)
+
+
+def test_counts_of_tokens_that_do_not_match_the_sequences_are_left_out() -> None:
+    latency = Latency()
+    latency.on_batch(batch_of(step(emitted=[1, 2]), time_ns=0))
+    latency.on_batch(batch_of(step(emitted=[1, 2], emitted_tokens=[3]), time_ns=60 * MS))
+    latency.on_batch(batch_of(step(emitted=[1, 2], emitted_tokens=[0, 1]), time_ns=80 * MS))
+    assert sum(latency.inter_token.counts) == 2 + 1
 
 
 def test_after_a_gap_the_first_emission_of_a_sequence_is_not_a_sample() -> None:

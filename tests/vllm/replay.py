@@ -151,6 +151,9 @@ class Replay:
             self.emitted += len(event.emitted)
             produced = event.output_tokens
             self.output_tokens += len(event.emitted) if produced is None else produced
+            each = event.emitted_tokens or [1] * len(event.emitted)
+            if (len(each), sum(each)) != (len(event.emitted), produced or len(event.emitted)):
+                self._differs("emitted tokens", len(each))
             self.prefill += event.prefill_tokens
             self.decode += event.decode_tokens
         elif isinstance(event, SequenceFinished):

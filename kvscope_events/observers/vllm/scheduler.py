@@ -77,6 +77,7 @@ def updated(observer: Observer, note: None, result: Any, args: Call, kwargs: Nam
             break
     emitted: list[int] = []
     first_tokens: list[int] = []
+    emitted_tokens: list[int] = []
     further_tokens = 0  # beyond the first of each
     find, buffer, emit = observer.sequences.find, observer.buffer, emitted.append
     for client in result.values() if result else ():
@@ -92,6 +93,7 @@ def updated(observer: Observer, note: None, result: Any, args: Call, kwargs: Nam
             if produced > 1:
                 further_tokens += produced - 1
             emit(sequence.number)
+            emitted_tokens.append(produced)
             sequence.last_token_ns = at_ns
             if sequence.first_token_ns is None:
                 sequence.first_token_ns = at_ns
@@ -137,6 +139,7 @@ def updated(observer: Observer, note: None, result: Any, args: Call, kwargs: Nam
             0,
             drafted or None,
             min(further_tokens, drafted) if drafted else None,
+            emitted_tokens if further_tokens else [],
         )
     )
     if counts.active != active or observer.in_doubt:
