@@ -20,7 +20,7 @@ from benchmarks.vllm_scheduler_cost import BLOCKS, STEPS, Peer
 from kvscope_events.wire.subscriber import WireSubscriber
 from tests.vllm.model import tiny_model
 
-ROUNDS = 5
+ROUNDS = 7
 GROUPS = {"one": "sync", "three": "sync-gemma"}
 ROWS: dict[str, tuple[str, tuple[int, ...]]] = {
     "a step of 32 decoding sequences": ("decode", (32, STEPS)),

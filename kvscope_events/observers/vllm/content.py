@@ -74,7 +74,7 @@ def cached(
         group = argument(args, kwargs, 5, "kv_cache_group_id")
         parent = observer.names.of_content(digest, group)
     check_hash(after[0])
-    names = observer.names.of_blocks(after)
+    names = observer.names.of_group(after)
     blocks = list(map(NUMBER_OF, new))
     observer.buffered_names += len(names)
     observer.buffer.append(

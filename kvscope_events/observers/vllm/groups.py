@@ -16,6 +16,7 @@ from kvscope_events.events import BlocksAllocated, BlocksShared
 from kvscope_events.limits import MAX_GROUPS
 from kvscope_events.names import GROUP_BYTES
 from kvscope_events.observers.vllm.log import warn
+from kvscope_events.observers.vllm.names import NUMBER_OF
 
 UNKNOWN = 255
 """In place of a group: the block was handed out for no request."""
@@ -76,11 +77,12 @@ class BlockGroups:
 
     def touched(self, blocks: Sequence[Any]) -> Iterator[tuple[int | None, list[int]]]:
         """Cached blocks, whose names say their group: each group and its blocks, in their order."""
-        of_block = self.of_block
-        for block in blocks:
-            if block.block_hash is not None:
-                of_block[block.block_id] = _group_of(block.block_hash)
-        return self.parts([block.block_id for block in blocks])
+        of_block, numbers = self.of_block, list(map(NUMBER_OF, blocks))
+        if UNKNOWN in map(of_block.__getitem__, numbers):  # handed out before we came
+            for block in blocks:
+                if block.block_hash is not None:
+                    of_block[block.block_id] = _group_of(block.block_hash)
+        return self.parts(numbers)
 
     def parts(self, blocks: Sequence[int]) -> Iterator[tuple[int | None, list[int]]]:
         """Consecutive blocks of one group, and which it is."""

@@ -5,7 +5,7 @@ group the digest is enough. With several, blocks of two groups have the same dig
 content, so the group takes the place of the last four bytes.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from operator import attrgetter, itemgetter
 
 from kvscope_events.names import CONTENT_BYTES, GROUP_BYTES, NAME_BYTES, suffix_of
@@ -32,6 +32,13 @@ class Names:
             return list(map(_CUT, block_hashes))
         content, group = slice(CONTENT_BYTES), slice(-GROUP_BYTES, None)
         return [block_hash[content] + block_hash[group] for block_hash in block_hashes]
+
+    def of_group(self, block_hashes: Sequence[bytes]) -> list[bytes]:
+        """Names of blocks of one group, at least one."""
+        if self._single:
+            return list(map(_CUT, block_hashes))
+        suffix = block_hashes[0][-GROUP_BYTES:]
+        return [block_hash[:CONTENT_BYTES] + suffix for block_hash in block_hashes]
 
     def of_lookup(self, digests: Iterable[bytes]) -> list[bytes]:
         """Names of the content that a request asks for; its digests have no group."""
