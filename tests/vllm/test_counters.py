@@ -34,6 +34,7 @@ def test_ngram_speculation(
     with observed(vllm_python, models("llama"), tmp_path, *options) as vllm:
         _counters_are_equal(vllm)
         _drafts_are_vllms_own(vllm)
+        _gaps_are_those_of_tokens(vllm.page())
 
 
 @pytest.mark.parametrize("reason", sorted(REASONS, key=lambda reason: reason.statements))
@@ -67,6 +68,16 @@ def _only_what_was_dropped_differs(vllm: Observed, *, leaving: int) -> None:
     for family in ("vllm:generation_tokens_total", "vllm:num_preemptions_total"):
         surplus = total(ours, family) - total(theirs, family)
         assert 0 <= surplus <= 8 * leaving, f"{family}: {surplus} more than in vLLM"
+
+
+def _gaps_are_those_of_tokens(page: str) -> None:
+    """Each token but the first of its sequence; vLLM's are those of outputs, of several each."""
+    tokens, sequences = (
+        total(page, name)
+        for name in ("vllm:generation_tokens_total", "vllm:time_to_first_token_seconds_count")
+    )
+    assert sample(page, "kvscope_inter_token_latency_seconds_count") == tokens - sequences
+    assert total(page, "vllm:inter_token_latency_seconds_count") < tokens - sequences
 
 
 def _drafts_are_vllms_own(vllm: Observed) -> None:
