@@ -24,6 +24,12 @@ NGRAM = {
     "prompt_lookup_max": 4,
     "prompt_lookup_min": 2,
 }
+LENDING = Path(__file__).with_name("lending.py")
+LENT = {
+    "kv_connector": "LendingConnector",
+    "kv_connector_module_path": LENDING.stem,
+    "kv_role": "kv_both",
+}
 LEAVING = 16
 
 
@@ -35,6 +41,14 @@ def test_ngram_speculation(
         _counters_are_equal(vllm)
         _drafts_are_vllms_own(vllm)
         _gaps_are_those_of_tokens(vllm.page())
+
+
+def test_a_connector_that_loads(
+    vllm_python: Path, models: Callable[[str], Path], tmp_path: Path
+) -> None:
+    options = (*SMALL, "--kv-transfer-config", json.dumps(LENT))
+    with observed(vllm_python, models("llama"), tmp_path, *options, modules=(LENDING,)) as vllm:
+        _counters_are_equal(vllm)
 
 
 @pytest.mark.parametrize("reason", sorted(REASONS, key=lambda reason: reason.statements))
