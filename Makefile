@@ -106,6 +106,7 @@ bench: venv ## Run the benchmarks (VLLM_PYTHON=... to compare with the vLLM of t
 	$(VENV)/bin/python -m benchmarks.fold_throughput
 	$(VENV)/bin/python -m benchmarks.cache_cost
 	$(VENV)/bin/python -m benchmarks.whatif_cost $(KVSCOPE_TRACE)
+	$(VENV)/bin/python -m benchmarks.shadow_cost
 	$(VENV)/bin/python -m benchmarks.forecast_cost
 	$(VENV)/bin/python -m benchmarks.wire_cost
 	$(VENV)/bin/python -m benchmarks.sidecar_idle
@@ -117,6 +118,7 @@ bench: venv ## Run the benchmarks (VLLM_PYTHON=... to compare with the vLLM of t
 	$(VENV)/bin/python -m benchmarks.request_cost
 	$(VENV)/bin/python -m benchmarks.gpu_cost
 	$(if $(VLLM_PYTHON),$(VLLM_PYTHON) -m benchmarks.vllm_scheduler_cost)
+	$(if $(VLLM_PYTHON),$(VLLM_PYTHON) -m benchmarks.vllm_groups_cost)
 	$(VENV)/bin/python -m benchmarks.decode $(if $(VLLM_PYTHON),--vllm-python $(VLLM_PYTHON))
 
 docs: venv ## Generate the reference of metrics, servers, commands and environment variables

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from kvscope_events.events import (
+    EngineEvent,
     NamesCleared,
     NamesRemoved,
     NamesStored,
+    PoolCreated,
     TierCreated,
     TierTransferred,
 )
+from kvscope_events.observers.vllm.names import Names
 from kvscope_events.observers.vllm.tier import HOST_MANAGER, tier_of
 from kvscope_events.vocabulary import TransferDirection
-
-if TYPE_CHECKING:
-    from kvscope_events.observers.vllm.observer import Observer
 
 _METHODS: dict[str, tuple[str, ...]] = {
     "prepare_store": ("keys", "req_context"),
@@ -60,10 +60,23 @@ def offloading_manager(scheduler: Any) -> Any | None:
     return manager
 
 
+class Reporter(Protocol):
+    """The observer, as far as a tier reports through it."""
+
+    live: bool
+    names: Names
+    created: PoolCreated
+    block_size: int
+    buffer: list[EngineEvent]
+    buffered_names: int
+
+    def fail(self, error: BaseException, where: str) -> None: ...
+
+
 class Offloading:
     """Wraps the manager's methods until `detach`."""
 
-    def __init__(self, observer: Observer, manager: Any) -> None:
+    def __init__(self, observer: Reporter, manager: Any) -> None:
         self._observer = observer
         self._manager = manager
         self._created = TierCreated(
