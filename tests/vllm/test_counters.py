@@ -8,9 +8,11 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.support.pages import sample
+from tests.vllm.adapters import lora_adapter
 from tests.vllm.counted_otherwise import REASONS, WHEN_CLIENTS_LEAVE, Reason
 from tests.vllm.counters import disagreements, total
 from tests.vllm.mixed_load import mixed_load
@@ -49,6 +51,22 @@ def test_a_connector_that_loads(
     options = (*SMALL, "--kv-transfer-config", json.dumps(LENT))
     with observed(vllm_python, models("llama"), tmp_path, *options, modules=(LENDING,)) as vllm:
         _counters_are_equal(vllm)
+
+
+def test_lora_adapters(vllm_python: Path, models: Callable[[str], Path], tmp_path: Path) -> None:
+    """Few tokens: with adapters a step takes a CPU a third of a second."""
+    model = models("llama")
+    adapters = [lora_adapter(tmp_path / name, model, seed) for seed, name in enumerate("ab")]
+    modules = [f"{adapter.name}={adapter}" for adapter in adapters]
+    options = (*SMALL, "--enable-lora", "--max-loras", "2", "--lora-modules", *modules)
+    with observed(vllm_python, model, tmp_path, *options) as vllm:
+        mixed_load(vllm, models=("tiny", "a", "b"), requests=9, longest=12)
+        vllm.assert_equal()
+        assert disagreements(vllm.page(), vllm.server.page()) == []
+        for adapter in ("a", "b"):
+            assert f'"{adapter}"' in httpx.get(f"{vllm.url}/api/tenants", timeout=30).text
+        mixed_load(vllm, models=("tiny", "a", "b"), requests=0, leaving=3)
+        _only_what_was_dropped_differs(vllm, leaving=3)
 
 
 @pytest.mark.parametrize("reason", sorted(REASONS, key=lambda reason: reason.statements))
