@@ -51,6 +51,7 @@ def test_a_connector_that_loads(
     options = (*SMALL, "--kv-transfer-config", json.dumps(LENT))
     with observed(vllm_python, models("llama"), tmp_path, *options, modules=(LENDING,)) as vllm:
         _counters_are_equal(vllm)
+        assert total(vllm.server.page(), "vllm:external_prefix_cache_hits_total") > 0
 
 
 def test_lora_adapters(vllm_python: Path, models: Callable[[str], Path], tmp_path: Path) -> None:
