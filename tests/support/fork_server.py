@@ -41,6 +41,8 @@ class Start(NamedTuple):
     arguments: Sequence[str]
     environment: dict[str, str]
     folder: str
+    ignores_hangup: bool
+    """Whether its parent ignores SIGHUP, which a child inherits."""
 
 
 def encoded(number: int) -> bytes:
@@ -128,6 +130,7 @@ def main() -> None:
     assert _num_threads() == 1, "a fork has none of the other threads, but what they had locked"
     gc.freeze()  # a collection in a fork would copy every page
     start = _serve(socket.socket(fileno=int(sys.argv[1])))
+    signal.signal(signal.SIGHUP, signal.SIG_IGN if start.ignores_hangup else signal.SIG_DFL)
     os.environ.clear()
     os.environ.update(start.environment)
     os.chdir(start.folder)

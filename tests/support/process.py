@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -94,7 +94,7 @@ def forked_kvscope(
     *arguments: str, module: str = "kvscope", **environment: str
 ) -> Iterator[Process]:
     """The same without its imports, for tests whose subject is not the start itself."""
-    start = Start(module, arguments, _environment(environment), str(ROOT))
+    start = _start(module, arguments, environment)
     reading, writing = os.pipe()
     with open(reading, encoding="utf-8") as output:
         try:
@@ -112,7 +112,7 @@ def completed(
     *arguments: str, module: str = "kvscope", seconds: float = 60.0, **environment: str
 ) -> "subprocess.CompletedProcess[str]":
     """A fork that ends by itself: its exit status, and what it wrote to each of its outputs."""
-    start = Start(module, arguments, _environment(environment), str(ROOT))
+    start = _start(module, arguments, environment)
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
         fork = Forked(start, output.fileno(), errors.fileno())
         try:
@@ -134,6 +134,11 @@ def _ended(popen: "subprocess.Popen[str] | Forked", output: IO[str]) -> Iterator
         if popen.poll() is None:
             popen.kill()
         process.wait()
+
+
+def _start(module: str, arguments: Sequence[str], environment: Mapping[str, str]) -> Start:
+    ignores_hangup = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    return Start(module, arguments, _environment(environment), str(ROOT), ignores_hangup)
 
 
 def _environment(changes: Mapping[str, str]) -> dict[str, str]:
