@@ -1,7 +1,7 @@
 """Lines for any number of engines: those that stand out, and the median of all."""
 
 from dashboards.kit.panels import MEDIAN, Q
-from dashboards.kit.queries import BY_ENGINE, ENGINE_LEGEND
+from dashboards.kit.queries import BY_ENGINE, ENGINE, ENGINE_LEGEND, rate, total
 
 SHOWN = 10
 """Number of lines that can still be distinguished."""
@@ -40,6 +40,18 @@ def among(
     extreme, choose = ("min", "bottomk") if lowest else ("max", "topk")
     whole = f"{rank or extreme}_over_time(({expr})[$__range:$__interval] @ end())"
     return Q(f"({expr})\nand on ({by}) {choose}({most}, {whole})", legend)
+
+
+def largest(name: str, label: str) -> tuple[Q, Q]:
+    """Rates of a family that names its largest: of many engines ten in all, and all others."""
+    every = total(rate(name))
+    top = among(
+        total(rate(name, f'{ENGINE},{label}!="other"'), label),
+        f"{{{{{label}}}}}",
+        by=label,
+        rank="avg",
+    )
+    return top, Q(f"{every} - (sum({top.expr}) or 0 * {every})", "other")
 
 
 def median(expr: str) -> Q:

@@ -1,7 +1,7 @@
 """KV pool: what does the engine do?"""
 
 from dashboards.kit import thresholds as limits
-from dashboards.kit.fleet import among
+from dashboards.kit.fleet import largest
 from dashboards.kit.frame import Row
 from dashboards.kit.panels import (
     COUNT,
@@ -12,9 +12,7 @@ from dashboards.kit.panels import (
     graph,
     quantiles,
 )
-from dashboards.kit.queries import ENGINE, quantile, rate, series, total
-
-_TENANT_TOKENS = "kvscope_top_tenant_tokens_total"
+from dashboards.kit.queries import quantile, rate, series, total
 
 
 def row() -> Row:
@@ -90,9 +88,6 @@ def row() -> Row:
 
 
 def _tenants() -> Panel:
-    every = total(rate(_TENANT_TOKENS))
-    named = total(rate(_TENANT_TOKENS, f'{ENGINE},tenant!="other"'), "tenant")
-    top = among(named, "{{tenant}}", by="tenant", rank="avg")
     return graph(
         606,
         "Who asks?",
@@ -101,11 +96,7 @@ def _tenants() -> Panel:
         "preemptions and share of the prompt that was computed: `kvscope tenants "
         "http://SERVER:PORT...`, over any number of servers.",
         TOKENS_PER_SECOND,
-        top,
-        Q(
-            f"{every} - (sum({top.expr}) or 0 * {every})",
-            "other",
-        ),
+        *largest("kvscope_top_tenant_tokens_total", "tenant"),
         stacked=True,
         colours={"other": "#55606e"},
         span=8,

@@ -1,16 +1,11 @@
 """Prefix cache: which prefixes does it pay for?"""
 
-from dashboards.kit.fleet import among
+from dashboards.kit.fleet import largest
 from dashboards.kit.frame import Row
-from dashboards.kit.panels import TOKENS_PER_SECOND, Q, graph
-from dashboards.kit.queries import ENGINE, rate, total
-
-_SAVED = "kvscope_prefix_cache_top_saved_tokens_total"
+from dashboards.kit.panels import TOKENS_PER_SECOND, graph
 
 
 def row() -> Row:
-    named = total(rate(_SAVED, f'{ENGINE},prefix!="other"'), "prefix")
-    top = among(named, "{{prefix}}", by="prefix", rank="avg")
     return Row(
         700,
         "Which prefixes does the cache pay off for?",
@@ -24,11 +19,7 @@ def row() -> Row:
                 "and unchanged. All in other: users share nothing. `/api/prefixes` has twenty for "
                 "each engine, with their lengths, and those most expensive to lose.",
                 TOKENS_PER_SECOND,
-                top,
-                Q(
-                    f"{total(rate(_SAVED))} - (sum({top.expr}) or 0 * {total(rate(_SAVED))})",
-                    "other",
-                ),
+                *largest("kvscope_prefix_cache_top_saved_tokens_total", "prefix"),
                 stacked=True,
                 colours={"other": "#55606e"},
                 span=24,
