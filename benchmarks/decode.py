@@ -125,15 +125,15 @@ def main() -> None:
     import torch
 
     with tempfile.TemporaryDirectory() as folder:
-        changes = {
-            "hidden_size": 128,
-            "intermediate_size": 256,
-            "head_dim": 32,
-            "max_position_embeddings": 1024,
-            "vocab_size": 264,
-        }
         model = make_checkpoint(
-            Path(folder) / "tiny", "llama", dtype=getattr(torch, arguments.dtype), **changes
+            Path(folder) / "tiny",
+            "llama",
+            dtype=getattr(torch, arguments.dtype),
+            hidden_size=128,
+            intermediate_size=256,
+            head_dim=32,
+            max_position_embeddings=1024,
+            vocab_size=264,
         )
         rows, version = compare(model, arguments.vllm_python)
     facts = environment() | ({"vllm": version} if version else {})

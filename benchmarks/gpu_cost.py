@@ -21,6 +21,7 @@ import pynvml
 from benchmarks.report import environment
 from exporter.clock import Clock
 from exporter.collect.device_memory import collect_ledger_of_devices, collect_torch
+from exporter.collect.engine_memory import EngineMemory
 from exporter.collect.families import Families
 from exporter.collect.gpu import collect_gpus, collect_nvml
 from exporter.fold import DeviceMemory
@@ -65,8 +66,9 @@ def _scrapes(poller: GpuPoller) -> dict[str, float]:
     clock = Clock()
     fold = DeviceMemory()
     scrapes = Scrapes(poller)
-    families = Families({"model_name": "demo", "engine": "0"}, clock.wall_seconds)
-    module, page = [], []
+    families = Families({"model_name": "demo", "engine": "0"}, clock)
+    module: list[float] = []
+    page: list[float] = []
     for number in range(SCRAPES + WARM_UP):
         if number % 100 == 0:
             for gpu in range(GPUS):
@@ -78,9 +80,11 @@ def _scrapes(poller: GpuPoller) -> dict[str, float]:
         reading = poller.read()
         assert reading.sample is not None
         list(collect_nvml(families, reading))
-        list(collect_gpus(families, reading.sample))
-        list(collect_ledger_of_devices(families, reading.sample, fold, SERVER_PID, fold_now_ns))
-        list(collect_torch(families, fold, reading.sample.devices, fold_now_ns))
+        devices = reading.sample.devices
+        engines = EngineMemory([fold.samples()], [fold.activation_peaks])
+        list(collect_gpus(families, reading.sample, devices))
+        list(collect_ledger_of_devices(families, devices, engines, {SERVER_PID}, fold_now_ns))
+        list(collect_torch(families, engines, devices, fold_now_ns))
         module.append(time.perf_counter() - began)
         began = time.perf_counter()
         scrapes.exporter.render()

@@ -194,18 +194,14 @@ def pool_growth() -> dict[str, dict[str, float]]:
 
 def main() -> None:
     os.environ.setdefault("VLLM_TARGET_DEVICE", "cpu")
-    results = {
-        "environment": environment(),
-        "life_ns_per_block": compare_lives(),
-        "digest_ns_per_block": compare_digests(),
-        "growth": pool_growth(),
-    }
-    for title in ("life_ns_per_block", "growth"):
-        for name, row in results[title].items():
+    tables = {"life_ns_per_block": compare_lives(), "growth": pool_growth()}
+    digests = compare_digests()
+    for title, table in tables.items():
+        for name, row in table.items():
             cells = "  ".join(f"{key} {value:8.2f}" for key, value in row.items())
             print(f"{title:18} {name:24} {cells}", file=sys.stderr)
-    print("digest_ns_per_block", results["digest_ns_per_block"], file=sys.stderr)
-    print(json.dumps(results))
+    print("digest_ns_per_block", digests, file=sys.stderr)
+    print(json.dumps({"environment": environment(), **tables, "digest_ns_per_block": digests}))
 
 
 if __name__ == "__main__":

@@ -169,7 +169,8 @@ def step_delays(seconds: float) -> dict[str, Row]:
     stop.set()
     scraper.join()
     engine.close()
-    during, without = [], []
+    during: list[float] = []
+    without: list[float] = []
     while (taken := steps.take()) is not None:
         batch = taken[0]
         for event in batch.events:

@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -141,6 +142,10 @@ def publishing(count: int, num_blocks: int, steps_a_second: float) -> Iterator[s
                 other.kill()
 
 
+def _is_known(url: str, number: int) -> bool:
+    return "kvscope_kv_blocks{" in page(url, number)
+
+
 @contextmanager
 def watching(folder: str, count: int) -> Iterator[tuple[Process, str]]:
     """A sidecar of all of them that knows every state, and its URL."""
@@ -150,7 +155,7 @@ def watching(folder: str, count: int) -> Iterator[tuple[Process, str]]:
     with kvscope("sidecar", "--config", str(file), "--port", "0", "--no-gpu") as process:
         url = process.find(r"(http://[\d.]+:\d+)")
         for number in range(count):
-            wait_for(lambda n=number: "kvscope_kv_blocks{" in page(url, n), "known", 120)
+            wait_for(partial(_is_known, url, number), "known", 120)
         yield process, url
 
 
@@ -231,15 +236,11 @@ def main() -> None:
         folder, count, num_blocks, rate = options.publish
         publish(folder, int(count), int(num_blocks), float(rate))
         return
-    report = {
-        "environment": environment(),
-        "idle": idle(options.seconds),
-        "memory": memory(options.seconds / 2),
-    }
-    for part in ("idle", "memory"):
-        for what, value in report[part].items():
+    parts = {"idle": idle(options.seconds), "memory": memory(options.seconds / 2)}
+    for part, values in parts.items():
+        for what, value in values.items():
             print(f"{part}: {what}: {value:g}")
-    print(json.dumps(report))
+    print(json.dumps({"environment": environment(), **parts}))
 
 
 if __name__ == "__main__":

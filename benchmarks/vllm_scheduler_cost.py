@@ -203,8 +203,8 @@ def main() -> None:
     for row, cells in rows.items():
         print(f"| {row} | " + " | ".join(f"{cells[v]:.2f}" for v in VARIANTS) + " |")
     added = {variant: held[variant] - held["bare"] for variant in VARIANTS[1:]}
-    cells = " | ".join(f"{mib:.1f}" for mib in added.values())
-    print(f"| MiB at {MANY_BLOCKS:,} blocks, all cached | {held['bare']:.0f} | {cells} |")
+    more = " | ".join(f"{mib:.1f}" for mib in added.values())
+    print(f"| MiB at {MANY_BLOCKS:,} blocks, all cached | {held['bare']:.0f} | {more} |")
     facts = {"environment": environment(), "received": readers.received}
     print(json.dumps({**facts, "microseconds": rows, "memory_mib": held}))
 

@@ -22,6 +22,7 @@ import zmq
 from benchmarks.fold_cost import FOLDS, Stream
 from benchmarks.report import environment
 from exporter.clock import Clock
+from exporter.sources.listener import Listener
 from exporter.sources.pipeline import Pipeline
 from kvscope_events.bus import EventBus
 from kvscope_events.events import CONTRACT_VERSION, EVENT_NAMES, Batch, Hello
@@ -123,7 +124,7 @@ def read_rate(num_sequences: int, steps: int, endpoint: str, *, fold: bool) -> f
         began = time.process_time_ns()
         source = WireSubscriber(endpoint)
         counter = _Counter()
-        listeners = [counter, *(make() for make in FOLDS if fold)]
+        listeners: list[Listener] = [counter, *(make() for make in FOLDS if fold)]
         pipeline = Pipeline(source, lambda: listeners, Clock())
         pipeline.start()
         while counter.batches < steps:

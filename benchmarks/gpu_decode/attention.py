@@ -2,6 +2,7 @@
 
 import random
 import sys
+from collections.abc import Callable
 from itertools import product
 
 import torch
@@ -52,7 +53,7 @@ def sweep(copied: float) -> list[Figure]:
     try:
         for tile_keys, warps, stages in product((32, 64, 128), (4, 8), (3, 5, 7)):
             shape = ProgramShape(tile_keys, warps, stages)
-            PagedLayer.decode_shape = lambda self, shape=shape: shape  # type: ignore[method-assign]
+            PagedLayer.decode_shape = _always(shape)  # type: ignore[method-assign, assignment]
             try:
                 share = kv_bandwidth(torch.bfloat16) / copied
             except RuntimeError as error:  # more shared memory than there is
@@ -64,13 +65,17 @@ def sweep(copied: float) -> list[Figure]:
     return found
 
 
+def _always(shape: ProgramShape) -> Callable[[PagedLayer], ProgramShape]:
+    return lambda layer: shape
+
+
 def kv_bandwidth(stored: torch.dtype) -> float:
     """Bytes of K and V a second, over scattered blocks."""
     layout = KVLayout(layers=(SHAPE,), block_size=BLOCK_SIZE, dtype=stored, computed=torch.bfloat16)
     blocks = CONTEXT // BLOCK_SIZE
     cache = KVCache(layout, ROWS * blocks, torch.device("cuda"))
     for tensor in cache.blocks[0]:
-        for chunk in tensor.split(1024):
+        for chunk in tensor.split(1024):  # type: ignore[no-untyped-call]
             chunk.copy_(torch.randn(chunk.shape, device="cuda"))
     ids = list(range(ROWS * blocks))
     random.Random(0).shuffle(ids)

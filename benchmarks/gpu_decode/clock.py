@@ -13,11 +13,11 @@ def device_seconds(call: Callable[[], object], calls: int = 20) -> float:
     up."""
     rounds = []
     for _ in range(ROUNDS + 1):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
         begin.record()
         for _ in range(calls):
             call()
         end.record()
         end.synchronize()
         rounds.append(begin.elapsed_time(end) / 1e3 / calls)
-    return median(rounds[1:])
+    return float(median(rounds[1:]))

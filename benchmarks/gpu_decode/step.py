@@ -44,7 +44,7 @@ CONFIG = LlamaConfig(
     num_attention_heads=32,
     num_key_value_heads=8,
     max_position_embeddings=MAX_MODEL_LEN,
-    rope_theta=500_000.0,
+    rope_parameters={"rope_type": "default", "rope_theta": 500_000.0},
 )
 """The shape of Llama 3 8B."""
 
@@ -52,7 +52,9 @@ CONFIG = LlamaConfig(
 def figures(copied: float) -> list[Figure]:
     """copied: bytes a second of a copy."""
     model = random_model()
-    embedding = model.get_input_embeddings().weight.nbytes  # of which a step reads a few rows
+    embeddings = model.get_input_embeddings().weight
+    assert isinstance(embeddings, torch.Tensor)
+    embedding = embeddings.nbytes  # of which a step reads a few rows
     read_seconds = (weight_bytes(model) - embedding) / copied
     found = [Figure("reading the 8B weights once", read_seconds * 1e3, "ms")]
     triton = choose_attention("triton", DEVICE)
@@ -97,7 +99,7 @@ def figures(copied: float) -> list[Figure]:
 def random_model() -> PreTrainedModel:
     """In bfloat16, on the device."""
     with DEVICE:
-        model = AutoModelForCausalLM.from_config(
+        model = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
             CONFIG, dtype=torch.bfloat16, attn_implementation=IMPLEMENTATION
         )
     assert isinstance(model, PreTrainedModel)

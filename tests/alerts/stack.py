@@ -113,7 +113,7 @@ def alertmanager_config(url: str, *, inhibit: bool, faster: float | None) -> str
             route[wait] = f"{1000 * seconds_of(route[wait]) / faster:.0f}ms"
     if not inhibit:
         del config["inhibit_rules"]
-    return yaml.safe_dump(config)
+    return str(yaml.safe_dump(config))
 
 
 def free_port() -> int:

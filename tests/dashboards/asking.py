@@ -58,7 +58,7 @@ def ask(
 
 def problem(server: Prometheus, target: dict[str, Any], **other: str) -> str | None:
     """The reason why the panel would be empty or nameless."""
-    found = ask(server, target, **other)
+    found = ask(server, target, None, **other)
     if not found:
         return "no series"
     values = [v for s in found for _, v in s.get("values") or [s["value"]]]

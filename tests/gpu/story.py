@@ -147,8 +147,10 @@ def tell(hardware: Simulated, poller: GpuPoller) -> Iterator[Said]:
 
 def table(titles: Iterable[str], said: list[Said]) -> str:
     """As Markdown: a row per stage, bytes in GiB, and the first stage of each signal."""
-    columns = ("kv usage", "used ratio", "kv_pool", "free", "other_processes", "headroom")
-    columns += ("activation peak", "alloc retries", "engine ooms")
+    columns = (
+        *("kv usage", "used ratio", "kv_pool", "free", "other_processes", "headroom"),
+        *("activation peak", "alloc retries", "engine ooms"),
+    )
     lines = [f"| stage | {' | '.join(columns)} |", "|---|" + "---|" * len(columns)]
     for number, (title, values) in enumerate(zip(titles, said, strict=True), 1):
         cells = (_cell(column, values[column]) for column in columns)

@@ -76,7 +76,7 @@ def make_config(architecture: str, **changes: object) -> PreTrainedConfig:
         "pad_token_id": 258,
         "initializer_range": 0.2,
     }
-    return config_class(**(settings | specific | changes))
+    return config_class(**(settings | specific | changes))  # type: ignore[arg-type]
 
 
 def make_checkpoint(
@@ -94,7 +94,8 @@ def make_checkpoint(
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = AutoModelForCausalLM.from_config(make_config(architecture, **changes), dtype=dtype)
+        config = make_config(architecture, **changes)
+        model = AutoModelForCausalLM.from_config(config, dtype=dtype)  # type: ignore[no-untyped-call]
     model.save_pretrained(folder, max_shard_size=max_shard_size)
     demo_tokenizer().save_pretrained(folder)
     return folder

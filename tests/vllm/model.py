@@ -1,10 +1,11 @@
 """Tiny random checkpoints that vLLM serves on a CPU: one token a byte, 0.7 million parameters."""
 
 from pathlib import Path
+from typing import Any
 
 from tests.support.checkpoints import make_checkpoint
 
-SHAPE: dict[str, object] = {
+SHAPE: dict[str, Any] = {
     "head_dim": 32,  # vLLM's smallest on a CPU
     "hidden_size": 128,
     "intermediate_size": 256,
@@ -18,5 +19,5 @@ WINDOW = 128
 def tiny_model(folder: Path, architecture: str) -> Path:
     """Written into `folder`, which is returned. The same weights each time."""
     # vLLM takes a window for the layers of any architecture whose configuration names one.
-    window = {"sliding_window": WINDOW} if architecture == HYBRID else {}
-    return make_checkpoint(folder, architecture, **SHAPE | window)
+    window: dict[str, Any] = {"sliding_window": WINDOW} if architecture == HYBRID else {}
+    return make_checkpoint(folder, architecture, **SHAPE, **window)

@@ -31,7 +31,7 @@ def make_trapped_checkpoint(folder: Path) -> Path:
 
     from tests.support.checkpoints import make_checkpoint
 
-    logging.disable_progress_bar()
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     make_checkpoint(folder, "llama", max_position_embeddings=MAX_MODEL_LEN)
     for leftover in folder.glob("chat_template*"):
         leftover.unlink()

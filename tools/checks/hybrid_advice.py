@@ -95,7 +95,7 @@ def compare(python: Path, model: Path, num_blocks: int, load: Load) -> bool:
         ("of all prompt tokens", before.queried_tokens, 0.0, after.queried_tokens),
     ):
         print(f"{what:32}{was:>10,.1f}{then:>12,.1f}{outcome:>10,.1f}")
-    return abs(saved - predicted) <= LIMIT * predicted
+    return bool(abs(saved - predicted) <= LIMIT * predicted)
 
 
 def main() -> int:

@@ -4,6 +4,8 @@ import random
 from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
+
 from engine.request import Request, SamplingParams
 from engine.server.protocol import CompletionRequest
 from engine.server.requests import RequestFactory
@@ -44,7 +46,7 @@ class Call:
     def request(self, factory: RequestFactory) -> Request:
         """As the server builds it."""
         body = CompletionRequest(
-            prompt=b"",
+            prompt=msgspec.Raw(),
             n=self.n,
             seed=self.seed,
             temperature=self.temperature,

@@ -21,7 +21,7 @@ def write_blocks(series: Iterable[Series], times: Floats, data: Path, tool: str)
     spans = list(_spans(times))
     paths = [data.with_name(f"part-{number}.om") for number in range(len(spans))]
     stamps = [f" {moment:.3f}\n" for moment in times]
-    files = [path.open("w") for path in paths]
+    files: list[TextIO] = [path.open("w") for path in paths]
     try:
         count = sum(_write(one, stamps, spans, files) for one in series)
         for file in files:
@@ -30,7 +30,8 @@ def write_blocks(series: Iterable[Series], times: Floats, data: Path, tool: str)
         for file in files:
             file.close()
     for path in paths:
-        command = [tool, "tsdb", "create-blocks-from", "openmetrics", "--quiet", path, data]
+        command = [tool, "tsdb", "create-blocks-from", "openmetrics", "--quiet"]
+        command += [str(path), str(data)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(f"{path}: {done.stdout}{done.stderr}")

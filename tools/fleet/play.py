@@ -53,7 +53,7 @@ class _Rule:
 def play(folder: Path, data: Path, clock: Clock, tool: str, say: Say) -> list[Firing]:
     """Everything that fired, in the order of its beginning. data: the blocks, which grow."""
     record_past(folder, data, clock, tool, say)
-    fired = []
+    fired: list[Firing] = []
     with storage(folder, data, _lookback(clock)) as prometheus:
         for rule in _rules(clock.step):
             if "alert" in rule.body and rule.body["labels"]["severity"] != "none":

@@ -5,7 +5,7 @@ Prometheus scrapes vLLM's page as job `vllm` and kvscope's as job `kvscope`.
 
 from grafana_foundation_sdk.builders import dashboard as db
 
-from dashboards.kit.frame import EVERY_ENGINE, Row, assemble, engine_variables
+from dashboards.kit.frame import Row, assemble
 from dashboards.kit.panels import (
     BLOCKS,
     COUNT,
@@ -16,6 +16,7 @@ from dashboards.kit.panels import (
     Q,
     graph,
 )
+from dashboards.kit.variables import EVERY_ENGINE, engine_variables
 
 _THEIRS = '{job="vllm"}'
 _OURS = '{job="kvscope"}'

@@ -115,7 +115,8 @@ def stage(folder: Path, *, with_many: bool = False) -> Iterator[Stage]:
     server = prometheus_command(folder, configuration, prometheus_port)
     url = f"http://127.0.0.1:{engine_port}"
     running = Prometheus(f"http://127.0.0.1:{prometheus_port}")
-    steps = (  # the engine first, or its absence is the first alert of the picture
+    # The engine first, or its absence is the first alert of the picture.
+    steps: tuple[tuple[str, list[str], Callable[[], bool]], ...] = (
         (
             "engine",
             [*engine, "--served-model-name", MODEL, "--port", str(engine_port)],
@@ -144,7 +145,9 @@ def stage(folder: Path, *, with_many: bool = False) -> Iterator[Stage]:
             folder=folder,
             neighbours=others,
             many=many,
-            prometheus_of_many=many and stack.enter_context(_prometheus_of(many, folder)),
+            prometheus_of_many=None
+            if many is None
+            else stack.enter_context(_prometheus_of(many, folder)),
         )
 
 
