@@ -16,7 +16,7 @@ from tests.vllm.observed import SMALL, Observed, observed
 pytestmark = [pytest.mark.vllm, pytest.mark.nightly, pytest.mark.slow, pytest.mark.timeout(600)]
 
 CONNECTOR = Path(__file__).with_name("holding.py")
-GIVE_UP_SECONDS = 8.0
+GIVE_UP_SECONDS = 15.0
 TRANSFER = {
     "kv_connector": "HoldingConnector",
     "kv_connector_module_path": CONNECTOR.stem,
@@ -68,6 +68,7 @@ def _never_fetched(vllm: Observed) -> None:
     """The decode server is gone: ended requests fill the pool."""
     for number in range(9):
         vllm.server.complete(f"{number}" + "y" * 400, 8)
+    wait_for(lambda: _held(vllm)["transfer"] >= 9 * 13, "the blocks of all nine are held")
     page = vllm.page()
     held = sample(page, "kvscope_kv_held_blocks", reason="transfer")
     assert held == 9 * 13 == sample(page, "kvscope_kv_blocks", state="active")
