@@ -148,7 +148,7 @@ def test_servers_that_are_removed_leave_no_thread(sidecar: Sidecar, servers: Ser
     for _ in range(5):
         sidecar.watch([servers["green"], servers["blue"]], ())
         sidecar.watch([servers["red"]], ())
-    assert threading.active_count() == threads
+    assert threading.active_count() <= threads, "those of other tests may have ended meanwhile"
 
 
 def listening(port: int, **changes: Any) -> ServerConfig:
