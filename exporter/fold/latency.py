@@ -6,6 +6,7 @@ speculative decoding, is as many observations of its gap divided among them.
 """
 
 from collections import Counter
+from copy import deepcopy
 
 from exporter.fold import buckets
 from exporter.fold.fold import Fold
@@ -43,8 +44,10 @@ class Latency(Fold):
         self.inter_token = Histogram(
             buckets.merged(buckets.INTER_TOKEN_SECONDS, buckets.VLLM_INTER_TOKEN_SECONDS)
         )
-        self.inter_output = Histogram(buckets.VLLM_INTER_TOKEN_SECONDS)
-        """Time between outputs, as vLLM counts: whatever the number of their tokens."""
+        self.inter_output = self.inter_token
+        """Time between outputs, as vLLM counts: whatever the number of their tokens. The same
+        histogram until an output of several tokens comes."""
+        self._gaps: tuple[Histogram, ...] = (self.inter_token,)  # both, without repetition
         self.duration = Histogram(buckets.REQUEST_SECONDS)
         self.abandoned = Histogram(buckets.ABANDONED_SECONDS)
         """Time until the abort, of requests that were aborted before their first token."""
@@ -103,46 +106,60 @@ class Latency(Fold):
     def _emitted(self, event: StepCompleted) -> None:
         emitted, tokens = event.emitted, event.emitted_tokens
         if tokens and len(tokens) == len(emitted):
+            if self.inter_output is self.inter_token:
+                self.inter_output = deepcopy(self.inter_token)
+                self._gaps = (self.inter_token, self.inter_output)
             self._regroup(emitted, tokens)
         elif emitted == self._cohort:
             if emitted:
                 now_ns = self.batch.time_ns
                 gap = (now_ns - self._cohort_ns) / 1e9
-                self.inter_token.observe(gap, len(emitted))
-                self.inter_output.observe(gap, len(emitted))
-                if self._cohort_trace:
-                    self.inter_token.mark(gap, self._cohort_trace, self.batch.wall_ns)
-                    self.inter_output.mark(gap, self._cohort_trace, self.batch.wall_ns)
+                for histogram in self._gaps:
+                    histogram.observe(gap, len(emitted))
+                    if self._cohort_trace:
+                        histogram.mark(gap, self._cohort_trace, self.batch.wall_ns)
                 self._cohort_ns = now_ns
         elif emitted:
-            self._regroup(emitted, [1] * len(emitted))
+            self._regroup(emitted, None)
         if self._leaving:
             self._forget()
 
-    def _regroup(self, emitted: list[int], tokens: list[int]) -> None:
+    def _regroup(self, emitted: list[int], tokens: list[int] | None) -> None:
         """The set of emitting sequences changed, or some emitted several tokens: observe by equal
-        last emission, form a cohort."""
+        last emission, form a cohort. tokens: of each sequence; None: one."""
         now_ns = self.batch.time_ns
         self._last_ns.update(dict.fromkeys(self._cohort, self._cohort_ns))
         before = [self._last_ns.pop(sequence, None) for sequence in emitted]
-        for (last_ns, produced), count in Counter(zip(before, tokens, strict=True)).items():
-            if last_ns is not None:  # None: the first token, or its last one was lost in a gap
-                gap = (now_ns - last_ns) / 1e9
-                self.inter_output.observe(gap, count)
-                if produced:
-                    self.inter_token.observe(gap / produced, count * produced)
+        if tokens is None:
+            for last_ns, count in Counter(before).items():
+                if last_ns is not None:  # None: the first token, or its last one was lost in a gap
+                    for histogram in self._gaps:
+                        histogram.observe((now_ns - last_ns) / 1e9, count)
+        else:
+            for (last_ns, produced), count in Counter(zip(before, tokens, strict=True)).items():
+                if last_ns is not None:
+                    gap = (now_ns - last_ns) / 1e9
+                    self.inter_output.observe(gap, count)
+                    if produced:
+                        self.inter_token.observe(gap / produced, count * produced)
         self._cohort_trace = ""
         if self._sequence_traces:
-            for sequence, last_ns, produced in zip(emitted, before, tokens, strict=True):
-                trace_id = self._sequence_traces.get(sequence)
-                if trace_id is not None:
-                    self._cohort_trace = trace_id
-                    if last_ns is not None and produced:
-                        gap = (now_ns - last_ns) / 1e9
-                        self.inter_token.mark(gap / produced, trace_id, self.batch.wall_ns)
-                        self.inter_output.mark(gap, trace_id, self.batch.wall_ns)
+            self._mark(emitted, before, tokens or [1] * len(emitted))
         self._cohort = emitted
         self._cohort_ns = now_ns
+
+    def _mark(self, emitted: list[int], before: list[int | None], tokens: list[int]) -> None:
+        """Exemplars of the traced ones among them."""
+        for sequence, last_ns, produced in zip(emitted, before, tokens, strict=True):
+            trace_id = self._sequence_traces.get(sequence)
+            if trace_id is None:
+                continue
+            self._cohort_trace = trace_id
+            if last_ns is not None and produced:
+                gap = (self.batch.time_ns - last_ns) / 1e9
+                self.inter_token.mark(gap / produced, trace_id, self.batch.wall_ns)
+                if self.inter_output is not self.inter_token:
+                    self.inter_output.mark(gap, trace_id, self.batch.wall_ns)
 
     def _forget(self) -> None:
         self._last_ns.update(dict.fromkeys(self._cohort, self._cohort_ns))
