@@ -9,14 +9,22 @@ apart, each upwards from one in an engine. A producer that knows only sequences 
 request of its own, with the same number, and declares it in its `Hello` (`requests_are`).
 Intervals (`*_ns`) come from the producer's monotonic clock.
 
-All events can be imported from here; those of device memory, of content streams, of copied blocks
-and of whole pools are declared in `memory.py`, `names.py`, `copies.py` and `pools.py`.
+All events can be imported from here. Those of requests, of whole pools, of pools whose blocks are
+only counted, of content by name and of device memory are declared in `requests.py`, `pools.py`,
+`counted.py`, `names.py` and `memory.py`.
 """
 
 from typing import Annotated, Union, get_args
 
 import msgspec
 
+from kvscope_events.counted import PagesAllocated as PagesAllocated
+from kvscope_events.counted import PagesCached as PagesCached
+from kvscope_events.counted import PagesEvicted as PagesEvicted
+from kvscope_events.counted import PagesLoaded as PagesLoaded
+from kvscope_events.counted import PagesReleased as PagesReleased
+from kvscope_events.counted import PagesShared as PagesShared
+from kvscope_events.counted import PoolCounted as PoolCounted
 from kvscope_events.event import Event
 from kvscope_events.limits import (
     EVENTS,
@@ -26,9 +34,7 @@ from kvscope_events.limits import (
     Hash,
     Label,
     Names,
-    SpanId,
     Time,
-    TraceId,
 )
 from kvscope_events.memory import DeviceMemorySampled as DeviceMemorySampled
 from kvscope_events.memory import DeviceOutOfMemory as DeviceOutOfMemory
@@ -44,15 +50,19 @@ from kvscope_events.pools import CacheGroup as CacheGroup
 from kvscope_events.pools import PoolCreated as PoolCreated
 from kvscope_events.pools import PoolSnapshot as PoolSnapshot
 from kvscope_events.pools import PrefixCacheReset as PrefixCacheReset
+from kvscope_events.requests import FirstToken as FirstToken
+from kvscope_events.requests import RequestArrived as RequestArrived
+from kvscope_events.requests import RequestFinished as RequestFinished
+from kvscope_events.requests import RequestPreempted as RequestPreempted
+from kvscope_events.requests import RequestRejected as RequestRejected
+from kvscope_events.requests import RequestResumed as RequestResumed
+from kvscope_events.requests import RequestScheduled as RequestScheduled
+from kvscope_events.requests import SequenceAdded as SequenceAdded
+from kvscope_events.requests import SequenceFinished as SequenceFinished
 from kvscope_events.vocabulary import (
     AllocationCause,
     ContentCause,
     EvictionCause,
-    FinishReason,
-    Operation,
-    PreemptionCause,
-    PreemptionMode,
-    RejectReason,
     ReleaseCause,
     RequestUnit,
     ServerKind,
@@ -111,36 +121,6 @@ class ObserverStopped(Event, frozen=True):
     reason: str
 
 
-class RequestArrived(Event, frozen=True):
-    """A call passed validation and entered the waiting queue."""
-
-    request: int
-    prompt_tokens: Count  # each of its prompts once
-    max_tokens: Count  # of each sequence
-    tenant: str = ""  # the user that the client names, or a digest; empty: not known
-    trace_id: TraceId = ""  # 32 hex digits; empty: not part of a known trace
-    parent_span_id: SpanId = ""  # 16 hex digits of the caller's span; empty: the trace begins here
-    sampled: bool = False  # its flag: the caller records this trace
-    operation: Operation = ""  # empty: not known
-    adapter: Label = ""  # name of the LoRA adapter; empty: the model itself, or not known
-    tenant_digest: bool = False  # `tenant` begins the SHA-256, in hex, of what the client sent
-
-
-class SequenceAdded(Event, frozen=True):
-    """One continuation of an arrived request waits for its first step."""
-
-    sequence: int
-    request: int
-    prompt_tokens: Count
-    max_tokens: Count
-
-
-class RequestRejected(Event, frozen=True):
-    """A call was refused before it entered the engine, so it never had a number."""
-
-    reason: RejectReason
-
-
 class PrefixLookup(Event, frozen=True):
     """The prefix cache was queried, once for each admission: retries of one do not count again."""
 
@@ -154,6 +134,7 @@ class PrefixLookup(Event, frozen=True):
     # Tokens that each group alone would have allowed, in the order of the pool's groups. Empty: the
     # pool has one group, or it is not known.
     group_hit_tokens: GroupCounts = []
+    named: bool = True  # False: the producer does not know the names; `hashes` is empty
 
 
 class BlocksAllocated(Event, frozen=True):
@@ -229,90 +210,6 @@ class AllocationFailed(Event, frozen=True):
     available: Count  # free and evictable blocks
 
 
-class RequestPreempted(Event, frozen=True):
-    """A running sequence lost its blocks and waits again.
-
-    Mode swap: their content was copied to the host before, and comes back.
-    """
-
-    sequence: int
-    request: int
-    mode: PreemptionMode
-    cause: PreemptionCause
-    discarded_tokens: Count  # tokens whose KV had been computed or found
-    blocks: Count  # references given back
-    age_ns: Count  # since it was last (re)admitted
-    # Estimated engine time of either way, if that decided between them; else None.
-    swap_cost_ns: Count | None = None
-    recompute_cost_ns: Count | None = None
-
-
-class RequestResumed(Event, frozen=True):
-    """A preempted sequence runs again."""
-
-    sequence: int
-    request: int
-    recompute_tokens: Count  # of the discarded ones, those that have to be computed again
-    cached_tokens: Count  # of the discarded ones, those that the cache held or a connector loads
-    stalled_ns: Count  # since the preemption
-    swapped_tokens: Count = 0  # of the discarded ones, those copied back from the swap pool
-    loaded_tokens: Count = 0  # of cached_tokens, those from a tier below the pool
-    loaded_from: Tier | None = None  # the tier that supplies them; None: none, or not known
-
-
-class RequestScheduled(Event, frozen=True):
-    """The first sequence of a request runs for the first time."""
-
-    request: int
-    queue_ns: Count  # since arrival
-    cached_tokens: Count
-
-
-class FirstToken(Event, frozen=True):
-    """A request produced its first token, in any of its sequences."""
-
-    request: int
-    elapsed_ns: Count  # since arrival
-
-
-class SequenceFinished(Event, frozen=True):
-    """A sequence ended, for whatever reason. Times that it did not reach are None, never 0.
-
-    The blocks that it still references are held: see `BlocksReleased`.
-    """
-
-    sequence: int
-    request: int
-    reason: FinishReason
-    prompt_tokens: Count
-    output_tokens: Count
-    max_tokens: Count
-    preemptions: Count
-    elapsed_ns: Count  # since arrival
-    queue_ns: Count | None  # arrival to first scheduled
-    prefill_ns: Count | None  # first scheduled to first token
-    decode_ns: Count | None  # first to last token
-    computed_tokens: Count | None = None  # prompt tokens computed, not found, at first admission
-
-
-class RequestFinished(Event, frozen=True):
-    """The last sequence of a request ended, for whatever reason.
-
-    `reason` is the worst among its sequences, in the order error, abort,
-    stop_string_or_abort, length, stop.
-    """
-
-    request: int
-    reason: FinishReason
-    prompt_tokens: Count  # each of its prompts once
-    output_tokens: Count  # of all sequences
-    max_tokens: Count  # of each sequence
-    preemptions: Count  # of all sequences
-    elapsed_ns: Count  # since arrival
-    queue_ns: Count | None  # arrival to first scheduled
-    sequences: Count = 1
-
-
 class StepCompleted(Event, frozen=True):
     """One step ended: the heartbeat, with the engine's own block counts to check the ledger."""
 
@@ -336,6 +233,8 @@ class StepCompleted(Event, frozen=True):
     drafted_tokens: Count | None = None  # proposed, each with a slot in the pool
     accepted_tokens: Count | None = None  # of them, those that became output
     emitted_tokens: list[Count] = []  # by each of `emitted`; empty: one each, or not known
+    # Of active_blocks, those that can be found; None: the pool is not a counted one.
+    protected_blocks: Count | None = None
 
 
 class StepScheduled(Event, frozen=True):
@@ -383,6 +282,13 @@ EngineEvent = Union[  # noqa: UP007  # a tuple of types in Python 3.10, too
     StepScheduled,
     TierCreated,
     TierTransferred,
+    PoolCounted,
+    PagesAllocated,
+    PagesShared,
+    PagesCached,
+    PagesReleased,
+    PagesEvicted,
+    PagesLoaded,
 ]
 
 EVENT_NAMES: tuple[str, ...] = tuple(event.__name__ for event in get_args(EngineEvent))

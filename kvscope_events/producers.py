@@ -26,8 +26,18 @@ LOOKUP_EVENTS = _named("PrefixLookup")
 TOKEN_EVENTS = _named("FirstToken")
 """Events of generating models; models for embeddings and scores have none of them."""
 
+COUNTED_EVENTS = _named(
+    "PoolCounted",
+    *("PagesAllocated", "PagesShared", "PagesCached", "PagesReleased", "PagesEvicted"),
+)
+"""Events of an engine whose pool is counted: they stand for those that name blocks by number."""
+LOAD_EVENTS = _named("PagesLoaded")
+"""Events of such an engine with a tier below its pool."""
+
 ENGINE_EVENTS = (
     _ALL
+    - COUNTED_EVENTS
+    - LOAD_EVENTS
     - OFFLOAD_EVENTS
     - SWAP_EVENTS
     - _named("ObserverStopped", "ContentDropped", "StartupProfiled")
@@ -56,6 +66,16 @@ dies of a device without memory, recomputes where we may swap, and forks nothing
 are reported as shares. With offloading to host memory it reports OFFLOAD_EVENTS as well.
 """
 VLLM_EVENTS = VLLM_SCHEDULER_EVENTS | VLLM_WORKER_EVENTS
+
+SGLANG_EVENTS = COUNTED_EVENTS | _named(
+    *("Hello", "ObserverStopped", "PoolCreated"),
+    *("RequestArrived", "SequenceAdded", "RequestScheduled", "FirstToken"),
+    *("SequenceFinished", "RequestFinished", "RequestPreempted", "RequestResumed"),
+    *("PrefixLookup", "PrefixCacheReset"),
+    "StepCompleted",
+)
+"""Events that the observer reports from SGLang's scheduler. With names, CONTENT_EVENTS as well;
+with a tier below the pool, OFFLOAD_EVENTS and LOAD_EVENTS."""
 
 KV_STREAM_EVENTS = CONTENT_EVENTS
 """Events of a server that publishes KV events; kvscope writes its Hello, without any facts."""

@@ -27,6 +27,10 @@ ReleaseCause = Literal[
     "failed_load",
     "swapped_out",
 ]
+PageSharingCause = Literal["prefix_hit", "duplicate", "pin"]
+"""Duplicate: another sequence had made the same content findable first, and its pages are used."""
+PageReleaseCause = Literal["finished", "aborted", "preempted", "duplicate", "unpinned"]
+"""Duplicate: the sequence's own pages, for which it uses those of another sequence from now on."""
 Tier = Literal["device", "host", "disk", "remote", "other"]
 """Places of content: the device's own pool, this host's memory, its disks, elsewhere."""
 TransferDirection = Literal["load", "store"]
