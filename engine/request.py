@@ -1,9 +1,10 @@
 """One call of a client, and its sequences: each is one continuation of a prompt.
 
 A sequence has its tokens, its place in the pool and its times; a call has the figures counted once
-per call.
+per call. A sequence that does not run waits for admission, or for another sample of its prompt.
 """
 
+import heapq
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
@@ -132,6 +133,82 @@ class Sequence:
     @property
     def num_output_tokens(self) -> int:
         return len(self.tokens) - self.prompt_length
+
+
+class WaitingQueue:
+    """Sequences that wait for admission, best rank first; O(log n).
+
+    A preempted sequence keeps its rank, so it is back before everything that arrived later.
+    """
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[Rank, Sequence]] = []
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def push(self, sequence: Sequence) -> None:
+        heapq.heappush(self._heap, (sequence.rank, sequence))
+        self._size += 1
+
+    def peek(self) -> Sequence | None:
+        """The next sequence; those that stopped waiting meanwhile are dropped here."""
+        while self._heap:
+            sequence = self._heap[0][1]
+            if sequence.state is SequenceState.WAITING:
+                return sequence
+            heapq.heappop(self._heap)
+        return None
+
+    def pop(self) -> Sequence:
+        """Take the sequence that `peek` showed."""
+        self._size -= 1
+        return heapq.heappop(self._heap)[1]
+
+    def forget(self, sequence: Sequence) -> None:
+        """Take out a sequence whose state is no longer WAITING; amortised O(log n)."""
+        assert sequence.state is not SequenceState.WAITING, "set the new state first"
+        self._size -= 1
+        if len(self._heap) > 2 * self._size + 64:  # clients that come and go must not pile up here
+            self._heap = [entry for entry in self._heap if entry[1].state is SequenceState.WAITING]
+            heapq.heapify(self._heap)
+
+
+class Forks:
+    """Samples of one prompt: the first one computes it for all.
+
+    The leader waits, runs and is preempted like any sequence. The others depend on it: they are in
+    no queue, hold no block, and share the leader's blocks once its prompt is computed.
+    """
+
+    def __init__(self) -> None:
+        self.num_waiting = 0
+        """Sequences that wait for a leader."""
+
+    def gather(self, samples: list[Sequence]) -> Sequence:
+        """Make the first one the leader of the others; returns it."""
+        leader = samples[0]
+        leader.forks = samples[1:]
+        for sequence in leader.forks:
+            sequence.leader = leader
+        self.num_waiting += len(leader.forks)
+        return leader
+
+    def leave(self, sequence: Sequence) -> None:
+        """A follower no longer waits for its leader."""
+        assert sequence.leader is not None
+        sequence.leader.forks.remove(sequence)
+        sequence.leader = None
+        self.num_waiting -= 1
+
+    def disband(self, leader: Sequence) -> list[Sequence]:
+        """Detach all followers of this one; returns them, best rank first."""
+        followers, leader.forks = leader.forks, []
+        for sequence in followers:
+            sequence.leader = None
+        self.num_waiting -= len(followers)
+        return followers
 
 
 _FROM_BEST: tuple[FinishReason, ...] = ("stop", "length", "abort", "error")

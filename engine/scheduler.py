@@ -11,14 +11,12 @@ import time
 from bisect import insort
 
 from engine.config import SchedulerConfig
-from engine.forks import Forks
 from engine.kv_manager import KVManager
-from engine.request import Rank, Request, Sequence, SequenceState
+from engine.request import Forks, Rank, Request, Sequence, SequenceState, WaitingQueue
 from engine.request_book import RequestBook
 from engine.step_budget import StepBudget
 from engine.step_plan import StepPlan
 from engine.swap.manager import Decision, SwapManager
-from engine.waiting_queue import WaitingQueue
 from kvscope_events.bus import Bus
 from kvscope_events.events import AllocationFailed, RequestPreempted
 from kvscope_events.vocabulary import FinishReason, PreemptionCause

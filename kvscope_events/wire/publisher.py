@@ -10,24 +10,30 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Callable
 
 import zmq
 
 from kvscope_events.bus import DEFAULT_QUEUE_BATCHES, EventBus
-from kvscope_events.events import PoolSnapshot
+from kvscope_events.events import Batch, PoolSnapshot
 from kvscope_events.stacks import Stacks
 from kvscope_events.wire.endpoint import EndpointError, parse_endpoint
 from kvscope_events.wire.frame import (
+    HAS_STATE,
+    HEADER_BYTES,
     ID_BYTES,
+    MAX_MESSAGE_BYTES,
     REQUEST_BYTES,
     FrameKind,
     RequestKind,
     SubscriberRequest,
     answer_topic,
+    encode_batch,
+    flags_of,
     pack_header,
     read_request,
 )
-from kvscope_events.wire.outbox import MESSAGE_BYTES, Outbox, Ring
+from kvscope_events.wire.ring import Ring, Sent
 from kvscope_events.wire.socket_file import SocketFile
 
 logger = logging.getLogger(__name__)
@@ -40,6 +46,8 @@ SNAPSHOT_NS = 1_000_000_000
 """Shortest time between two snapshots, since the engine's step has to make them."""
 STACKS_NS = 500_000_000
 """Shortest time between two answers with stacks, since reading them holds the interpreter."""
+MESSAGE_BYTES = 256 << 10
+"""Size at which a message or an answer ends: copying one holds the interpreter for some 50 µs."""
 HIGH_WATER = 64
 """Messages queued for one reader, over a second's worth; the ring serves slower ones."""
 HOPELESS_NS = 60_000_000_000
@@ -92,7 +100,7 @@ class WirePublisher:
         """Messages of peers that were not a request, or more than one tick answers."""
         self._subscription = bus.subscribe(queue_batches)
         self._ring = Ring(replay_bytes)
-        self._outbox = Outbox(self.session, self._ring, self._send)
+        self._outbox = _Outbox(self.session, self._ring, self._send)
         self._reader_joined = False
         self._sent_ns = time.monotonic_ns()
         self._snapshot_due = False
@@ -214,6 +222,61 @@ class WirePublisher:
     def _send(self, message: bytes) -> None:
         self._socket.send(message, zmq.NOBLOCK)
         self._sent_ns = time.monotonic_ns()
+
+
+class _Outbox:
+    """Collects batches; sends and keeps them in the ring when a message is full, or at `flush`."""
+
+    def __init__(self, session: bytes, ring: Ring, send: Callable[[bytes], None]) -> None:
+        self._session = session
+        self._ring = ring
+        self._send = send
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._first = 0
+        self._has_state = False
+        self.next_seq = 0
+        """The number that follows the last batch added."""
+
+    def add(self, batch: Batch) -> bool:
+        """Add a batch; False if it cannot be sent and leaves a gap in the sequence."""
+        if batch.seq != self.next_seq:
+            self.flush()
+        try:
+            flags, payload = flags_of(batch), encode_batch(batch)
+        except Exception:  # whatever a producer put into an event must not end its publisher
+            logger.exception("batch %d cannot be encoded and is left out", batch.seq)
+            payload = None
+        if payload is not None and HEADER_BYTES + len(payload) > MAX_MESSAGE_BYTES:
+            logger.error(
+                "batch %d has %d bytes, larger than a message may be, and is left out",
+                batch.seq,
+                len(payload),
+            )
+            payload = None
+        if payload is None:
+            self.flush()
+            self.next_seq = batch.seq + 1
+            return False
+        if self._size + len(payload) > MESSAGE_BYTES:
+            self.flush()
+        if not self._parts:
+            self._first = batch.seq
+        header = pack_header(FrameKind.BATCH, flags, self._session, batch.seq, len(payload))
+        self._parts += (header, payload)
+        self._size += HEADER_BYTES + len(payload)
+        self._has_state = self._has_state or bool(flags & HAS_STATE)
+        self.next_seq = batch.seq + 1
+        return True
+
+    def flush(self) -> None:
+        """Send what has been added."""
+        if not self._parts:
+            return
+        message = b"".join(self._parts)
+        self._ring.append(Sent(self._first, self.next_seq, self._has_state, message))
+        self._parts, self._size, self._has_state = [], 0, False
+        self._send(message)
 
 
 def _bind(
