@@ -229,6 +229,7 @@ PREEMPTIONS: Question[Preemptions] = Question(
         "SequenceFinished",
         "StepCompleted",
     ),
+    counted=("RequestPreempted", "RequestResumed", "SequenceFinished", "StepCompleted"),
     folds=(Preemption, Steps),
     read=_answer,
 )

@@ -1,6 +1,6 @@
 """One question about one engine, answered from its folds."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -60,3 +60,11 @@ class Question(Generic[T]):
     """Gives the answer, or its raw material; the folds are held meanwhile. Raises UnknownError."""
     finish: Callable[[Any], T] = _as_read
     """Makes the answer from what was read, after the folds are released: for slow work."""
+    counted: tuple[str, ...] = ()
+    """The events of a counted pool from which it can be answered as well; empty: it needs blocks
+    with numbers, or has no need of blocks at all."""
+
+    def unavailable(self, tells: Collection[str]) -> list[str]:
+        """The events that it lacks, of those that a source reports."""
+        is_counted = bool(self.counted) and "PoolCounted" in tells
+        return sorted(set(self.counted if is_counted else self.events).difference(tells))

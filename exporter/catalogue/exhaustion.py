@@ -17,6 +17,10 @@ EXHAUSTION = (
             *("PoolCreated", "SequenceAdded", "SequenceFinished", "StepCompleted"),
             *("BlocksAllocated", "BlocksShared", "BlocksReleased"),
         ),
+        counted=(
+            *("PoolCreated", "SequenceAdded", "SequenceFinished", "StepCompleted"),
+            *("PagesAllocated", "PagesShared", "PagesReleased"),
+        ),
     ),
     Metric(
         name="kvscope_kv_time_to_exhaustion_seconds",
@@ -27,6 +31,7 @@ EXHAUSTION = (
         group="exhaustion",
         otel_name="kvscope.kv.time_to_exhaustion",
         events=("PoolCreated", "BlocksReleased", "StepCompleted"),
+        counted=("PoolCreated", "PagesReleased", "StepCompleted"),
     ),
     Metric(
         name="kvscope_kv_exhaustion_probability",
@@ -45,6 +50,11 @@ EXHAUSTION = (
             *("PoolCreated", "SequenceAdded", "SequenceFinished", "StepCompleted"),
             *("BlocksAllocated", "BlocksShared", "BlocksReleased"),
             *("AllocationFailed", "RequestPreempted", "RequestResumed"),
+        ),
+        counted=(
+            *("PoolCreated", "SequenceAdded", "SequenceFinished", "StepCompleted"),
+            *("PagesAllocated", "PagesShared", "PagesReleased"),
+            *("RequestPreempted", "RequestResumed"),
         ),
     ),
 )

@@ -54,6 +54,10 @@ class Metric:
     Empty if the family is not read from an engine's events. PoolCreated stands for PoolSnapshot as
     well: a source reports both or neither.
     """
+    counted: tuple[str, ...] = ()
+    """The events of a counted pool from which the family is known as well; empty: it needs blocks
+    with numbers, or has no need of blocks at all.
+    """
     servers: tuple[ServerKind, ...] = ()
     """Kinds of servers whose events cover the family's whole meaning; empty: every kind that
     reports the events.
@@ -78,7 +82,12 @@ class Metric:
         """Whether a server that reports these events provides the family; None: it has not
         announced any yet.
         """
-        return set(tells).issuperset(self.events) and (not self.servers or server in self.servers)
+        if self.servers and server not in self.servers:
+            return False
+        told = set(tells)
+        return told.issuperset(self.events) or (
+            bool(self.counted) and told.issuperset(self.counted)
+        )
 
     def can_be(self, value: float) -> bool:
         """Whether a value is possible; not whether it is right."""

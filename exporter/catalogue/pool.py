@@ -3,7 +3,7 @@
 from typing import get_args
 
 from exporter.catalogue.metric import ENGINE, Metric
-from exporter.fold.holds import HoldReason
+from exporter.fold.ledger import HoldReason
 from kvscope_events.vocabulary import AllocationCause, EvictionCause, ReleaseCause, SwapDirection
 
 STATE_EVENTS = (
@@ -15,6 +15,16 @@ STATE_EVENTS = (
     "BlocksReleased",
 )
 """The events from which the state of every block follows."""
+COUNTED_STATE_EVENTS = (
+    "PoolCreated",
+    "PoolCounted",
+    "PagesAllocated",
+    "PagesShared",
+    "PagesCached",
+    "PagesEvicted",
+    "PagesReleased",
+)
+"""The events from which the counts of a counted pool follow."""
 
 POOL = (
     Metric(
@@ -34,6 +44,7 @@ POOL = (
             "trtllm_kv_cache_free_blocks",
         ),
         events=STATE_EVENTS,
+        counted=COUNTED_STATE_EVENTS,
     ),
     Metric(
         name="kvscope_kv_capacity_blocks",
@@ -94,6 +105,7 @@ POOL = (
         otel_name="kvscope.kv.active_ratio",
         aliases=("vllm:kv_cache_usage_perc", "sglang:token_usage", "trtllm_kv_cache_utilization"),
         events=STATE_EVENTS,
+        counted=COUNTED_STATE_EVENTS,
     ),
     Metric(
         name="kvscope_kv_resident_ratio",
@@ -103,6 +115,7 @@ POOL = (
         group="pool",
         otel_name="kvscope.kv.resident_ratio",
         events=STATE_EVENTS,
+        counted=COUNTED_STATE_EVENTS,
     ),
     Metric(
         name="kvscope_kv_ledger_imbalance_blocks",
@@ -115,6 +128,7 @@ POOL = (
         group="pool",
         otel_name="kvscope.kv.ledger.imbalance",
         events=(*STATE_EVENTS, "StepCompleted"),
+        counted=(*COUNTED_STATE_EVENTS, "StepCompleted"),
     ),
     Metric(
         name="kvscope_kv_shared_blocks",
@@ -134,6 +148,7 @@ POOL = (
         group="pool",
         otel_name="kvscope.kv.deduplicated",
         events=STATE_EVENTS,
+        counted=COUNTED_STATE_EVENTS,
     ),
     Metric(
         name="kvscope_kv_held_blocks",
@@ -183,6 +198,7 @@ POOL = (
         otel_name="kvscope.kv.block.allocations",
         aliases=("trtllm_kv_cache_gen_alloc_blocks_total",),
         events=("BlocksAllocated",),
+        counted=("PagesAllocated",),
     ),
     Metric(
         name="kvscope_kv_block_releases_total",
@@ -192,12 +208,14 @@ POOL = (
         "aborted or preempted (swapped_out: with a copy on the host), the block left its attention "
         "window (out_of_window), holds a state that a newer one replaced (superseded; only of "
         "models with states), was copied before a write (cow), was pinned only for a while "
-        "(unpinned), or its content could not be loaded (failed_load).",
+        "(unpinned), its content could not be loaded (failed_load), or equal blocks of another "
+        "sequence are used instead (duplicate; only of counted pools).",
         unit="blocks",
         group="pool",
-        labels={**ENGINE, "cause": (*get_args(ReleaseCause), "superseded")},
+        labels={**ENGINE, "cause": (*get_args(ReleaseCause), "superseded", "duplicate")},
         otel_name="kvscope.kv.block.releases",
         events=("BlocksReleased",),
+        counted=("PagesReleased",),
     ),
     Metric(
         name="kvscope_kv_block_evictions_total",
@@ -210,6 +228,7 @@ POOL = (
         otel_name="kvscope.kv.block.evictions",
         aliases=("sglang:evicted_tokens_total",),
         events=("BlocksEvicted",),
+        counted=("PagesEvicted",),
     ),
     Metric(
         name="kvscope_kv_block_copies_total",

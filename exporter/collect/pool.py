@@ -55,8 +55,12 @@ def collect_pool(families: Families, ledger: Ledger, _engine: Hello) -> Iterator
         yield families.single("kvscope_kv_active_ratio", ledger.active_ratio)
         yield families.single("kvscope_kv_resident_ratio", ledger.resident_ratio)
     yield families.single("kvscope_kv_ledger_imbalance_blocks", ledger.imbalance)
-    yield families.single("kvscope_kv_shared_blocks", ledger.num_shared)
-    yield families.single("kvscope_kv_deduplicated_blocks", ledger.num_deduplicated)
+    for name, blocks in (
+        ("kvscope_kv_shared_blocks", ledger.num_shared),
+        ("kvscope_kv_deduplicated_blocks", ledger.num_deduplicated),
+    ):
+        if blocks is not None:
+            yield families.single(name, blocks)
     held = ledger.held
     if held is not None:
         yield families.column("kvscope_kv_held_blocks", dict(held.items()))

@@ -11,6 +11,10 @@ from kvscope_events.events import (
     BlocksReleased,
     BlocksSwapped,
     ContentDropped,
+    PagesAllocated,
+    PagesEvicted,
+    PagesReleased,
+    PoolCounted,
     PoolCreated,
     PoolSnapshot,
 )
@@ -53,12 +57,17 @@ class Churn(Fold):
                 BlockCopied: self._copied,
                 AllocationFailed: self._failed,
                 BlocksSwapped: self._swapped,
+                PoolCounted: self._begin_counted,
+                PagesAllocated: self._pages_allocated,
+                PagesReleased: self._pages_released,
+                PagesEvicted: self._pages_evicted,
             }
         )
         self.allocations: dict[str, int] = dict.fromkeys(get_args(AllocationCause), 0)
         self.releases: dict[str, int] = dict.fromkeys(get_args(ReleaseCause), 0)
         """References given back, whether or not they were the last. `superseded` are states that a
-        newer one replaced: only where the pool has groups of states."""
+        newer one replaced: only where the pool has groups of states; `duplicate` are those of a
+        counted pool for which a sequence uses equal ones of another."""
         self.evictions: dict[str, int] = dict.fromkeys(get_args(EvictionCause), 0)
         self.copies = 0
         self.swapped: dict[str, int] = dict.fromkeys(get_args(SwapDirection), 0)
@@ -92,3 +101,16 @@ class Churn(Fold):
 
     def _failed(self, event: AllocationFailed) -> None:
         self.allocation_failures += 1
+
+    def _begin_counted(self, event: PoolCounted) -> None:
+        self.releases.setdefault("duplicate", 0)
+
+    def _pages_allocated(self, event: PagesAllocated) -> None:
+        self.allocations[event.cause] += event.pages
+
+    def _pages_released(self, event: PagesReleased) -> None:
+        pages = event.cached + event.free + event.shared
+        self.releases[event.cause] = self.releases.get(event.cause, 0) + pages
+
+    def _pages_evicted(self, event: PagesEvicted) -> None:
+        self.evictions[event.cause] += event.pages

@@ -10,6 +10,7 @@ from exporter.fold.fold import Fold
 from kvscope_events.events import (
     DeviceOutOfMemory,
     Hello,
+    PoolCounted,
     PoolCreated,
     PoolSnapshot,
     RequestPreempted,
@@ -111,6 +112,7 @@ class Recent(Fold):
                 Hello: self._introduced,
                 PoolCreated: self._sized,
                 PoolSnapshot: self._synchronised,
+                PoolCounted: self._synchronised,
                 StepCompleted: self._stepped,
                 RequestPreempted: self._preempted,
                 RequestResumed: self._resumed,
@@ -176,14 +178,14 @@ class Recent(Fold):
         self._size(event)
         self._most_running = self._most_running_steps = self._largest_step = self._longest = 0
 
-    def _synchronised(self, event: PoolSnapshot) -> None:
+    def _synchronised(self, event: PoolSnapshot | PoolCounted) -> None:
         if event.largest_step is not None:  # includes the steps that we have missed
             self.largest_step = max(self.largest_step or 0, event.largest_step)
         elif not self._usable:  # the pool is older than our view of it
             self.largest_step = None
         self._size(event)
 
-    def _size(self, event: PoolCreated | PoolSnapshot) -> None:
+    def _size(self, event: PoolCreated | PoolSnapshot | PoolCounted) -> None:
         self._usable = event.num_blocks - event.reserved
         self._block_size = event.block_size
 

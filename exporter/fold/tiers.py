@@ -17,6 +17,7 @@ from kvscope_events.events import (
     NamesCleared,
     NamesRemoved,
     NamesStored,
+    PoolCounted,
     PoolCreated,
     PoolSnapshot,
     PrefixLookup,
@@ -167,6 +168,7 @@ class Tiers(Fold):
                 NamesCleared: self._cleared,
                 PoolCreated: self._sized,
                 PoolSnapshot: self._sized,
+                PoolCounted: self._sized,
                 PrefixLookup: self._looked_up,
                 TierCreated: self._created,
                 TierTransferred: self._transferred,
@@ -220,7 +222,7 @@ class Tiers(Fold):
     def _cleared(self, event: NamesCleared) -> None:
         self._of(event.tier).clear()
 
-    def _sized(self, event: PoolCreated | PoolSnapshot) -> None:
+    def _sized(self, event: PoolCreated | PoolSnapshot | PoolCounted) -> None:
         self._block_size = event.block_size
 
     def _created(self, event: TierCreated) -> None:

@@ -10,6 +10,7 @@ from exporter.fold.histogram import Histogram
 from kvscope_events.events import (
     FirstToken,
     Hello,
+    PoolCounted,
     PoolCreated,
     PoolSnapshot,
     PrefixLookup,
@@ -36,6 +37,7 @@ class Vllm(Fold):
                 Hello: self._introduced,
                 PoolCreated: self._sized,
                 PoolSnapshot: self._sized,
+                PoolCounted: self._sized,
                 SequenceAdded: self._arrived,
                 PrefixLookup: self._looked_up,
                 RequestScheduled: self._scheduled,
@@ -97,7 +99,7 @@ class Vllm(Fold):
     def _introduced(self, event: Hello) -> None:
         self._are_sequences = event.requests_are == "sequence"
 
-    def _sized(self, event: PoolCreated | PoolSnapshot) -> None:
+    def _sized(self, event: PoolCreated | PoolSnapshot | PoolCounted) -> None:
         self._block_size = event.block_size
 
     def _arrived(self, event: SequenceAdded) -> None:

@@ -47,7 +47,7 @@ def signals_of(labels: tuple[str, str], folds: Folds, tells: frozenset[str]) -> 
     waiting = running = pool = None
     if requests.known and tells.issuperset(_WAITING.events):
         waiting, running = requests.sequences_waiting, requests.sequences_running
-    if ledger.known and tells.issuperset(_USAGE.events) and ledger.num_usable:
+    if ledger.known and _USAGE.is_observable(tells, None) and ledger.num_usable:
         tokens = block_tokens(ledger)
         pool = Pool(ledger.num_active, ledger.num_usable, ledger.num_blocks, tokens)
     return Signals(labels, waiting, running, pool)

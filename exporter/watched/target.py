@@ -238,7 +238,7 @@ class Target:
                 raise UnknownError("the engine's state is not known: it is not connected, or lost")
             if self.folds[Introduction].stopped is not None:
                 raise UnknownError("its observer has switched itself off: its log has the reason")
-            unavailable = sorted(set(question.events) - self._tells)
+            unavailable = question.unavailable(self._tells)
             if unavailable:
                 raise UnknownError(f"this server does not report {', '.join(unavailable)}")
             read = self.folds.only(question.folds)

@@ -59,4 +59,4 @@ def lost(kind: ServerKind, *, page: bool, events: bool, observer: bool) -> list[
 
 
 def _told_by(tells: frozenset[str]) -> set[str]:
-    return {row.name for row in CATALOGUE if row.events and tells.issuperset(row.events)}
+    return {row.name for row in CATALOGUE if row.events and row.is_observable(tells, None)}

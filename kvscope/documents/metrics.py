@@ -46,6 +46,8 @@ def _more(metric: Metric) -> Iterator[str]:
     """Small lines below the meaning."""
     if metric.events:
         yield f"*From:* {', '.join(metric.events)}"
+        if metric.counted:
+            yield f"*Counted pools:* {', '.join(metric.counted)}"
     elif metric.group == "page":
         yield "*From:* the server's page"
     if text := _otel_text(metric):

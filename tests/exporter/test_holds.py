@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.fold import Ledger
-from exporter.fold import holds as holds_module
+from exporter.fold.ledger import holds as holds_module
 from kvscope_events.events import (
     BlocksAllocated,
     BlocksReleased,

@@ -129,7 +129,7 @@ def test_a_value_that_cannot_be_is_reported_once(caplog: pytest.LogCaptureFixtur
     put(subscription, 0, 10**18, HELLO, POOL)
     assert value(exporter, "kvscope_kv_active_ratio") == 0
     target = exporter.targets[0]
-    target.folds[Ledger].num_active = -3
+    target.folds[Ledger].blocks.num_active = -3
     for _ in range(2):
         assert value(exporter, "kvscope_kv_active_ratio") is None
     reports = [

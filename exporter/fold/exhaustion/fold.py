@@ -13,6 +13,10 @@ from kvscope_events.events import (
     BlocksReleased,
     BlocksShared,
     CacheGroup,
+    PagesAllocated,
+    PagesReleased,
+    PagesShared,
+    PoolCounted,
     PoolCreated,
     PoolSnapshot,
     RequestPreempted,
@@ -54,6 +58,10 @@ class Exhaustion(Fold):
                 BlocksAllocated: self._allocated,
                 BlocksShared: self._shared,
                 BlocksReleased: self._gave_back,
+                PoolCounted: self._counted,
+                PagesAllocated: self._pages_allocated,
+                PagesShared: self._pages_shared,
+                PagesReleased: self._pages_released,
                 StepCompleted: self._stepped,
             }
         )
@@ -63,6 +71,7 @@ class Exhaustion(Fold):
         self._sequences = Sequences()
         self._copies = Copies()
         self._active: int | None = None
+        self._is_counted = False  # its blocks are counted, not numbered
         self._num_running = 0
         self._waiting_known = False
         self._trend = Trend()
@@ -77,6 +86,8 @@ class Exhaustion(Fold):
         """Blocks that will be active if every running sequence reaches its max_tokens."""
         if self._active is None or self._num_running != len(self._sequences.running):
             return None
+        if self._is_counted and self._footprint is not None:
+            self._sequences.grow(self._footprint)
         return self._active + self._sequences.owed + self._copies.owed
 
     @property
@@ -179,6 +190,8 @@ class Exhaustion(Fold):
         self._forecast.exhausted(self._seconds)
 
     def _preempted(self, event: RequestPreempted) -> None:
+        if self._is_counted and event.cause == "out_of_blocks":
+            self._forecast.exhausted(self._seconds)  # no AllocationFailed precedes it
         self._stop(event.sequence)
 
     def _resumed(self, event: RequestResumed) -> None:
@@ -214,14 +227,38 @@ class Exhaustion(Fold):
         if self._active is not None:
             self._active = max(0, self._active - len(event.cached) - len(event.free))
         self._copies.release(event.shared)
-        sequence = event.sequence
-        if sequence is None or event.cause == "unpinned":
+        references = len(event.cached) + len(event.free) + len(event.shared)
+        self._lose(event.sequence, references, event.cause)
+
+    def _lose(self, sequence: int | None, references: int, cause: str) -> None:
+        if sequence is None or cause == "unpinned":
             return
-        if event.cause in _TERMINAL:
+        if cause in _TERMINAL:
             if not self._stop(sequence):
                 self._num_running = max(0, self._num_running - 1)
             return
-        self._sequences.give_back(sequence, len(event.cached) + len(event.free) + len(event.shared))
+        self._sequences.give_back(sequence, references)
+
+    def _counted(self, event: PoolCounted) -> None:
+        self._is_counted = True
+        self._usable = event.num_blocks - event.reserved
+        self._block_size = event.block_size
+        self._footprint = Footprint([CacheGroup("full_attention", event.block_size)])
+        self._active = event.private + event.protected
+
+    def _pages_allocated(self, event: PagesAllocated) -> None:
+        self._is_counted = True
+        if event.sequence is not None:
+            self._take(event.sequence, event.pages)
+
+    def _pages_shared(self, event: PagesShared) -> None:
+        if event.sequence is not None:
+            self._take(event.sequence, event.pages)
+
+    def _pages_released(self, event: PagesReleased) -> None:
+        if self._active is not None:
+            self._active = max(0, self._active - event.cached - event.free)
+        self._lose(event.sequence, event.cached + event.free + event.shared, event.cause)
 
     def _stop(self, sequence: int) -> bool:
         """A sequence no longer runs; returns whether it was known to run."""

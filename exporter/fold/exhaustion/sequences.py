@@ -96,6 +96,15 @@ class Sequences:
             self.owed -= min(count, sequence.most - held)
         return begins
 
+    def grow(self, footprint: Footprint) -> None:
+        """Give each running sequence the blocks that its tokens need: where the blocks are only
+        counted, those of decodes come without a sequence."""
+        for number, sequence in self.running.items():
+            tokens = sequence.prompt_tokens + int(self.produced(sequence)) - 1  # as in `add`
+            more = min(sequence.most, footprint.blocks(tokens)) - sequence.held
+            if more > 0:
+                self.take(number, more)
+
     def give_back(self, number: int, count: int) -> None:
         """Blocks left the table of a sequence that continues."""
         sequence = self.running.get(number)
