@@ -1,6 +1,7 @@
 """The observer's groups without a vLLM: whose blocks were handed out, what each group would hit."""
 
 import types
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -67,7 +68,7 @@ def test_references_given_back_at_once_are_reported_by_group_and_the_last_of_a_b
     observer: Any = types.SimpleNamespace(
         foreign_blocks=False, releasing=(None, "cow"), groups=groups, counts=Counts(3, 0, 5)
     )
-    observer.buffer = []
+    observer.buffer, observer.hash_of = [], attrgetter("block_hash")
     name = bytes(36)
     first, second, state = (block(n, references=0, block_hash=name) for n in (1, 2, 3))
     freed(observer, [first, state, second, state, first], None, (), {})

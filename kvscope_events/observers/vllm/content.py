@@ -18,40 +18,33 @@ if TYPE_CHECKING:
 
 Call = tuple[Any, ...]
 Named = dict[str, Any]
-Caching = tuple[list[Any], "list[bytes | None] | None"]
-"""Blocks that may become findable, and their hashes before; None: no hash."""
 One = tuple[Any, Any]
 """A block, and its hash before the call, or None."""
 
 
-def before_cached(observer: Observer, args: Call, kwargs: Named) -> Caching:
-    if args:
-        blocks = argument(args, kwargs, 1, "blocks")
-        begin = argument(args, kwargs, 2, "num_cached_blocks")
-        new = blocks[begin : argument(args, kwargs, 3, "num_full_blocks")]
-    else:
-        new = kwargs["blocks"][kwargs["num_cached_blocks"] : kwargs["num_full_blocks"]]
+def before_cached(observer: Observer, args: Call, kwargs: Named) -> list[bytes | None] | None:
+    """Hashes of the blocks that may become findable; None: they have none."""
     if not observer.names_partial_blocks:
-        return new, None
-    return new, list(map(observer.hash_of, new))
+        return None
+    return list(map(observer.hash_of, _new(args, kwargs)))
 
 
 def cached(
     observer: Observer,
-    note: Caching,
+    before: list[bytes | None] | None,
     result: None,
     args: Call,
     kwargs: Named,
 ) -> None:
     """Null and masked blocks get no hash, and a partial block's hash may be replaced."""
-    new, before = note
+    new = _new(args, kwargs)
     after = list(map(observer.hash_of, new))
     if not after or before == after:
         return
-    if before is None and after.count(None) == len(after):  # masked: windows keep few of theirs
-        return
     skipped = 0
-    if None in after or before is not None:
+    if before is not None or None in after:
+        if before is None and after.count(None) == len(after):  # windows keep few of theirs
+            return
         before = before or [None] * len(after)
         _replaced(observer, new, before, after)
         places = [
@@ -64,6 +57,8 @@ def cached(
         skipped = places[0]
         new = [new[place] for place in places]
         after = [after[place] for place in places]
+    check_hash(after[0])
+    names = observer.names.of_group(after)
     request = argument(args, kwargs, 0, "request")
     first = argument(args, kwargs, 2, "num_cached_blocks") + skipped
     parent = None
@@ -71,15 +66,19 @@ def cached(
         # The neighbour may be null, so the parent comes from the request's own hashes.
         per_block = argument(args, kwargs, 4, "block_size") // observer.block_size
         digest = request.block_hashes[first * per_block - 1]
-        group = argument(args, kwargs, 5, "kv_cache_group_id")
-        parent = observer.names.of_content(digest, group)
-    check_hash(after[0])
-    names = observer.names.of_group(after)
-    blocks = list(map(NUMBER_OF, new))
+        parent = observer.names.beside(digest, names[0])
+    sequence = observer.sequences.find(request.request_id)
+    number = None if sequence is None else sequence.number
     observer.buffered_names += len(names)
-    observer.buffer.append(
-        BlocksCached(observer.sequences.number_of(request), blocks, names, parent)
-    )
+    observer.buffer.append(BlocksCached(number, list(map(NUMBER_OF, new)), names, parent))
+
+
+def _new(args: Call, kwargs: Named) -> list[Any]:
+    if len(args) > 3:
+        return args[1][args[2] : args[3]]  # type: ignore[no-any-return]
+    blocks = argument(args, kwargs, 1, "blocks")
+    begin = argument(args, kwargs, 2, "num_cached_blocks")
+    return blocks[begin : argument(args, kwargs, 3, "num_full_blocks")]  # type: ignore[no-any-return]
 
 
 def before_one(index: int, name: str) -> Callable[[Observer, Call, Named], One]:

@@ -15,9 +15,9 @@ Method = Callable[..., Any]
 def compiled(original: Method, body: str, names: dict[str, Any]) -> Method | None:
     """A function with the parameters of `original`; None if they cannot be written out.
 
-    body: lines of source, in which `{arguments}` stands for all arguments by place, and `{named}`
-    for all but `self` by name. names: what it refers to. Only identifiers get into the source:
-    default values are passed as objects.
+    body: lines of source, in which `{arguments}` stands for all arguments by place, `{by_place}`
+    for all but `self`, each with a comma behind it, and `{named}` for these by name. names: what it
+    refers to. Only identifiers get into the source: default values are passed as objects.
     """
     parameters, arguments = [], []
     scope = dict(names)
@@ -32,6 +32,9 @@ def compiled(original: Method, body: str, names: dict[str, Any]) -> Method | Non
         arguments.append(parameter.name)
     head = f"def wrapper({', '.join(parameters)}):\n"
     named = ", ".join(f"{argument}={argument}" for argument in arguments[1:])
-    source = head + body.replace("{arguments}", ", ".join(arguments)).replace("{named}", named)
-    exec(compile(source, "<kvscope>", "exec"), scope)
+    by_place = "".join(f"{argument}, " for argument in arguments[1:])
+    texts = {"arguments": ", ".join(arguments), "by_place": by_place, "named": named}
+    for key, text in texts.items():
+        body = body.replace(f"{{{key}}}", text)
+    exec(compile(head + body, "<kvscope>", "exec"), scope)
     return functools.update_wrapper(scope["wrapper"], original)

@@ -54,13 +54,20 @@ class BlockGroups:
         """Find the group of what was handed out, while its request still has it."""
         unplaced, self._unplaced = self._unplaced, []
         wanted: dict[str, set[int]] = {}
+        left: list[BlocksAllocated | BlocksShared] = []
         request_id, held = "", NOTHING
         for owner, event in unplaced:
-            if isinstance(event, BlocksAllocated):
-                if owner != request_id:
-                    request_id, held = owner, manager.get_blocks(owner).blocks
-                if not self._place_at_end(held, event.blocks):
-                    wanted.setdefault(owner, set()).update(event.blocks)
+            if isinstance(event, BlocksShared):
+                left.append(event)
+                continue
+            if owner != request_id:
+                request_id, held = owner, manager.get_blocks(owner).blocks
+            group = self._place_at_end(held, event.blocks)
+            if group == UNKNOWN:
+                wanted.setdefault(owner, set()).update(event.blocks)
+                left.append(event)
+            else:
+                force_setattr(event, "group", group)
         for owner, blocks in wanted.items():
             if self._find(manager.get_blocks(owner).blocks, blocks):
                 continue
@@ -68,7 +75,7 @@ class BlockGroups:
                 block_hash = manager.block_pool.blocks[block].block_hash
                 if self.of_block[block] == UNKNOWN and block_hash is not None:
                     self.of_block[block] = _group_of(block_hash)
-        for _, event in unplaced:
+        for event in left:
             force_setattr(event, "group", self[event.blocks[0]])
 
     @property
@@ -95,17 +102,17 @@ class BlockGroups:
                 yield self[blocks[begin]], list(blocks[begin:end])
                 begin = end
 
-    def _place_at_end(self, held: Sequence[Sequence[Any]], blocks: list[int]) -> bool:
-        """Blocks of one call are of one group, nearly always the newest there."""
+    def _place_at_end(self, held: Sequence[Sequence[Any]], blocks: list[int]) -> int:
+        """Blocks of one call are of one group, nearly always the newest there; returns which."""
         of_block, last = self.of_block, blocks[-1]
+        found = UNKNOWN
         for group, own in enumerate(held):
             if own and own[-1].block_id == last:
-                for block in blocks:
-                    of_block[block] = group
-                return True
+                found = group
+                break
         for block in blocks:
-            of_block[block] = UNKNOWN
-        return False
+            of_block[block] = found
+        return found
 
     def _find(self, held: Sequence[Sequence[Any]], wanted: set[int]) -> bool:
         """New blocks of a request come behind all others that it has in a group, but for holes."""
@@ -145,6 +152,10 @@ class GroupHits:
         """This request may be admitted now. hit: tokens that all groups have found."""
         self._request, self._hit = (request if self._ask is not None else None), hit
         self._found = []
+
+    @property
+    def is_expecting(self) -> bool:
+        return self._request is not None
 
     def ask(self) -> None:
         """Blocks are about to be handed out, so the request is admitted."""

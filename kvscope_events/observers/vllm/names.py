@@ -11,6 +11,7 @@ from operator import attrgetter, itemgetter
 from kvscope_events.names import CONTENT_BYTES, GROUP_BYTES, NAME_BYTES, suffix_of
 
 NUMBER_OF = attrgetter("block_id")
+_CONTENT = itemgetter(slice(CONTENT_BYTES))
 _CUT = itemgetter(slice(NAME_BYTES))
 """A third faster than a loop over `digest[:16]`, which builds the slice each time."""
 
@@ -38,20 +39,26 @@ class Names:
         if self._single:
             return list(map(_CUT, block_hashes))
         suffix = block_hashes[0][-GROUP_BYTES:]
-        return [block_hash[:CONTENT_BYTES] + suffix for block_hash in block_hashes]
+        return [content + suffix for content in map(_CONTENT, block_hashes)]
 
     def of_lookup(self, digests: Iterable[bytes]) -> list[bytes]:
         """Names of the content that a request asks for; its digests have no group."""
         if self._single:
             return list(map(_CUT, digests))
         suffix = self._suffix
-        return [digest[:CONTENT_BYTES] + suffix for digest in digests]
+        return [content + suffix for content in map(_CONTENT, digests)]
 
     def of_content(self, digest: bytes, group: int) -> bytes:
         """Name that a block of this group has or would have."""
         if self._single:
             return digest[:NAME_BYTES]
         return digest[:CONTENT_BYTES] + suffix_of(group)
+
+    def beside(self, digest: bytes, name: bytes) -> bytes:
+        """Name that other content has in the group of this name."""
+        if self._single:
+            return digest[:NAME_BYTES]
+        return digest[:CONTENT_BYTES] + name[CONTENT_BYTES:]
 
 
 def check_hash(block_hash: object) -> None:

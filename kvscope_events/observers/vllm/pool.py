@@ -20,6 +20,7 @@ from kvscope_events.events import (
     ContentDropped,
     PrefixCacheReset,
 )
+from kvscope_events.observers.vllm.exact import compiled
 from kvscope_events.observers.vllm.names import NUMBER_OF
 from kvscope_events.observers.vllm.wrappers import Method, Site, argument
 from kvscope_events.vocabulary import (
@@ -35,6 +36,22 @@ if TYPE_CHECKING:
 
 Call = tuple[Any, ...]
 Named = dict[str, Any]
+_NOTHING: list[int] = []
+"""Shared by events, which nothing changes."""
+
+_FREEING = """
+    _observer = _site.observer
+    if _observer is None or not _mine(_observer, self):
+        return _original({arguments})
+    {first} = list({first})
+    _result = _original({arguments})
+    if _after is not None and _observer.live:
+        try:
+            _after(_observer, {first}, _result, ({by_place}), _named)
+        except Exception as _error:
+            _observer.fail(_error, _name)
+    return _result
+"""
 
 
 def new_blocks(
@@ -42,23 +59,27 @@ def new_blocks(
 ) -> None:
     if not blocks:
         return
-    if blocks[-1].block_hash is not None:
+    if observer.hash_of(blocks[-1]) is not None:
         raise ValueError("a block was handed out with its content")
-    if evicted is not None and evicted[0]:
+    if evicted is not None:
         tell_evicted(observer, *evicted, "capacity")
     request = observer.request
-    number = None if request is None else observer.sequences.number_of(request)
+    number = None
     cause: AllocationCause = "prefill"
-    if (
-        request is not None
-        and request.status is observer.running
-        and request.num_computed_tokens >= request.num_prompt_tokens
-    ):
-        cause = "decode"
-    counts = observer.counts
-    counts.active += len(blocks)
-    counts.references += len(blocks)
-    event = BlocksAllocated(number, list(map(NUMBER_OF, blocks)), cause)
+    if request is not None:
+        sequence = observer.sequences.find(request.request_id)
+        if sequence is not None:
+            number = sequence.number
+        if (
+            request.num_computed_tokens >= request.num_prompt_tokens
+            and request.status is observer.running
+        ):
+            cause = "decode"
+    counts, count = observer.counts, len(blocks)
+    counts.active += count
+    counts.references += count
+    numbers = [blocks[0].block_id] if count == 1 else list(map(NUMBER_OF, blocks))
+    event = BlocksAllocated(number, numbers, cause)
     observer.buffer.append(event)
     if observer.groups is not None:
         observer.groups.allocated(request, event)
@@ -94,6 +115,11 @@ def freeing(site: Site, hook: Hook, original: Method) -> Method:
     """Wraps methods whose first argument may be an iterator of blocks, which is read only once."""
     name, mine, after = f"{hook.owner}.{hook.method}", hook.mine, hook.after
     parameter = hook.parameters[0]
+    names = {"_site": site, "_mine": mine, "_after": after, "_name": name, "_named": {}}
+    body = _FREEING.replace("{first}", parameter)
+    exact = compiled(original, body, {**names, "_original": original})
+    if exact is not None:
+        return exact
 
     @functools.wraps(original)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -117,6 +143,9 @@ def freeing(site: Site, hook: Hook, original: Method) -> Method:
 
 
 def freed(observer: Observer, blocks: list[Any], result: None, args: Call, kwargs: Named) -> None:
+    if len(blocks) == 1:  # as for a window that moves
+        _freed_one(observer, blocks)
+        return
     if observer.foreign_blocks:
         pool = observer.pool
         blocks = [block for block in blocks if block.pool is None or block.pool is pool]
@@ -125,7 +154,7 @@ def freed(observer: Observer, blocks: list[Any], result: None, args: Call, kwarg
         return
     owner, groups = _releasing(observer, blocks), observer.groups
     earlier: list[int] = []
-    if len({block.block_id for block in blocks}) != len(blocks):
+    if len(set(map(NUMBER_OF, blocks))) != len(blocks):
         earlier, blocks = _first_references(blocks)
         observer.counts.references -= len(earlier)
     if groups is None:
@@ -141,14 +170,37 @@ def freed(observer: Observer, blocks: list[Any], result: None, args: Call, kwarg
         begin += len(part)
 
 
+def _freed_one(observer: Observer, blocks: list[Any]) -> None:
+    (block,) = blocks
+    if block.is_null or (
+        observer.foreign_blocks and block.pool is not None and block.pool is not observer.pool
+    ):
+        return
+    owner, cause = _releasing(observer, blocks)
+    number, counts, groups = block.block_id, observer.counts, observer.groups
+    counts.references -= 1
+    cached, free, shared = _NOTHING, _NOTHING, _NOTHING
+    if block.ref_cnt:
+        shared = [number]
+    else:
+        counts.active -= 1
+        if observer.hash_of(block) is None:
+            free = [number]
+        else:
+            cached = [number]
+            counts.cached += 1
+    group = None if groups is None else groups[number]
+    observer.buffer.append(BlocksReleased(owner, cached, free, shared, cause, group))
+
+
 def _released(observer: Observer, blocks: list[Any], owner: Owner, group: int | None) -> None:
     """The last references in this call to blocks of one group were given back."""
     number, cause = owner
     cached, free, shared = [], [], []
-    for block in blocks:
+    for block, content in zip(blocks, map(observer.hash_of, blocks), strict=True):
         if block.ref_cnt:
             shared.append(block.block_id)
-        elif block.block_hash is None:
+        elif content is None:
             free.append(block.block_id)
         else:
             cached.append(block.block_id)
@@ -227,20 +279,27 @@ Hashed = list[tuple[Any, bytes]]
 
 
 def before_new_blocks(observer: Observer, args: Call, kwargs: Named) -> Evicted | None:
-    """The blocks at the head of the queue that will lose their content."""
-    if observer.group_hits is not None:
+    """The blocks at the head of the queue that will lose their content; None: none will."""
+    if observer.group_hits is not None and observer.group_hits.is_expecting:
         observer.group_hits.ask()
     if not observer.counts.cached:
         return None
     number, queue = argument(args, kwargs, 0, "num_blocks"), observer.queue
     if number > queue.num_free_blocks:  # the call will raise
         return None
-    block, first = queue.fake_free_list_head, []
+    block = queue.fake_free_list_head
+    if number == 1:  # as for a sequence that grows
+        block = block.next_free_block
+        old = observer.hash_of(block)
+        return None if old is None else ([block.block_id], [old])
+    first = []
     for _ in range(number):
         block = block.next_free_block
         first.append(block)
     hashes = list(map(observer.hash_of, first))
     if None in hashes:
+        if hashes.count(None) == number:
+            return None
         first = [block for block, old in zip(first, hashes, strict=True) if old is not None]
         hashes = [old for old in hashes if old is not None]
     return list(map(NUMBER_OF, first)), hashes

@@ -10,6 +10,7 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kvscope_events.observers.vllm.exact import compiled
 from kvscope_events.observers.vllm.log import warn
 
 if TYPE_CHECKING:
@@ -39,9 +40,39 @@ def argument(args: tuple[Any, ...], kwargs: dict[str, Any], index: int, name: st
     return args[index] if index < len(args) else kwargs[name]
 
 
+_WATCHED = """
+    _observer = _site.observer
+    if _observer is None or not _mine(_observer, self):
+        return _original({arguments})
+    _args = ({by_place})
+    _note = None
+    if _before is not None:
+        try:
+            _note = _before(_observer, _args, _named)
+        except Exception as _error:
+            _observer.fail(_error, _name)
+            return _original({arguments})
+    _result = _original({arguments})
+    if _after is not None and _observer.live:
+        try:
+            _after(_observer, _note, _result, _args, _named)
+        except Exception as _error:
+            _observer.fail(_error, _name)
+    return _result
+"""
+"""The wrapper of a method of the pool, which is called for each block of a sequence that grows.
+
+Its own names begin with `_`, so that none collides with vLLM's parameters."""
+
+
 def watched(site: Site, hook: Hook, original: Method) -> Method:
     """For methods of the pool and the cache manager."""
     name, mine, before, after, clears = _parts(hook)
+    if clears is None:
+        names = {"_site": site, "_mine": mine, "_before": before, "_after": after, "_name": name}
+        exact = compiled(original, _WATCHED, {**names, "_original": original, "_named": {}})
+        if exact is not None:
+            return exact
 
     @functools.wraps(original)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
