@@ -111,6 +111,7 @@ PREFIXES: Question[PrefixesAnswer] = Question(
     name="prefixes",
     summary="The prefixes that saved most tokens, and those that were lost most expensively.",
     events=("PrefixLookup", "PoolCreated", "BlocksCached", "BlocksEvicted"),
+    counted=("PrefixLookup", "PoolCounted", "NamesStored", "NamesRemoved"),
     folds=(Cache,),
     read=_answer,
 )

@@ -41,6 +41,11 @@ _DISAGREES = (
     "minutes, within 1 point of the blocks looked up, or fewer than 100 blocks were looked up: its "
     "groups of layers are simulated, and other sizes are shown only while that agrees"
 )
+_ANOTHER_ORDER = (
+    "the prediction for the present size differed from what the engine found in the last five "
+    "minutes by more than 1 point of the blocks looked up: it evicts in another order than that of "
+    "the releases (another eviction policy, or waiting requests that renew what they ask for)"
+)
 
 
 class WhatIfPoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,7 +129,7 @@ def _answer(asked: Asked) -> WhatIf:
     for window, seconds in _WINDOWS:
         curve = whatif.curve(seconds, now_ns)
         if curve is None:  # the simulation goes on meanwhile
-            raise UnknownError(_DISAGREES)
+            raise UnknownError(_DISAGREES if isinstance(whatif, Shadows) else _ANOTHER_ORDER)
         points = [_point(point, curve, ledger, device_bytes) for point in curve.points]
         tiers = [] if isinstance(whatif, Shadows) else host_tiers(curve, ledger)
         curves.append(
@@ -218,6 +223,7 @@ WHATIF: Question[WhatIf] = Question(
         *("PrefixLookup", "PoolCreated", "BlocksAllocated", "BlocksShared", "BlocksCached"),
         *("BlocksEvicted", "BlocksReleased"),
     ),
+    counted=("PrefixLookup", "PoolCounted", "PagesReleased", "NamesStored", "NamesRemoved"),
     folds=(Cache, Ledger, Shadows, DeviceMemory, Recent, Tiers),
     read=_answer,
 )

@@ -11,6 +11,7 @@ _WHATIF_EVENTS = (
     *("PrefixLookup", "PoolCreated", "BlocksAllocated", "BlocksShared", "BlocksCached"),
     *("BlocksEvicted", "BlocksReleased"),
 )
+_WHATIF_COUNTED = ("PrefixLookup", "PoolCounted", "PagesReleased", "NamesStored", "NamesRemoved")
 
 PREFIX = (
     Metric(
@@ -82,6 +83,7 @@ PREFIX = (
         otel_name="kvscope.prefix_cache.missed_blocks",
         aliases=("trtllm_kv_cache_missed_blocks_total",),
         events=("PrefixLookup", "PoolCreated", "BlocksCached", "BlocksEvicted"),
+        counted=("PrefixLookup", "PoolCounted", "NamesStored", "NamesRemoved"),
     ),
     Metric(
         name="kvscope_prefix_cache_resets_total",
@@ -106,12 +108,15 @@ PREFIX = (
         "forgotten. In a pool of several groups of layers the scales are simulated, and absent "
         "while the simulated pool of the present size differs from the engine's own hits by more "
         "than 1 % of the blocks looked up in five minutes; a scale below 1 is absent while running "
-        "requests alone would have needed more blocks.",
+        "requests alone would have needed more blocks. In a counted pool all scales are absent "
+        "while the prediction for the present size differs that much: its server need not evict in "
+        "the order of the releases.",
         unit="blocks",
         group="prefix",
         labels={**ENGINE, "scale": WHATIF_SCALES},
         otel_name="kvscope.prefix_cache.whatif.hit_blocks",
         events=_WHATIF_EVENTS,
+        counted=_WHATIF_COUNTED,
     ),
     Metric(
         name="kvscope_prefix_cache_whatif_queried_blocks_total",
@@ -122,6 +127,7 @@ PREFIX = (
         group="prefix",
         otel_name="kvscope.prefix_cache.whatif.queried_blocks",
         events=_WHATIF_EVENTS,
+        counted=_WHATIF_COUNTED,
     ),
     Metric(
         name="kvscope_prefix_cache_whatif_error_blocks_total",
@@ -135,5 +141,6 @@ PREFIX = (
         group="prefix",
         otel_name="kvscope.prefix_cache.whatif.error_blocks",
         events=_WHATIF_EVENTS,
+        counted=_WHATIF_COUNTED,
     ),
 )

@@ -4,6 +4,7 @@ from exporter.catalogue.metric import ENGINE, Metric
 from exporter.catalogue.pool import STATE_EVENTS
 from exporter.fold.buckets import REGRET_AGE_SECONDS
 
+_COUNTED = ("PrefixLookup", "PoolCounted", "NamesStored", "NamesRemoved")
 _EVICTED = ("PrefixLookup", "PoolCreated", "BlocksCached", "BlocksEvicted")
 
 REGRET = (
@@ -21,6 +22,7 @@ REGRET = (
         group="prefix",
         otel_name="kvscope.prefix_cache.regret_tokens",
         events=_EVICTED,
+        counted=_COUNTED,
     ),
     Metric(
         name="kvscope_prefix_cache_regret_age_seconds",
@@ -33,6 +35,7 @@ REGRET = (
         buckets=REGRET_AGE_SECONDS,
         otel_name="kvscope.prefix_cache.regret_age",
         events=_EVICTED,
+        counted=_COUNTED,
     ),
     Metric(
         name="kvscope_kv_pool_shortfall_blocks",
@@ -46,6 +49,7 @@ REGRET = (
         group="prefix",
         otel_name="kvscope.kv.pool_shortfall",
         events=(*STATE_EVENTS, "PrefixLookup"),
+        counted=(*_COUNTED, "PagesReleased"),
     ),
     Metric(
         name="kvscope_prefix_cache_top_saved_tokens_total",

@@ -7,6 +7,7 @@ earlier events: the state is then unknown until the next snapshot, as after lost
 from collections.abc import Callable
 
 from exporter.fold.cache.blocks import NEVER, Blocks, Resident
+from exporter.fold.cache.counted import CountedContents
 from exporter.fold.cache.curve import Grid
 from exporter.fold.cache.evicted import Evicted, Forgotten
 from exporter.fold.cache.run_stack import Segment
@@ -19,6 +20,8 @@ from kvscope_events.events import (
     BlocksReleased,
     BlocksShared,
     ContentDropped,
+    Hello,
+    PoolCounted,
     PoolCreated,
     PoolSnapshot,
     PrefixCacheReset,
@@ -31,6 +34,8 @@ about as many names as a large pool has blocks. They take at most 100 MB."""
 FORGOTTEN_NAMES = 1 << 22
 """Number of older names kept approximately, at least; at most twice as many. That is 67 million
 tokens in blocks of 16. They take at most 16 MiB."""
+ENDS = frozenset({"finished", "aborted", "preempted", "swapped_out"})
+"""Causes of a release of everything that a sequence holds."""
 
 
 class Contents(Fold):
@@ -43,8 +48,20 @@ class Contents(Fold):
         make_grid: Callable[[int, int], Grid] = Grid,
     ) -> None:
         """make_grid: see `WhatIf`."""
+        self.blocks = Blocks()
+        self.resident = Resident()
+        self.evicted = Evicted(window, Forgotten(forgotten))
+        self.whatif = WhatIf(
+            self.blocks, self.resident, self.evicted, lambda: self.batch.time_ns, make_grid
+        )
+        self.counted = CountedContents(
+            self.resident, self.evicted, self.whatif, lambda: self.batch.time_ns
+        )
         super().__init__(
             {
+                **self.counted.handlers,
+                Hello: self._introduced,
+                PoolCounted: self._counted,
                 PoolCreated: self._created,
                 PoolSnapshot: self._synchronised,
                 PrefixLookup: self._looked_up,
@@ -57,24 +74,29 @@ class Contents(Fold):
                 PrefixCacheReset: self._reset,
             }
         )
-        self.blocks = Blocks()
-        self.resident = Resident()
-        self.evicted = Evicted(window, Forgotten(forgotten))
-        self.whatif = WhatIf(
-            self.blocks, self.resident, self.evicted, lambda: self.batch.time_ns, make_grid
-        )
         self.block_size = 0
         """Tokens; 0 before the first pool."""
+        self._is_counted = False
         self._known = False
 
     @property
     def known(self) -> bool:
         """Whether the names and the blocks' times are those of the pool."""
-        return self._known
+        return self.counted.known if self._is_counted else self._known
 
     def on_gap(self) -> None:
         self._known = False
+        self.counted.on_gap()
         self.whatif.on_gap()
+
+    def _introduced(self, event: Hello) -> None:
+        self._is_counted = "PoolCounted" in event.tells
+        self.counted.is_followed = self._is_counted and "NamesStored" in event.tells
+        self.whatif.is_checked = self._is_counted
+
+    def _counted(self, event: PoolCounted) -> None:
+        self.block_size = event.block_size
+        self.counted.begin(event)
 
     def _created(self, event: PoolCreated) -> None:
         # Without a gap, the former pool's content goes now.
@@ -87,6 +109,10 @@ class Contents(Fold):
 
     def _begin(self, event: PoolCreated | PoolSnapshot, gone_ns: int) -> None:
         """gone_ns: when the names that are gone left; NEVER: somewhere in a gap."""
+        if self._is_counted and isinstance(event, PoolCreated):
+            self.block_size = event.block_size
+            self.counted.begin(event)
+            return
         self.blocks.replace(event)
         names = [name for name in self.blocks.names if name is not None]
         self.block_size = event.block_size
@@ -102,9 +128,15 @@ class Contents(Fold):
     def _look_up(self, event: PrefixLookup) -> tuple[list[Segment], int]:
         """See `WhatIf.look_up`; also returns how many blocks were loaded from elsewhere."""
         # A block goes when the pool is full, and vacant blocks are what is left of the last time.
-        in_the_way = self.blocks.num_referenced + self.blocks.num_vacant
+        in_the_way = (
+            self.counted.in_the_way
+            if self._is_counted
+            else self.blocks.num_referenced + self.blocks.num_vacant
+        )
         loaded = -(-event.loaded_tokens // self.block_size)  # a partial block counts as one
-        return self.whatif.look_up(event, in_the_way, loaded), loaded
+        too_small = self.whatif.look_up(event, in_the_way, loaded)
+        self.counted.look_up(event)
+        return too_small, loaded
 
     def _allocated(self, event: BlocksAllocated) -> None:
         if self._known:
@@ -127,7 +159,8 @@ class Contents(Fold):
     def _release(self, event: BlocksReleased) -> int:
         """Returns how many of its blocks become idle."""
         idle = self.blocks.release(event.cached, event.free, self.batch.time_ns)
-        self.whatif.release(event)
+        names = self.blocks.names_of(event.cached[::-1])
+        self.whatif.release(event.sequence, names, ends=event.cause in ENDS)
         return idle
 
     def _cached(self, event: BlocksCached) -> None:
@@ -147,7 +180,12 @@ class Contents(Fold):
         if self._known:
             gone = self.resident.remove(event.hashes)
             self.evicted.add(gone, self.batch.time_ns)
-            self.whatif.lose(event, gone)
+            self.whatif.lose(
+                event.hashes,
+                gone,
+                for_room=event.cause == "capacity",
+                were_referenced=isinstance(event, ContentDropped),
+            )
             self.blocks.lose(event.blocks)
 
     def _reset(self, event: PrefixCacheReset) -> None:

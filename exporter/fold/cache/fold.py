@@ -52,7 +52,7 @@ class Cache(Contents):
     @property
     def missed_blocks(self) -> dict[str, int]:
         """Missed blocks by cause; while the state is unknown, without those that need the names."""
-        if self._known:
+        if self.known:
             return self._lookups.missed.copy()
         return {"partial": self._lookups.missed["partial"]}
 
@@ -72,11 +72,12 @@ class Cache(Contents):
         if not block_size:  # joined late, and the snapshot is still to come
             return
         self._lookups.ask(event, block_size)
-        held = self.resident if self._known else None
+        known = self.known and event.named
+        held = self.resident if known else None
         refused, gone_ns = self.vetoes.look_up(event, block_size, held, self.evicted)
         too_small, loaded = self._look_up(event)
         evicted_ns: list[int | None] = []
-        if self._known:
+        if known:
             missed = event.hashes[event.hit_blocks :]
             if self._lookups.miss(missed, self.resident, self.evicted):
                 evicted_ns = self.evicted.times_ns(missed)
@@ -93,7 +94,7 @@ class Cache(Contents):
         )
         for blocks_too_small, count in too_small:
             self.regret.too_far(blocks_too_small, count)
-        if not event.resumed:
+        if not event.resumed and event.named:
             self.prefixes.look_up(
                 event.hashes,
                 event.hit_blocks,

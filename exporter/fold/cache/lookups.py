@@ -23,6 +23,8 @@ class Lookups:
         """Count a lookup, and the partial block at its end; needs no knowledge of names."""
         phase = "resumed" if event.resumed else "first"
         full, hits = len(event.hashes), event.hit_blocks
+        if not event.named:
+            full = (event.queried_tokens - 1) // block_size
         partial = event.queried_tokens > full * block_size
         self.queried_tokens[phase] += event.queried_tokens
         self.hit_tokens[phase] += hits * block_size

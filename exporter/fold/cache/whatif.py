@@ -11,7 +11,7 @@ larger pools hold and reference it at once, the present one once it is cached. U
 lookups find it at the distance of the first. If its sequence ends before, the name is forgotten.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import inf
 
 from exporter.fold.cache.blocks import Blocks, Doubles, Resident
@@ -21,9 +21,6 @@ from exporter.fold.cache.run_stack import RunStack, Segment
 from exporter.fold.capacity import is_plain
 from kvscope_events.events import (
     BlockHash,
-    BlocksEvicted,
-    BlocksReleased,
-    ContentDropped,
     PoolCreated,
     PoolSnapshot,
     PrefixLookup,
@@ -36,10 +33,13 @@ if it has up to 174,762 blocks."""
 SLOT_NS = 15 * 10**9
 KEEP_NS = 3600 * 10**9
 """The longest window that can be requested, apart from everything since the start."""
+CHECK_NS = 300 * 10**9
+"""The time over which the prediction for the present size is compared with the engine's hits."""
+MOST_DIFFERENCE = 0.01
+"""Of the blocks looked up in that time: beyond it, sizes of a pool that is only counted are not
+shown."""
 _FOR_EVER = 1 << 63
 _COUNTED = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0)
-_ENDS = frozenset({"finished", "aborted", "preempted", "swapped_out"})
-"""Causes of a release of everything that a sequence holds."""
 
 
 class WhatIf:
@@ -82,11 +82,25 @@ class WhatIf:
         self._doubt_ns: list[int] = []  # by size: hits before this time are lower bounds
         self._saw_all = True
         self._found: tuple[int | None, int] = (None, 0)  # by the last lookup, of idle blocks
+        self.is_checked = False
+        """Whether sizes are known only while the prediction for the present one agrees: for engines
+        that need not evict in the order of the releases."""
+        self._excess_blocks = 0  # predicted, and not found; below 0: the other way round
+        self._checks = Slots[tuple[int, int]](SLOT_NS, CHECK_NS)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the prediction for the present size was lately right."""
+        if not self.is_checked:
+            return True
+        before = self._checks.since(self._now_ns() - CHECK_NS) or (0, 0)
+        queried, excess = self.queried_blocks - before[0], self._excess_blocks - before[1]
+        return abs(excess) <= MOST_DIFFERENCE * queried
 
     @property
     def hit_blocks(self) -> dict[str, int]:
         """By scale, those that are known now; "inf": had nothing ever been lost."""
-        if not self.known:
+        if not (self.known and self.agrees):
             return {}
         hits, known = self._grid.hit_blocks, {}
         for scale in _COUNTED:
@@ -102,9 +116,9 @@ class WhatIf:
 
         now_ns: on the producer's clock; None: when the last batch was sent. A window is up to 15 s
         shorter than requested, and begins with the pool, or after the last gap, at the earliest.
-        The result is None while the state is not known.
+        The result is None while the state is not known, or the check fails.
         """
-        if not self.known:
+        if not (self.known and self.agrees):
             return None
         now_ns = self._now_ns() if now_ns is None else now_ns
         begin_ns, now = self._began_ns, self._grid.totals
@@ -162,31 +176,40 @@ class WhatIf:
         If the state was unknown before, windows restart, so that none has time without lookups
         counted.
         """
-        goes_on = self.known
-        self.known = is_plain(event.groups) and event.num_blocks > event.reserved
-        self._stack.clear()
-        if not self.known:
-            return
         usable = event.num_blocks - event.reserved
+        if not is_plain(event.groups) or usable <= 0:
+            self.known = False
+            self._stack.clear()
+        elif isinstance(event, PoolSnapshot):
+            self._doubles.replace(event)
+            names = self._blocks.names_of(event.lru[::-1])
+            self.join(usable, (n for n in names if not self._doubles.is_referenced(n)))
+        else:
+            self._doubles.clear()
+            self._start(usable)
+            self._reached(self._grid.capacities[-1])
+
+    def join(self, usable: int, idle: Iterable[BlockHash]) -> None:
+        """Begin in the middle of a pool's life; idle: its names without a reference, the newest
+        first."""
+        self._saw_all = False
+        self._start(usable)
+        self._stack.fill(idle)
+        self._doubt_ns = [
+            _FOR_EVER if capacity > usable else doubt_ns
+            for capacity, doubt_ns in zip(self._grid.capacities, self._doubt_ns, strict=True)
+        ]
+        self._reached(usable)
+
+    def _start(self, usable: int) -> None:
+        """With an empty stack, of which nothing is known."""
+        goes_on, self.known = self.known, True
         horizon = min(MOST_SCALE * usable, usable + GHOST_NAMES)
         if not goes_on or usable != self.usable_blocks:
             self._restart(usable, horizon)
         self._stack = RunStack(horizon)
         self._recomputed = Recomputed(horizon)
         self._reach = 0
-        if isinstance(event, PoolSnapshot):
-            self._saw_all = False
-            self._doubles.replace(event)
-            names = self._blocks.names_of(event.lru[::-1])
-            self._stack.fill(n for n in names if not self._doubles.is_referenced(n))
-            self._doubt_ns = [
-                _FOR_EVER if capacity > usable else doubt_ns
-                for capacity, doubt_ns in zip(self._grid.capacities, self._doubt_ns, strict=True)
-            ]
-            self._reached(usable)
-        else:
-            self._doubles.clear()
-            self._reached(horizon)
 
     def look_up(self, event: PrefixLookup, referenced: int, loaded: int = 0) -> list[Segment]:
         """Called before the lookup changes anything; referenced: number of referenced blocks.
@@ -237,20 +260,24 @@ class WhatIf:
             self._grid.count(len(path), held, seen, distances)
             if loaded:
                 self._grid.count_loaded(max(0, min(seen, end) - event.hit_blocks), elsewhere)
+            self._checks.before_change(
+                self._now_ns(), lambda: (self.queried_blocks, self._excess_blocks)
+            )
             self.queried_blocks += len(path)
             self.error_blocks += abs(predicted - event.hit_blocks)
+            self._excess_blocks += predicted - event.hit_blocks
         return too_small
 
-    def release(self, event: BlocksReleased) -> None:
-        """Blocks lost their last reference, the sequence's tail first."""
+    def release(self, sequence: int | None, names: Sequence[BlockHash], *, ends: bool) -> None:
+        """Blocks of these names lost their last reference; the names are in the order of the
+        sequence, which ends with it or not."""
         if not self.known:
             return
-        names = self._blocks.names_of(event.cached[::-1])
         idle = self._doubles.release(names)
         # A name's second block takes up room, but cannot be found.
         self._stack.push(idle, unnamed=len(names) - len(idle))
-        if self._recomputed and event.sequence is not None and event.cause in _ENDS:
-            self._recomputed.end(event.sequence)
+        if self._recomputed and sequence is not None and ends:
+            self._recomputed.end(sequence)
 
     def share(self, sequence: int | None, blocks: Sequence[int]) -> None:
         """Idle blocks got a reference again."""
@@ -277,12 +304,19 @@ class WhatIf:
             self._doubles.write(names, self._stack)
         self._stack.remove(names)
 
-    def lose(self, event: BlocksEvicted | ContentDropped, gone: Sequence[BlockHash]) -> None:
-        """Blocks lost their names; gone: those that no block has now."""
+    def lose(
+        self,
+        names: Sequence[BlockHash],
+        gone: Sequence[BlockHash],
+        *,
+        for_room: bool,
+        were_referenced: bool = False,
+    ) -> None:
+        """Blocks lost these names; gone: those that no block has now."""
         if not self.known:
             return
-        self._doubles.lose(event.hashes, were_referenced=isinstance(event, ContentDropped))
-        if event.cause != "capacity":  # a larger pool has more room, and nothing else
+        self._doubles.lose(names, were_referenced=were_referenced)
+        if not for_room:  # a larger pool has more room, and nothing else
             self._stack.remove(gone)
 
     def reset(self) -> None:
