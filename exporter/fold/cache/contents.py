@@ -86,7 +86,8 @@ class Contents(Fold):
 
     def on_gap(self) -> None:
         self._known = False
-        self.counted.on_gap()
+        if self._is_counted:
+            self.counted.on_gap()
         self.whatif.on_gap()
 
     def _introduced(self, event: Hello) -> None:

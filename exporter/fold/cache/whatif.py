@@ -36,7 +36,7 @@ KEEP_NS = 3600 * 10**9
 CHECK_NS = 300 * 10**9
 """The time over which the prediction for the present size is compared with the engine's hits."""
 MOST_DIFFERENCE = 0.01
-"""Of the blocks looked up in that time: beyond it, sizes of a pool that is only counted are not
+"""Share of the blocks looked up in that time: beyond it, other sizes of a counted pool are not
 shown."""
 _FOR_EVER = 1 << 63
 _COUNTED = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0)
