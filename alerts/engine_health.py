@@ -35,7 +35,8 @@ def engine_groups(timing: Timing, scope: Scope) -> list[Group]:
 
 
 def _stalled(timing: Timing, scope: Scope) -> Alert:
-    stalled = formulas.stalled(timing.range("1m"), timing.range("5s"), same=scope.engine)
+    windows = timing.range("1m"), timing.range("5s")
+    stalled = formulas.stalled(*windows, same=scope.engine, last=timing.last_of)
     return Alert(
         name="KvscopeEngineStalled",
         severity="critical",

@@ -23,7 +23,9 @@ _LOOK_AT_IT = (
 
 def gpu_groups(timing: Timing, scope: Scope, page_below: int) -> list[Group]:
     def paged(alert: Alert) -> tuple[Alert, Alert]:
-        return paged_below(replace(alert, expr=_owned(alert.expr, scope)), scope, page_below)
+        return paged_below(
+            replace(alert, expr=_owned(alert.expr, timing, scope)), scope, page_below
+        )
 
     critical, *lesser = _xids(timing)
     return [
@@ -31,7 +33,7 @@ def gpu_groups(timing: Timing, scope: Scope, page_below: int) -> list[Group]:
             name="kvscope-gpu",
             rules=[
                 *(*paged(critical), *lesser, *_ecc(), _slowdown(timing), _link(timing)),
-                *(*paged(_lost()), *paged(_recovery())),
+                *(*paged(_lost(timing)), *paged(_recovery(timing))),
                 _fewer(timing, scope),
                 _nvml(scope),
             ],
@@ -39,11 +41,11 @@ def gpu_groups(timing: Timing, scope: Scope, page_below: int) -> list[Group]:
     ]
 
 
-def _owned(expr: str, scope: Scope) -> str:
+def _owned(expr: str, timing: Timing, scope: Scope) -> str:
     """The cards of the expression, with label `used_by` if the server's own engine uses them: then
     the engine is affected. A pod may see every card of its machine."""
-    own = series("kvscope_gpu_process_memory_bytes", owner="server")
-    torch = series("kvscope_gpu_torch_reserved_bytes")
+    own = timing.last(series("kvscope_gpu_process_memory_bytes", owner="server"))
+    torch = timing.last(series("kvscope_gpu_torch_reserved_bytes"))
     used = f"on ({scope.server}, uuid) ({own} > 0 or {torch} > 0)"
     return (
         f'label_replace(\n  {expr}\n  and {used},\n  "used_by", "this server", "", ""\n)\n'
@@ -80,7 +82,7 @@ def _xids(timing: Timing) -> list[Alert]:
             name=alert,
             severity=severity,
             topic="gpu-errors",
-            expr=f"time() - {series(family, xid=XIDS[severity])}"
+            expr=f"time() - {timing.last(series(family, xid=XIDS[severity]))}"
             + ("" if severity == "critical" else f" < {timing.seconds('10m'):g}"),
             wait="10s",
             summary=summary,
@@ -177,12 +179,12 @@ def _link(timing: Timing) -> Alert:
     )
 
 
-def _lost() -> Alert:
+def _lost(timing: Timing) -> Alert:
     return Alert(
         name="KvscopeGpuLost",
         severity="critical",
         topic="gpu",
-        expr=f"{series('kvscope_gpu_up')} == 0",
+        expr=f"{timing.last(series('kvscope_gpu_up'))} == 0",
         wait="30s",
         summary="A GPU does not answer.",
         description=f"NVML gets no answer from {GPU}: it is lost or needs a reset.",
@@ -191,12 +193,12 @@ def _lost() -> Alert:
     )
 
 
-def _recovery() -> Alert:
+def _recovery(timing: Timing) -> Alert:
     return Alert(
         name="KvscopeGpuNeedsRecovery",
         severity="critical",
         topic="gpu",
-        expr=f"{series('kvscope_gpu_recovery_action')} > 0",
+        expr=f"{timing.last(series('kvscope_gpu_recovery_action'))} > 0",
         wait="30s",
         summary="The driver asks for a recovery action on a GPU.",
         description=f"{GPU} asks for recovery action {{{{ $value }}}} (1 GPU reset, 2 node "

@@ -113,12 +113,13 @@ def _host(timing: Timing) -> tuple[Alert, Alert]:
     used = series("kvscope_host_memory_unreclaimable_bytes")
     limit = series("kvscope_host_memory_limit_bytes")
     ahead = timing.seconds(f"{HOST_GROWS_MINUTES}m")
-    soon = f"({used} + {ahead:g} * deriv({used}[{timing.range('10m')}]) > {limit})"
+    growth = f"{ahead:g} * deriv({used}[{timing.range('10m')}])"
+    soon = f"({timing.last(used)} + {growth} > {timing.last(limit)})"
     alert = Alert(
         name="KvscopeHostOomRisk",
         severity="critical",
         topic="host-memory",
-        expr=f"{formulas.host_used_share()} > {HOST_USED_SHARE}",
+        expr=f"{formulas.host_used_share(last=timing.last)} > {HOST_USED_SHARE}",
         wait="30s",
         keep="2m",
         summary="A server is close to the memory limit at which the kernel kills it.",

@@ -5,6 +5,8 @@ an aggregation clause such as `by (model_name)` or `without (phase)`, empty for 
 `selector`, matchers that go into every selector. Ratios without a denominator are absent, not NaN.
 """
 
+from collections.abc import Callable
+
 from exporter.fold.buckets import ABANDONED_SECONDS
 from monitoring import identity
 from monitoring.selectors import bucket, rate, series
@@ -249,13 +251,18 @@ def in_engine(selector: str = "") -> str:
 
 
 def stalled(
-    window: str = "1m", resolution: str = "5s", selector: str = "", same: str = PER_ENGINE
+    window: str = "1m",
+    resolution: str = "5s",
+    selector: str = "",
+    same: str = PER_ENGINE,
+    last: Callable[[str], str] = str,
 ) -> str:
     """Seconds since the last step, of engines that have had requests for the whole window.
 
     Idle engines make no steps, and the first step after an idle hour must not count as an hour.
+    last: makes of an expression that a lost scrape leaves empty one that it does not.
     """
-    last_step = age("kvscope_last_step_timestamp_seconds", selector)
+    last_step = last(age("kvscope_last_step_timestamp_seconds", selector))
     work = f"min_over_time(({in_engine(selector)})[{window}:{resolution}])"
     return f"({last_step})\nand on ({same}) ({work} > 0)"
 
@@ -263,10 +270,11 @@ def stalled(
 # Host
 
 
-def host_used_share(selector: str = "") -> str:
+def host_used_share(selector: str = "", last: Callable[[str], str] = str) -> str:
     """Memory of a server's control group divided by its limit.
 
-    File cache is not counted, since the kernel drops it before it kills a process.
+    File cache is not counted, since the kernel drops it before it kills a process. last: as above.
     """
     used = series("kvscope_host_memory_unreclaimable_bytes", selector)
-    return f"{used}\n/ {series('kvscope_host_memory_limit_bytes', selector)}"
+    limit = series("kvscope_host_memory_limit_bytes", selector)
+    return f"{last(used)}\n/ {last(limit)}"

@@ -153,9 +153,9 @@ def load(server: VllmServer, *, requests: int = 50, seed: int = 0) -> None:
     outgrow(server, seed)
 
 
-def outgrow(server: VllmServer, seed: int = 0) -> None:
+def outgrow(server: VllmServer, seed: int = 0, *, sequences: int = 10) -> None:
     """Sequences that all fit while they are short, and do not any more when they are long."""
-    prompts = [f"{seed} {number} {'more and more ' * 8}" for number in range(10)]
+    prompts = [f"{seed} {number} {'more and more ' * 8}" for number in range(sequences)]
     assert [len(tokens) for tokens in server.complete(prompts, 500)] == [500] * len(prompts)
 
 

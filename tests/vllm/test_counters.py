@@ -70,6 +70,17 @@ def test_lora_adapters(vllm_python: Path, models: Callable[[str], Path], tmp_pat
         _only_what_was_dropped_differs(vllm, leaving=3)
 
 
+def test_two_data_parallel_ranks(
+    vllm_python: Path, models: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Each has a pool of its own, so it takes twice the sequences to outgrow both."""
+    options = (*SMALL, "--data-parallel-size", "2")
+    with observed(vllm_python, models("llama"), tmp_path, *options, ranks=2) as vllm:
+        _counters_are_equal(vllm, sequences=20)
+        for rank, replay in vllm.replays.items():
+            assert replay.kinds["RequestPreempted"] > 0, f"none on rank {rank}"
+
+
 @pytest.mark.parametrize("reason", sorted(REASONS, key=lambda reason: reason.statements))
 def test_the_reason_is_in_vllms_source(vllm_python: Path, reason: Reason) -> None:
     (package,) = vllm_python.parent.parent.glob("lib/python3*/site-packages/vllm")
@@ -79,9 +90,9 @@ def test_the_reason_is_in_vllms_source(vllm_python: Path, reason: Reason) -> Non
         place = source.index(statement, place) + len(statement)
 
 
-def _counters_are_equal(vllm: Observed) -> None:
+def _counters_are_equal(vllm: Observed, *, sequences: int = 10) -> None:
     mixed_load(vllm)
-    outgrow(vllm.server)
+    outgrow(vllm.server, sequences=sequences)
     vllm.assert_equal()
     assert total(vllm.server.page(), "vllm:prefix_cache_hits_total") > 0
     assert total(vllm.server.page(), "vllm:num_preemptions_total") > 0
@@ -97,7 +108,8 @@ def _only_what_was_dropped_differs(vllm: Observed, *, leaving: int) -> None:
     vllm.settle()
     ours, theirs = vllm.page(), vllm.server.page()
     assert disagreements(ours, theirs, without=frozenset(WHEN_CLIENTS_LEAVE)) == []
-    assert (sample(ours, "kvscope_requests_finished_total", reason="abort") or 0) > 0
+    labels = [{"reason": "abort", "engine": str(rank)} for rank in vllm.replays]
+    assert any(sample(ours, "kvscope_requests_finished_total", **one) for one in labels)
     for family in ("vllm:generation_tokens_total", "vllm:num_preemptions_total"):
         surplus = total(ours, family) - total(theirs, family)
         assert 0 <= surplus <= 8 * leaving, f"{family}: {surplus} more than in vLLM"

@@ -26,6 +26,7 @@ from tests.support.pages import sample
 from tests.support.prometheus import Prometheus, prometheus_with
 from tests.support.waiting import wait_for
 from tests.vllm.conftest import Unobserved
+from tests.vllm.counted_otherwise import AFTER_A_STOP, WHEN_CLIENTS_LEAVE
 from tests.vllm.counters import disagreements, total
 from tests.vllm.observed import PROMPTS, SMALL, Observed, ended, load, observed, reset_while_it_runs
 from tests.vllm.server import kvscope_command
@@ -85,28 +86,9 @@ def test_resets_while_idle_and_while_it_runs(vllm: Observed) -> None:
     assert disagreements(vllm.page(), vllm.server.page()) == []
 
 
-AFTER_THE_STOP = frozenset(
-    {
-        "vllm:generation_tokens",
-        "vllm:request_generation_tokens",
-        "vllm:iteration_tokens_total",
-        "vllm:inter_token_latency_seconds",
-        "vllm:request_time_per_output_token_seconds",
-        "vllm:request_decode_time_seconds",
-        "vllm:request_inference_time_seconds",
-        "vllm:e2e_request_latency_seconds",
-    }
-)
-"""Counters that include tokens computed before the abort reached the scheduler. From here on these
-differ, so what has to be equal is compared above."""
-
-
-ON_ITS_WAY = AFTER_THE_STOP | {
-    "vllm:prompt_tokens",
-    "vllm:num_preemptions",
-    "vllm:time_to_first_token_seconds",
-}
-"""And what has a token that was on its way to the front end when the client left."""
+AFTER_THE_STOP = frozenset(AFTER_A_STOP)
+"""From here on these differ, so what has to be equal is compared above."""
+ON_ITS_WAY = AFTER_THE_STOP | frozenset(WHEN_CLIENTS_LEAVE)
 
 
 def test_what_ends_at_a_stop_string_is_no_abort(vllm: Observed) -> None:
