@@ -10,7 +10,8 @@ FLAGS: dict[Option, str] = {
     "swap_space": "--preemption-mode auto --swap-space",
     "replicas": "",
 }
-"""Ours are vLLM's names, so they serve both; only swapping is our own, and offloading vLLM's."""
+"""Ours are vLLM's names, so they serve both; only swapping is our own, and offloading and the
+watermark vLLM's."""
 SERVERS: frozenset[ServerKind] = frozenset({"kvscope", "vllm"})
 """Servers that have these options."""
 
@@ -39,7 +40,8 @@ def change(before: float, after: float) -> str:
 
 def setting(option: Option, value: float) -> str:
     """The value as it is given to the flag."""
-    digits = {"gpu_memory_utilization": 2, "swap_space": 1, "kv_offloading_size": 1}.get(option, 0)
+    tenths: dict[Option, int] = {"swap_space": 1, "kv_offloading_size": 1}
+    digits = {**tenths, "gpu_memory_utilization": 2, "watermark": 2}.get(option, 0)
     return f"{value:.{digits}f}"
 
 
@@ -70,6 +72,8 @@ def _effects(price: Price, gain: Gain) -> list[str]:
     again = gain.recomputed_tokens_per_second_from
     if again and gain.recomputed_tokens_per_second_to is not None:
         found.append(f"recomputed tokens {change(again, gain.recomputed_tokens_per_second_to)}")
+    elif again and not gain.saved_tokens_per_second:
+        found.append(f"fewer recomputed tokens ({again:,.0f} a second now)")
     errors = gain.errors_per_second_from
     if errors and gain.errors_per_second_to is not None:
         found.append(f"steps out of memory {change(errors, gain.errors_per_second_to)}")

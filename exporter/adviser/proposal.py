@@ -11,6 +11,7 @@ Option = Literal[
     "kv_cache_memory_bytes",
     "max_num_seqs",
     "max_num_batched_tokens",
+    "watermark",
     "block_size",
     "swap_space",
     "kv_offloading_size",

@@ -14,6 +14,7 @@ from exporter.adviser.sequences import fewer_sequences, more_sequences
 from exporter.adviser.smaller_pool import smaller_pool
 from exporter.adviser.smaller_steps import smaller_steps
 from exporter.adviser.swapping import swap_space
+from exporter.adviser.watermark import watermark
 
 MAX_PROPOSALS = 5
 
@@ -22,6 +23,7 @@ KINDS: tuple[Callable[[Facts], Verdict], ...] = (
     room_for_steps,
     larger_pool,
     fewer_sequences,
+    watermark,
     swap_space,
     host_tier,
     another_replica,

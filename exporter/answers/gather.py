@@ -1,6 +1,7 @@
 """Gathers the facts about one engine from its folds and its machine."""
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
@@ -18,6 +19,9 @@ from exporter.fold.shadow import Shadows
 from exporter.machine.gpu import headroom
 from exporter.machine.host_memory import sum_processes
 from kvscope_events.events import Hello
+
+_WATERMARK_SINCE = (0, 32)
+"""The oldest vLLM in which it was tried."""
 
 
 def gather(asked: Asked) -> Facts:
@@ -53,6 +57,7 @@ def gather(asked: Asked) -> Facts:
         max_num_seqs=recent.max_num_seqs,
         can_swap=hello.server == "kvscope",
         can_offload=_can_offload(asked, own),
+        has_watermark=has_watermark(hello),
         tier_blocks=_tier_blocks(asked),
         swap_blocks=ledger.swap_blocks,
         host=_host(asked, own),
@@ -90,6 +95,14 @@ def _can_offload(asked: Asked, own: Sequence[ProcessMemory]) -> bool:
     if _tier_blocks(asked):
         return True
     return not asked.hello.keeps_blocks and _uses_device(asked, own)
+
+
+def has_watermark(hello: Hello) -> bool:
+    """Whether it is a vLLM that is known to have one; its version may be of any form."""
+    numbers = re.match(r"(\d+)\.(\d+)\.", hello.server_version)
+    if hello.server != "vllm" or numbers is None:
+        return False
+    return (int(numbers[1]), int(numbers[2])) >= _WATERMARK_SINCE
 
 
 def _num_engines(asked: Asked) -> int:

@@ -7,7 +7,7 @@ import pytest
 
 from exporter.adviser.facts import Facts
 from exporter.answers.advice import ADVICE
-from exporter.answers.gather import gather
+from exporter.answers.gather import gather, has_watermark
 from exporter.answers.question import Question, UnknownError
 from exporter.clock import Clock
 from exporter.machine.host_memory import Available, HostMemory, available_memory
@@ -20,6 +20,7 @@ from kvscope_events.events import StartupProfiled
 from tests.exporter.machine import GIB, NOW_NS
 from tests.exporter.page import HELLO, make_exporter, put, value
 from tests.exporter.scenario import play
+from tests.exporter.stream import hello
 from tests.exporter.test_workers import TERMS, OneCard, sampled, scheduler, worker
 from tests.fakes.nvml import MIB
 from tests.support.loads import chats
@@ -63,6 +64,22 @@ def test_facts_of_an_engine_on_a_card_that_sized_its_pool() -> None:
     assert facts.load.largest_step <= 512
     assert facts.curve is not None
     assert facts.curve.error_ratio is not None
+
+
+@pytest.mark.parametrize(
+    ("server", "version", "has"),
+    [
+        ("vllm", "0.32.0", True),
+        ("vllm", "1.0.0rc1", True),
+        ("vllm", "0.9.2", False),
+        ("vllm", "dev", False),
+        ("kvscope", "0.32.0", False),
+    ],
+)
+def test_a_watermark_is_an_option_of_the_vllms_that_are_known_to_have_it(
+    server: str, version: str, has: bool
+) -> None:
+    assert has_watermark(hello(server=server, server_version=version)) == has
 
 
 def test_time_that_a_pool_waits_for_its_first_request_does_not_lower_the_gain_a_second() -> None:

@@ -89,7 +89,7 @@ def only(given: Facts) -> Proposal:
 def test_nothing_is_proposed_where_nothing_is_wrong() -> None:
     found = advise(facts(curve=curve(0.6, 0.6, least=0.1)))
     assert not found.proposals
-    assert len(found.declined) == 10, "each kind says why"
+    assert len(found.declined) == 11, "each kind says why"
 
 
 def test_nothing_is_said_of_pools_whose_groups_hide_what_another_size_holds() -> None:
@@ -188,6 +188,25 @@ def test_preemptions_are_an_argument_as_well() -> None:
     assert found.gain.recomputed_tokens_per_second_from == 200
     assert found.gain.recomputed_tokens_per_second_to == pytest.approx(0, abs=20)
     assert found.confidence == "medium", "they are estimated"
+
+
+def test_a_watermark_is_proposed_without_a_number_where_sequences_outgrow_the_pool() -> None:
+    preempting: dict[str, Any] = {
+        "has_watermark": True,
+        "load": slot(
+            preemptions={"out_of_blocks": 90}, recomputed_tokens={"out_of_blocks": 60_000}
+        ),
+    }
+    found = {p.option: p for p in advise(facts(**preempting)).proposals}["watermark"]
+    assert found.text == "set --watermark 0.05: fewer recomputed tokens (200 a second now)"
+    assert found.gain.recomputed_tokens_per_second_to is None, "not known"
+    assert "fewer than 50 blocks" in found.price.text
+    several = advise(facts(is_plain=False, **preempting)).proposals
+    assert [p.option for p in several].count("watermark") == 1, "it does not go by blocks"
+    for changes in ({"has_watermark": False}, {"load": slot()}):
+        made = advise(facts(**{**preempting, **changes}))
+        assert "watermark" not in {p.option for p in made.proposals}
+        assert any(one.reason.startswith("a watermark: ") for one in made.declined)
 
 
 def test_an_overloaded_engine_is_not_promised_fewer_preemptions() -> None:
