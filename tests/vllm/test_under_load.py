@@ -69,6 +69,21 @@ def test_parallel_samples(vllm: Observed) -> None:
     assert disagreements(vllm.page(), vllm.server.page()) == []
 
 
+def test_a_plan_begins_with_what_it_serves(vllm: Observed) -> None:
+    (served,) = httpx.get(f"{vllm.server.url}/v1/models", timeout=30).json()["data"]
+    plans = []
+    for source in (("--from", vllm.server.url), (served["root"], "--max-model-len", "1024")):
+        options = ("--gpu", "H200", "--json")
+        done = subprocess.run(
+            kvscope_command("plan", *source, *options), capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        plans.append(json.loads(done.stdout))
+    from_server, from_checkpoint = (plan["bytes"] for plan in plans)
+    assert from_server["per_sequence"] == from_checkpoint["per_sequence"]
+    assert from_server["per_token"] == from_checkpoint["per_token"]
+
+
 def test_resets_while_idle_and_while_it_runs(vllm: Observed) -> None:
     resets = vllm.replay.kinds["PrefixCacheReset"]
     vllm.server.reset()
