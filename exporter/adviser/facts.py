@@ -141,7 +141,7 @@ class Facts:
     """Whether the server can keep copies of blocks in host memory: a vLLM with a device, without
     another connector."""
     has_watermark: bool = False
-    """Whether admissions can be told to leave a share of the pool free."""
+    """Whether an option makes admissions leave a share of the pool free."""
     tier_blocks: int = 0
     """Blocks that its host tier can hold; 0 without one."""
     host: Room | None = None

@@ -7,7 +7,7 @@ from exporter.adviser.pool_size import MIN_SECONDS
 from exporter.adviser.proposal import Declined, Gain, Price, Proposal, Verdict
 
 _SHARE = 0.05
-"""Of the pool. In trials more helped more, and cost steps."""
+"""A part of the pool. In trials more helped more, and cost steps."""
 
 
 def watermark(facts: Facts) -> Verdict:

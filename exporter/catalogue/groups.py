@@ -32,6 +32,20 @@ GROUP_METRICS = (
         events=STATE_EVENTS,
     ),
     Metric(
+        name="kvscope_kv_drafter_blocks",
+        kind="gauge",
+        help="Blocks of groups whose layers belong to a draft model, by state; part of "
+        "kvscope_kv_group_blocks.",
+        notes="Absent for models without such a group: what drafts by n-grams has no layers.",
+        unit="blocks",
+        within="kvscope_kv_capacity_blocks",
+        group="pool",
+        labels={**ENGINE, "state": ("active", "cached")},
+        servers=_VLLM,
+        otel_name="kvscope.kv.drafter.blocks",
+        events=STATE_EVENTS,
+    ),
+    Metric(
         name="kvscope_kv_group_evictions_total",
         kind="counter",
         help="Cached blocks that lost their content, by kind of their group and cause; only of "

@@ -15,6 +15,8 @@ def collect_groups(families: Families, groups: Groups, _engine: Hello) -> Iterat
         return
     if groups.known:
         yield families.table("kvscope_kv_group_blocks", groups.blocks)
+        if groups.drafters:
+            yield families.column("kvscope_kv_drafter_blocks", groups.drafter_blocks)
     yield families.table("kvscope_kv_group_evictions_total", groups.evictions)
     yield families.column("kvscope_kv_group_idle_seconds_total", groups.idle_seconds)
     yield families.column("kvscope_kv_group_idle_evictions_total", groups.idle_evictions)

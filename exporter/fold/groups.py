@@ -43,6 +43,8 @@ class Groups(Fold):
         self.known = False
         self.kinds: list[GroupKind] = []
         """Kind of each group; empty: the pool has only one."""
+        self.drafters: list[int] = []
+        """Groups whose layers belong to a draft model."""
         self.evictions: dict[tuple[str, ...], int] = {}
         """Blocks that lost their content, by kind and cause."""
         self.idle_seconds: dict[str, float] = {}
@@ -64,6 +66,14 @@ class Groups(Fold):
             counts[kind, "cached"] = counts.get((kind, "cached"), 0) + cached
         return counts
 
+    @property
+    def drafter_blocks(self) -> dict[str, int]:
+        """Those of draft models."""
+        return {
+            "active": sum(self._active[group] for group in self.drafters),
+            "cached": sum(self._cached[group] for group in self.drafters),
+        }
+
     def on_gap(self) -> None:
         self.known = False
 
@@ -78,6 +88,7 @@ class Groups(Fold):
 
     def _begin(self, event: PoolCreated | PoolSnapshot) -> None:
         self.kinds = [group.kind for group in event.groups] if len(event.groups) > 1 else []
+        self.drafters = [index for index, group in enumerate(event.groups) if group.drafter]
         self.evictions = {
             (kind, cause): self.evictions.get((kind, cause), 0)
             for kind in dict.fromkeys(self.kinds)

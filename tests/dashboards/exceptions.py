@@ -19,7 +19,6 @@ NOT_SHOWN = {
         f"gen_ai_server_{name}_seconds": "by OTLP alone; the same observations are shown as ours"
         for name in ("request_duration", "time_per_output_token", "time_to_first_token")
     },
-    "kvscope_speculative_tokens_total": "only servers with speculative decoding have it",
     "kvscope_otlp_spans_total": "only with traces; whoever receives them notices",
     "kvscope_otlp_exports_total": "only with --otlp-endpoint; whoever receives by OTLP notices",
     "kvscope_otlp_servers_left_out_total": "a bug, only with --otlp-endpoint; the log says why",
@@ -109,6 +108,8 @@ NOT_ON_THIS_MACHINE: dict[Query, str] = {
         ],
         "a model with layers of several kinds",
     ),
+    ("kvscope-kv-pool", 1009, "A"): "speculative decoding",
+    ("kvscope-kv-pool", 1010, "A"): "a draft model with layers of its own",
     ("kvscope-kv-pool", 1007, "A"): "a server with a connector that keeps blocks",
     ("kvscope-memory", 106, "A"): "a limit of the control group",
     ("kvscope-memory", 303, "A"): "a control group with memory accounting",

@@ -59,6 +59,8 @@ def exposed(stage: Stage) -> Exposed:
         "# TYPE kvscope_preemption_swapped_tokens_total counter\n"
         'kvscope_preemption_swapped_tokens_total{model_name="demo",engine="0",mode="swap",'
         'cause="out_of_blocks"} 0\n'
+        "# TYPE kvscope_speculative_tokens_total counter\n"
+        'kvscope_speculative_tokens_total{model_name="demo",engine="0",outcome="rejected"} 0\n'
         "# TYPE kvscope_event_decode_errors_total counter\n"
         'kvscope_event_decode_errors_total{source="wire",kind="malformed"} 1\n'
         "# TYPE kvscope_observer_stopped gauge\n"

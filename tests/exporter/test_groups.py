@@ -233,6 +233,20 @@ def test_the_page_has_the_kinds_of_the_pool() -> None:
         assert value(exporter, row, **labels) == expected, row
 
 
+def test_blocks_of_a_draft_model_are_shown_where_it_has_layers_of_its_own() -> None:
+    exporter, subscription = observed()
+    drafting = [*GROUPS[:2], CacheGroup("full_attention", 16, drafter=True)]
+    held = BlocksAllocated(1, [37, 38], "prefill", 2)
+    created = PoolCreated(40, 16, 0, 1, groups=drafting)
+    put(subscription, 0, 0, created, *cached(FULL, 1, 2), *cached(2, 5, 6, 7), held)
+    for state, count in (("active", 2), ("cached", 3)):
+        assert value(exporter, "kvscope_kv_drafter_blocks", state=state) == count
+    assert value(exporter, "kvscope_kv_group_blocks", kind="full_attention", state="cached") == 5
+    exporter, subscription = observed()
+    put(subscription, 0, 0, CREATED, *cached(FULL, 1, 2))
+    assert value(exporter, "kvscope_kv_drafter_blocks", state="cached") is None
+
+
 def test_a_pool_of_one_group_has_none_of_these_families() -> None:
     for exporter, subscription in (observed(), make_exporter()):
         created = PoolCreated(40, 16, 0, 1, groups=GROUPS[:1], alignment=16)

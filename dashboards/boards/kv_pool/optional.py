@@ -1,4 +1,4 @@
-"""KV pool: features of some engines: blocks on the host, tiers below the pool, samples."""
+"""KV pool: features of some engines: blocks on the host, tiers below the pool, samples, drafts."""
 
 from dashboards.kit.fleet import outstanding
 from dashboards.kit.frame import Row
@@ -8,6 +8,7 @@ from dashboards.kit.panels import (
     BYTES,
     COUNT,
     RATIO,
+    TOKENS_PER_SECOND,
     Q,
     graph,
 )
@@ -129,6 +130,34 @@ def row() -> Row:
                 span=8,
                 height=6,
                 when_absent=_NO_TIER,
+            ),
+            graph(
+                1009,
+                "Slots of drafts",
+                "Tokens that a drafter proposed and a step verified, each in a slot of the pool. "
+                "rejected: computed and written for nothing. Most of them: draft fewer tokens at "
+                "a time, or none under load.",
+                TOKENS_PER_SECOND,
+                Q(total(rate("kvscope_speculative_tokens_total"), "outcome"), "{{outcome}}"),
+                stacked=True,
+                colours={"accepted": "green", "rejected": "orange"},
+                axis="tokens a second",
+                span=8,
+                height=6,
+                when_absent="No speculative decoding.",
+            ),
+            graph(
+                1010,
+                "Blocks of drafters",
+                "Blocks of the layers of a draft model: the part of the pool that speculation "
+                "takes from the model's own sequences and prefixes.",
+                COUNT,
+                Q(total(series("kvscope_kv_drafter_blocks"), "state"), "{{state}}"),
+                stacked=True,
+                axis="blocks",
+                span=8,
+                height=6,
+                when_absent="No draft model with layers of its own.",
             ),
             graph(
                 1007,
