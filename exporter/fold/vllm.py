@@ -106,11 +106,12 @@ class Vllm(Fold):
         self._added[event.sequence] = event
 
     def _looked_up(self, event: PrefixLookup) -> None:
+        if not (event.hit_blocks or event.loaded_tokens):
+            return
         if event.resumed or event.sequence not in self._added:
             return
-        if event.hit_blocks or event.loaded_tokens:
-            hit_tokens = event.hit_blocks * self._block_size
-            self._found[event.sequence] = hit_tokens + event.loaded_tokens
+        hit_tokens = event.hit_blocks * self._block_size
+        self._found[event.sequence] = hit_tokens + event.loaded_tokens
         if event.loaded_tokens:
             self._loaded[event.sequence] = event.loaded_tokens
 
@@ -149,7 +150,8 @@ class Vllm(Fold):
             if added is None:  # before a gap
                 continue
             found = self._found.pop(sequence, 0)
-            self.loaded_tokens += min(found, self._loaded.pop(sequence, 0))
+            if self._loaded:
+                self.loaded_tokens += min(found, self._loaded.pop(sequence, 0))
             self.prompt_tokens += added.prompt_tokens
             self.cached_tokens += found
             computed += added.prompt_tokens - found

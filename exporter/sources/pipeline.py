@@ -25,6 +25,9 @@ CHUNK_BATCHES = 256
 MAX_PENDING = 1 << 17
 """Maximum number of requests and sequences that one listener remembers, in several entries of some
 100 bytes each: bounds the memory for a producer that never ends what it begins."""
+ASK_EVENTS = 1024
+"""Events after which listeners are asked again how much they remember: asking all of them costs as
+much as folding some ten events."""
 
 
 class _Worker:
@@ -34,15 +37,15 @@ class _Worker:
         self.listener = listener
         self.failed = False
 
-    def apply(self, batches: list[Batch], after_gap: bool) -> bool:
-        """Hand it the batches; False if it raised."""
+    def apply(self, batches: list[Batch], after_gap: bool, *, ask: bool) -> bool:
+        """Hand it the batches; False if it raised. ask: whether it remembers too much."""
         try:
             if after_gap:
                 self.listener.on_gap()
             on_batch = self.listener.on_batch
             for batch in batches:
                 on_batch(batch)
-            if self.listener.num_pending > MAX_PENDING:
+            if ask and self.listener.num_pending > MAX_PENDING:
                 logger.error(
                     "fold %s: over %d requests and sequences have begun and not ended: forgotten",
                     self.listener.name,
@@ -79,6 +82,7 @@ class Pipeline:
         self._session: str | None = None
         self._spent_ns: Counter[str] = Counter()
         self._errors: Counter[str] = Counter()
+        self._unasked_events = 0
         self._workers: list[_Worker] = []
         self._renew()
         self._lock = threading.Lock()
@@ -178,18 +182,26 @@ class Pipeline:
     def _fold(self, chunk: list[Batch], after_gap: bool) -> None:
         if not chunk:
             return
+        self._unasked_events += sum([len(batch.events) for batch in chunk])
+        ask = self._unasked_events >= ASK_EVENTS
+        if ask:
+            self._unasked_events = 0
         now_ns = self._clock.monotonic_ns
         before = now_ns()
+        wants_snapshot = False
         for worker in self._workers:
             if worker.failed:
                 continue
-            name = worker.listener.name
-            if not worker.apply(chunk, after_gap):
+            listener = worker.listener
+            name = listener.name
+            if not worker.apply(chunk, after_gap, ask=ask):
                 self._errors[name] += 1
+            elif listener.wants_snapshot:
+                wants_snapshot = True
             after = now_ns()
             self._spent_ns[name] += after - before
             before = after
-        if any(w.listener.wants_snapshot and not w.failed for w in self._workers):
+        if wants_snapshot:
             self._source.request_snapshot()
 
     def _renew(self) -> None:

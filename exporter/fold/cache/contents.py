@@ -173,7 +173,7 @@ class Contents(Fold):
         self.blocks.write(event.blocks, event.hashes, self.batch.time_ns)
         self.resident.add(event.hashes)
         self.evicted.discard(event.hashes)
-        self.whatif.cache(event.hashes)
+        self.whatif.cache(event.hashes, self.batch.time_ns)
         if len(self.resident.names) > len(self.blocks.names):  # some must have gone unreported
             self.on_gap()
 

@@ -193,14 +193,15 @@ class Slots(Generic[T]):
         self._slot_ns = slot_ns
         self._keep_ns = keep_ns
         self._moments: deque[tuple[int, T]] = deque()
-        self._next_ns: int | None = None
+        self.next_ns = 0
+        """Before this time `before_change` does nothing: frequent callers look here first."""
 
     def before_change(self, time_ns: int, read: Callable[[], T]) -> None:
         """Call before a counter changes; `read` is called for the first change in a slot."""
-        if self._next_ns is not None and time_ns < self._next_ns:
+        if time_ns < self.next_ns:
             return
         start_ns = time_ns // self._slot_ns * self._slot_ns
-        self._next_ns = start_ns + self._slot_ns
+        self.next_ns = start_ns + self._slot_ns
         self._moments.append((start_ns, read()))
         while self._moments[0][0] < time_ns - self._keep_ns:
             self._moments.popleft()

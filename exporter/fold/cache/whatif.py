@@ -289,14 +289,15 @@ class WhatIf:
             self._doubles.share(names)
             self._stack.remove(names)
 
-    def cache(self, names: Sequence[BlockHash]) -> None:
+    def cache(self, names: Sequence[BlockHash], time_ns: int) -> None:
         """Referenced blocks can be found by these names from now on.
 
         Some may be idle: generated ones, which were never looked up, or those of another block.
         """
         if not self.known:
             return
-        self._slots.before_change(self._now_ns(), lambda: self._grid.totals)
+        if time_ns >= self._slots.next_ns:
+            self._slots.before_change(time_ns, lambda: self._grid.totals)
         self._grid.cached_blocks += len(names)
         if self._recomputed:
             self._recomputed.cache(names)
