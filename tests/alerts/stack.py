@@ -49,13 +49,16 @@ class Webhook:
     def seen(self, status: str) -> set[str]:
         return {notice.labels["alertname"] for notice in self.notices if notice.status == status}
 
-    def now(self) -> dict[str, str]:
-        """The last that was said of each alert, by name; firing if one of its series is."""
-        last = {
+    def series(self) -> dict[tuple[tuple[str, str], ...], str]:
+        """The last that was said of each alert, by its labels, however often it came."""
+        return {
             tuple(sorted(notice.labels.items())): notice.status for notice in tuple(self.notices)
         }
+
+    def now(self) -> dict[str, str]:
+        """The last that was said of each alert, by name; firing if one of its series is."""
         states: dict[str, str] = {}
-        for labels, status in last.items():
+        for labels, status in self.series().items():
             name = dict(labels)["alertname"]
             states[name] = "firing" if "firing" in (status, states.get(name)) else status
         return states

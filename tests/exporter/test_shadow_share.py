@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from benchmarks.shadow_cost import Fixed
 from exporter.fold.shadow.budget import LEAST_SHARE, PATIENCE, PERIOD_NS, Budget
 from exporter.fold.shadow.coordinator import Coordinator
 from exporter.fold.shadow.groups import layers_of
@@ -130,15 +131,6 @@ def test_a_share_that_costs_little_for_long_is_doubled() -> None:
     assert after(budget, 0.005, PATIENCE) == 1 / 2
     assert after(budget, 0.005, PATIENCE) == 1
     assert after(budget, 0.005, PATIENCE) == 1
-
-
-class Fixed(Budget):
-    def __init__(self, share: float) -> None:
-        super().__init__()
-        self.share = share
-
-    def at(self, time_ns: int, usable_blocks: int) -> bool:
-        return False
 
 
 def served(requests: int, seed: int = 0) -> Iterator[list[EngineEvent]]:

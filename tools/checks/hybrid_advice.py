@@ -7,24 +7,21 @@ advice. Its first proposal, which has to be another size of the pool, is carried
 conversations are sent again. Exit status 1 if what is saved is off by more than a fifth.
 """
 
-import argparse
 import sys
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from tests.support.hybrid_checkpoints import make_hybrid
 from tests.support.pages import sample
 from tests.support.prefix_trees import Load
-from tests.support.process import ROOT
 from tests.support.waiting import wait_for
 from tests.vllm.counters import total
 from tests.vllm.observed import Observed, observed
 from tests.vllm.over_http import serve_over_http
-from tools.checks.hybrid_whatif import BLOCKS, LOAD
+from tools.checks.hybrid_whatif import main
 
 LIMIT = 0.2
 """Largest error that passes, as a share of what is saved."""
@@ -72,9 +69,9 @@ def _advice(vllm: Observed) -> dict[str, Any]:
     return answer
 
 
-def compare(python: Path, model: Path, num_blocks: int, load: Load) -> bool:
+def compare(python: Path, model: Path, usable_blocks: int, load: Load) -> bool:
     """Whether the first proposal's gain comes as predicted."""
-    before = serve(python, model, num_blocks, load)
+    before = serve(python, model, usable_blocks + 1, load)
     proposals = before.advice["proposals"]
     if not proposals:
         print(f"nothing is proposed: {before.advice['declined']}")
@@ -98,17 +95,5 @@ def compare(python: Path, model: Path, num_blocks: int, load: Load) -> bool:
     return bool(abs(saved - predicted) <= LIMIT * predicted)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", choices=BLOCKS, default="gemma3")
-    parser.add_argument("--python", type=Path, default=ROOT / ".venv/vllm/bin/python")
-    parser.add_argument("--requests", type=int, default=LOAD.requests)
-    given = parser.parse_args()
-    load = replace(LOAD, requests=given.requests)
-    with tempfile.TemporaryDirectory(prefix="kvscope-") as folder:
-        model = make_hybrid(Path(folder) / "model", given.model)
-        return int(not compare(given.python, model, BLOCKS[given.model] + 1, load))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(__doc__, compare))

@@ -14,7 +14,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -125,8 +125,12 @@ def compare(python: Path, model: Path, blocks: int, load: Load) -> bool:
     return good
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main(description: str, compare: Callable[[Path, Path, int, Load], bool]) -> int:
+    """Compare as the arguments say; returns the exit status.
+
+    compare: called with vLLM's Python, the checkpoint, its usable blocks and the load.
+    """
+    parser = argparse.ArgumentParser(description=description.splitlines()[0])
     parser.add_argument("--model", choices=BLOCKS, default="gemma3")
     parser.add_argument("--python", type=Path, default=ROOT / ".venv/vllm/bin/python")
     parser.add_argument("--requests", type=int, default=LOAD.requests)
@@ -138,4 +142,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(__doc__, compare))
