@@ -11,12 +11,13 @@ FUZZ_INPUTS ?= 10000
 PYTEST_ARGS ?=
 VLLM_PYTHON ?=
 VLLM ?= 0.32.0
+SGLANG ?= 0.5.23
 VERSIONS ?= 0.20.2 0.28.0
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help venv tools vllm vllm-beside demo test nightly test-vllm-versions chaos engine-chaos fleet fuzz lint types bench \
+.PHONY: help venv tools vllm vllm-beside sglang sglang-beside demo test nightly test-vllm-versions chaos engine-chaos fleet fuzz lint types bench \
   docs site release-check dashboards alerts regenerate screenshots clean
 
 PIP_INSTALL := $(VENV)/bin/pip install $(if $(CI),--quiet) -c $(VENV)/constraints.txt
@@ -58,6 +59,12 @@ tools: | $(STAMP)
 vllm: ## Install a vLLM for the tests into .venv/vllm, 3.4 GB (VLLM=0.32.0; make test VLLM= has none)
 	@PYTHON=$(PYTHON) scripts/vllm-env $(VENV)/vllm $(VLLM)
 
+sglang: ## Install an SGLang for the tests into .venv/sglang, 2.5 GB (SGLANG=0.5.23)
+	@PYTHON=$(PYTHON) scripts/sglang-env $(VENV)/sglang $(SGLANG)
+
+sglang-beside: | $(STAMP)
+	@$(if $(SGLANG),PYTHON=$(PYTHON) scripts/sglang-env $(VENV)/sglang $(SGLANG) </dev/null >/dev/null 2>&1 &)
+
 # In the background: the tests that need it wait for it, the others do not.
 vllm-beside: | $(STAMP)
 	@$(if $(VLLM),PYTHON=$(PYTHON) scripts/vllm-env $(VENV)/vllm $(VLLM) </dev/null >/dev/null 2>&1 &)
@@ -69,7 +76,7 @@ demo: venv ## Run the engine under a live workload (PORT=8000, DEMO_SECONDS=60 t
 test: venv $(if $(PYTEST_ARGS),,vllm-beside) tools lint ## Lint, types and all tests but those of `make nightly` (PYTEST_ARGS="tests/engine -k pool")
 	$(VENV)/bin/python -m tools.run_tests --beside $(VENV)/bin/mypy $(PYTEST_ARGS)
 
-nightly: venv vllm-beside tools ## The rest: real vLLM, chaos, what measures times, long runs, more examples (PYTEST_ARGS=...)
+nightly: venv vllm-beside sglang-beside tools ## The rest: real vLLM and SGLang, chaos, what measures times, long runs, more examples (PYTEST_ARGS=...)
 	$(VENV)/bin/python -m tools.run_tests --nightly $(PYTEST_ARGS)
 
 test-vllm-versions: venv ## Run the observer's tests on older vLLMs (VERSIONS="0.20.2 0.28.0")

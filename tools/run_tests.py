@@ -66,13 +66,14 @@ NIGHTLY = (
         Lane(
             "long",
             2,
-            "(nightly or hypothesis) and not (waits or vllm or chaos or timed)",
+            "(nightly or hypothesis) and not (waits or vllm or sglang or chaos or timed)",
             r"mark\.nightly\b|(?m:^from hypothesis)",
         ),
         Lane("waits", 2, "nightly and waits", r"mark\.waits\b"),
     ),
     # With nothing beside it: a vLLM takes two cores while it starts.
     (Lane("vllm", 0, "nightly and vllm", r"mark\.vllm\b"),),
+    (Lane("sglang", 0, "nightly and sglang", r"mark\.sglang\b"),),
     # Last, with nothing beside it: these measure times.
     (Lane("chaos and timed", 0, "chaos or timed", r"mark\.(chaos|timed)\b"),),
 )

@@ -17,16 +17,16 @@ def observer(
         ),
     ],
 ) -> None:
-    """Write the observer into a folder that a vLLM can load.
+    """Write the observer into a folder that a vLLM or an SGLang can load.
 
-    For vLLM in a container or under systemd: mount the folder, and set the variables that this
+    For a server in a container or under systemd: mount the folder, and set the variables that this
     command prints.
 
     Example: eval "$(kvscope observer ./kvscope-observer)"
     """
-    from kvscope.run.plugin_folder import PLUGIN, PLUGINS_VARIABLE, write_plugin_folder
-    from kvscope_events.observers.vllm.endpoints import DIRECTORY_VARIABLE
-    from kvscope_events.observers.vllm.endpoints import directory as sockets
+    from kvscope.run.plugin_folder import PLUGIN, PLUGINS_VARIABLES, write_plugin_folder
+    from kvscope_events.observers.endpoints import DIRECTORY_VARIABLE
+    from kvscope_events.observers.endpoints import directory as sockets
     from kvscope_events.wire.endpoint import EndpointError
 
     folder = directory.resolve()
@@ -37,11 +37,11 @@ def observer(
     except OSError as error:
         raise fail(f"{folder}: cannot write: {error.strerror}; name another DIR") from None
     path = shlex.quote(str(folder))
-    allowed = f"${{{PLUGINS_VARIABLE}+set}}"
     typer.echo(f'export PYTHONPATH={path}"${{PYTHONPATH:+:$PYTHONPATH}}"')
     typer.echo(f"export {DIRECTORY_VARIABLE}={shlex.quote(sockets())}")
-    typer.echo(
-        f'[ -z "{allowed}" ] || '
-        f'export {PLUGINS_VARIABLE}="${{{PLUGINS_VARIABLE}:+${PLUGINS_VARIABLE},}}{PLUGIN}"'
-    )
+    for variable, is_list in PLUGINS_VARIABLES.items():
+        allowed = f"${{{variable}{is_list}}}"
+        typer.echo(
+            f'[ -z "{allowed}" ] || export {variable}="${{{variable}:+${variable},}}{PLUGIN}"'
+        )
     typer.echo(f"# then: kvscope sidecar --events 'ipc://{sockets()}/*'")

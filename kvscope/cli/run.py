@@ -17,7 +17,7 @@ from kvscope.options.configuration import ListenConfig
 from kvscope.options.gpu_devices import Gpu, GpuDevices, WatchedDevices, polling
 from kvscope.options.server import Host, Port
 from kvscope.output import configure_logging, fail
-from kvscope.run.api_server import api_server_of
+from kvscope.run.api_server import api_server_of, kind_of
 from kvscope.run.child import Child, CommandError, signal_waiting, signals_held
 from kvscope.serving.protection import protection_of_metrics
 from kvscope.serving.stacks import show_last_stacks
@@ -25,10 +25,10 @@ from kvscope.serving.stacks import show_last_stacks
 if TYPE_CHECKING:
     from kvscope.run.background_server import Beside
 
-SERVER = "vllm"
 TICK_SECONDS = 0.5
 HINT_SECONDS = 300.0
-"""Importing vLLM takes a minute or two from a slow disk; its workers report before they load."""
+"""Importing a server takes a minute or two from a slow disk; vLLM's workers report before they
+load."""
 
 _LISTEN = ListenConfig()
 logger = logging.getLogger("kvscope")
@@ -47,7 +47,7 @@ def run(
             metavar="URL",
             help="Base URL of the command's API server, whose own page has latencies and refusals "
             "as its clients see them; none: do not read it. Default: from the command's own "
-            "--host and --port, if it is vLLM's.",
+            "--host and --port, if it is vLLM's, or SGLang's with --enable-metrics.",
         ),
     ] = None,
     compat: Compat = NO_SETS,
@@ -67,7 +67,7 @@ def run(
     ssl_certfile: options.SslCertfile = None,
     ssl_keyfile: options.SslKeyfile = None,
 ) -> None:
-    """Run a vLLM with the observer inside it, and serve its metrics.
+    """Run a vLLM or an SGLang with the observer inside it, and serve its metrics.
 
     Nothing is installed into the server's environment: the observer is on its PYTHONPATH for this
     one run. Signals are passed on, and the exit code is the command's own.
@@ -97,7 +97,7 @@ def run(
         sockets = f"ipc://{folder / 'sockets'}/*"
         try:
             page = Beside(
-                *(SERVER, sockets, host, port, sets, poller, hint_after),
+                *(kind_of(command), sockets, host, port, sets, poller, hint_after),
                 protection=protection,
                 url=front_end,
             )
@@ -129,7 +129,7 @@ def _supervise(
     command: Sequence[str], folder: Path, mask: set[int], page: "Beside", front_end: str | None
 ) -> int:
     from kvscope.run.plugin_folder import with_plugin
-    from kvscope_events.observers.vllm.endpoints import DIRECTORY_VARIABLE
+    from kvscope_events.observers.endpoints import DIRECTORY_VARIABLE
 
     early = signal_waiting()
     if early is not None:  # from the terminal: the child would never get it

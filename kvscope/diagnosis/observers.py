@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from kvscope_events.events import Hello
-from kvscope_events.observers.vllm.endpoints import directory
+from kvscope_events.observers.endpoints import directory
 from kvscope_events.wire.endpoint import EndpointError
 from kvscope_events.wire.run_directory import run_directory
 from kvscope_events.wire.subscriber import WireSubscriber

@@ -13,6 +13,7 @@ from exporter.web.sidecar_app import sidecar_app
 from kvscope.run.discovered import Sightings
 from kvscope.serving.listen import url_of
 from kvscope.serving.protection import Protection
+from kvscope_events.vocabulary import ServerKind
 
 logger = logging.getLogger("kvscope")
 
@@ -25,7 +26,7 @@ class Beside:
 
     def __init__(
         self,
-        name: str,
+        kind: ServerKind,
         endpoint: str,
         host: str,
         port: int,
@@ -36,14 +37,16 @@ class Beside:
         protection: Protection,
         url: str | None = None,
     ) -> None:
-        """url: of the command's own API server, whose page is read as well; None: no such server.
+        """kind: of the server that the command starts, and its name on the page.
+
+        url: of the command's own API server, whose page is read as well; None: no such server.
 
         Raises OSError if the port is not available.
         """
         self.endpoint = endpoint
         # Nothing secret is sent there, and its certificate is not for loopback's name.
         tls = TlsConfig(verify=False) if (url or "").startswith("https:") else None
-        server = ServerConfig(name=name, kind="vllm", events=(endpoint,), url=url, tls=tls)
+        server = ServerConfig(name=kind, kind=kind, events=(endpoint,), url=url, tls=tls)
         self._sidecar = Sidecar([server], compat=compat, gpu=poller)
         app = sidecar_app(self._sidecar)
         if poller is not None:

@@ -1,6 +1,6 @@
 """A folder that lets a Python without kvscope load the observer: it only has to be on PYTHONPATH.
 
-It holds a copy of the contract, and metadata with the entry point for vLLM.
+It holds a copy of the contract, and metadata with the entry points for vLLM and SGLang.
 """
 
 import errno
@@ -13,11 +13,13 @@ import kvscope_events
 from kvscope_events.wire.endpoint import EndpointError
 
 PACKAGE = "kvscope_events"
-GROUP = "vllm.general_plugins"
 PLUGIN = "kvscope"
-"""Name of the entry point, as in VLLM_PLUGINS."""
-ENTRY_POINT = f"{PLUGIN} = kvscope_events.observers.vllm:register"
-PLUGINS_VARIABLE = "VLLM_PLUGINS"
+"""Name of the entry points, as in VLLM_PLUGINS."""
+GROUPS = {"vllm.general_plugins": "vllm", "sglang.srt.plugins": "sglang"}
+"""Groups of entry points, and the observer that each loads."""
+PLUGINS_VARIABLES = {"VLLM_PLUGINS": "+set", "SGLANG_PLUGINS": ":+set"}
+"""The plugins that a server may load; not set: all. An empty one allows vLLM none, and SGLang all:
+so it is a list if the shell expands it with this."""
 _LEFT_OUT = shutil.ignore_patterns("__pycache__", ".*", "pyproject.toml", "README.md")
 
 
@@ -42,22 +44,30 @@ def write_plugin_folder(folder: Path) -> None:
         f"Metadata-Version: 2.1\nName: kvscope-events\nVersion: {release}\n"
         "Requires-Python: >=3.10\nRequires-Dist: msgspec>=0.20\nRequires-Dist: pyzmq>=26\n"
     )
-    (facts / "entry_points.txt").write_text(f"[{GROUP}]\n{ENTRY_POINT}\n")
+    (facts / "entry_points.txt").write_text(
+        "".join(
+            f"[{group}]\n{PLUGIN} = {PACKAGE}.observers.{server}:register\n"
+            for group, server in GROUPS.items()
+        )
+    )
     (source,) = kvscope_events.__path__
     shutil.copytree(source, folder / PACKAGE, ignore=_LEFT_OUT)  # last: a partial copy is ours
 
 
 def with_plugin(environment: dict[str, str], folder: Path) -> dict[str, str]:
-    """The environment in which vLLM loads the observer from the folder, besides other plugins."""
+    """The environment in which a server loads the observer from the folder, besides other
+    plugins."""
     changed = dict(environment)
     before = environment.get("PYTHONPATH")
     changed["PYTHONPATH"] = f"{folder}{os.pathsep}{before}" if before else str(folder)
-    allowed = environment.get(PLUGINS_VARIABLE)
-    if allowed is not None:  # the plugins that vLLM may load; empty: no plugins
+    for variable, is_list in PLUGINS_VARIABLES.items():
+        allowed = environment.get(variable)
+        if allowed is None or (not allowed and is_list.startswith(":")):
+            continue
         names = [name for name in allowed.split(",") if name]
         if PLUGIN not in names:
             names.append(PLUGIN)
-        changed[PLUGINS_VARIABLE] = ",".join(names)
+        changed[variable] = ",".join(names)
     return changed
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kvscope.run.plugin_folder import ENTRY_POINT, GROUP, with_plugin, write_plugin_folder
+from kvscope.run.plugin_folder import GROUPS, PLUGIN, with_plugin, write_plugin_folder
 from kvscope_events.wire.endpoint import EndpointError
 from tests.repo.checkout import ROOT, project_files
 
@@ -16,19 +16,22 @@ LOADS = """
 import sys
 from importlib.metadata import entry_points
 sys.path.insert(0, sys.argv[1])
-(found,) = entry_points(group="vllm.general_plugins", name="kvscope")
-register = found.load()
-import kvscope_events
-assert kvscope_events.__file__.startswith(sys.argv[1]), kvscope_events.__file__
-register()
-register()
+for group in ("vllm.general_plugins", "sglang.srt.plugins"):
+    (found,) = entry_points(group=group, name="kvscope")
+    register = found.load()
+    import kvscope_events
+    assert kvscope_events.__file__.startswith(sys.argv[1]), kvscope_events.__file__
+    register()
+    register()
 """
 
 
 def test_the_entry_point_is_that_of_the_distribution() -> None:
     project = tomllib.loads((ROOT / "kvscope_events" / "pyproject.toml").read_text())["project"]
-    name, _, place = ENTRY_POINT.partition(" = ")
-    assert project["entry-points"][GROUP] == {name: place}
+    assert project["entry-points"] == {
+        group: {PLUGIN: f"kvscope_events.observers.{server}:register"}
+        for group, server in GROUPS.items()
+    }
 
 
 def test_it_holds_the_package_and_its_metadata_and_nothing_else(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ import torch
 
 from kvscope_events.events import EngineEvent, Hello, ObserverStopped, StartupProfiled
 from kvscope_events.memory import DeviceMemorySampled
+from kvscope_events.observers.endpoints import worker_endpoint
 from kvscope_events.observers.vllm import worker as observed
-from kvscope_events.observers.vllm.endpoints import worker_endpoint
 from kvscope_events.observers.vllm.memory import (
     Sampler,
     device_of,

@@ -14,8 +14,8 @@ from typing import Any
 
 from kvscope_events.bus import EventBus
 from kvscope_events.events import EngineEvent, ObserverStopped
+from kvscope_events.observers.endpoints import scheduler_endpoint
 from kvscope_events.observers.vllm import plugin
-from kvscope_events.observers.vllm.endpoints import scheduler_endpoint
 from kvscope_events.observers.vllm.hooks import HOOKS
 from kvscope_events.observers.vllm.patching import Found, find
 from kvscope_events.observers.vllm.wrappers import Hook

@@ -306,7 +306,7 @@ def test_the_environment_names_the_sockets(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_the_outlet_leaves_batches_for_later_and_keeps_their_order(tmp_path: Any) -> None:
     from kvscope_events.events import ObserverStopped, PrefixCacheReset
-    from kvscope_events.observers.vllm.outlet import Outlet
+    from kvscope_events.observers.outlet import Outlet
 
     outlet = Outlet(f"ipc://{tmp_path}/o.sock")
     assert isinstance(outlet.bus, EventBus)

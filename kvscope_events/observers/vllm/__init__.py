@@ -13,7 +13,7 @@ hashes · `observer.flush` ends the step · `outlet` hands the batch to
 def register() -> None:
     """Prepare this process to be observed; never raises, and opens nothing yet."""
     try:
-        from kvscope_events.observers.vllm.endpoints import switched_off
+        from kvscope_events.observers.endpoints import switched_off
         from kvscope_events.observers.vllm.plugin import install
         from kvscope_events.observers.vllm.signals import answer_signals
         from kvscope_events.observers.vllm.worker import install_worker_hooks

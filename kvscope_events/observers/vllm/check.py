@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvscope_events.observers.vllm.log import warn
+from kvscope_events.observers.log import warn
 
 if TYPE_CHECKING:
     from kvscope_events.observers.vllm.observer import Observer

@@ -15,7 +15,7 @@ from msgspec.structs import force_setattr
 from kvscope_events.events import BlocksAllocated, BlocksShared
 from kvscope_events.limits import MAX_GROUPS
 from kvscope_events.names import GROUP_BYTES
-from kvscope_events.observers.vllm.log import warn
+from kvscope_events.observers.log import warn
 from kvscope_events.observers.vllm.names import NUMBER_OF
 
 UNKNOWN = 255

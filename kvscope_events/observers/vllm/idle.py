@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from kvscope_events.observers.vllm.log import warn
+from kvscope_events.observers.log import warn
 from kvscope_events.observers.vllm.snapshot import read_state
 
 if TYPE_CHECKING:

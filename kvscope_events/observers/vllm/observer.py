@@ -16,11 +16,11 @@ from typing import Any
 import msgspec
 
 from kvscope_events.events import EngineEvent, Hello, ObserverStopped, PoolCreated
+from kvscope_events.observers.log import warn
+from kvscope_events.observers.outlet import Outlet
 from kvscope_events.observers.vllm.groups import BlockGroups, GroupHits
-from kvscope_events.observers.vllm.log import warn
 from kvscope_events.observers.vllm.names import Names
 from kvscope_events.observers.vllm.offloading import Offloading, offloading_manager
-from kvscope_events.observers.vllm.outlet import Outlet
 from kvscope_events.observers.vllm.requests import Ending, Sequences
 from kvscope_events.observers.vllm.sizing import lookup_group
 from kvscope_events.observers.vllm.snapshot import Counts, State, read_state

@@ -11,14 +11,14 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from kvscope_events.observers.vllm.endpoints import REMEDY, scheduler_endpoint, switched_off
+from kvscope_events.observers.endpoints import REMEDY, scheduler_endpoint, switched_off
+from kvscope_events.observers.log import say, warn
+from kvscope_events.observers.outlet import Outlet
 from kvscope_events.observers.vllm.gate import refusal
 from kvscope_events.observers.vllm.hooks import HOOKS
 from kvscope_events.observers.vllm.idle import IdleThread
 from kvscope_events.observers.vllm.introduction import created_of, hello_of
-from kvscope_events.observers.vllm.log import say, warn
 from kvscope_events.observers.vllm.observer import Observer
-from kvscope_events.observers.vllm.outlet import Outlet
 from kvscope_events.observers.vllm.patching import Patches, find
 from kvscope_events.observers.vllm.served import engine_index
 from kvscope_events.observers.vllm.wrappers import Hook, Method, Site

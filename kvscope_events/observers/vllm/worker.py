@@ -18,12 +18,12 @@ import msgspec
 from kvscope_events.bus import EventBus
 from kvscope_events.events import CONTRACT_VERSION, EngineEvent, Hello, ObserverStopped
 from kvscope_events.memory import StartupProfiled
-from kvscope_events.observers.vllm.endpoints import (
+from kvscope_events.observers.endpoints import (
     REMEDY,
     switched_off,
     worker_endpoint,
 )
-from kvscope_events.observers.vllm.log import warn
+from kvscope_events.observers.log import warn
 from kvscope_events.observers.vllm.memory import (
     Sampler,
     Terms,

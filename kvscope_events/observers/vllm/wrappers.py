@@ -10,8 +10,8 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kvscope_events.observers.log import warn
 from kvscope_events.observers.vllm.exact import compiled
-from kvscope_events.observers.vllm.log import warn
 
 if TYPE_CHECKING:
     from kvscope_events.observers.vllm.observer import Observer

@@ -1,9 +1,15 @@
-"""One line at a time for the operator of the server, through vLLM's own log if there is one."""
+"""One line at a time for the operator of the server, through its own log if there is one."""
 
 import logging
 import sys
 
 _logger = logging.getLogger("vllm.kvscope")  # vLLM gives handlers to its own loggers alone
+
+
+def speak_as(logger: str) -> None:
+    """Use this logger in this process, which belongs to one server."""
+    global _logger
+    _logger = logging.getLogger(logger)
 
 
 def say(text: str) -> None:

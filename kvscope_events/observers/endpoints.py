@@ -1,4 +1,4 @@
-"""Sockets of one vLLM's observers: one for each process, in one directory."""
+"""Sockets of one server's observers: one for each process, in one directory."""
 
 import os
 
@@ -15,15 +15,15 @@ def switched_off() -> bool:
     return os.environ.get(SWITCH_VARIABLE, "").strip().lower() in ("off", "0", "false", "no")
 
 
-def directory() -> str:
+def directory(server: str = "vllm") -> str:
     """The folder of the sockets; not created."""
     configured = os.environ.get(DIRECTORY_VARIABLE)
-    return os.path.abspath(configured) if configured else os.path.join(run_directory(), "vllm")
+    return os.path.abspath(configured) if configured else os.path.join(run_directory(), server)
 
 
-def scheduler_endpoint(index: int) -> str:
-    """Endpoint of the engine core with this data-parallel index."""
-    return f"ipc://{directory()}/engine-{index}.sock"
+def scheduler_endpoint(index: int, server: str = "vllm") -> str:
+    """Endpoint of the engine with this data-parallel index."""
+    return f"ipc://{directory(server)}/engine-{index}.sock"
 
 
 def worker_endpoint(index: int, rank: int) -> str:

@@ -1,0 +1,24 @@
+"""Observer for SGLang: runs inside its scheduler and reports what happens to the pages of its pool.
+
+SGLang calls `register` in each of its processes, through the entry-point group
+`sglang.srt.plugins`. Importing this package imports none of its modules.
+
+The path of an event: `hooks` lists SGLang's methods by release · `patching` calls ours around
+each · `pages` counts what a call did to the pool, `steps` what it did to requests · `content` has
+the names · `observer` compares the counts with SGLang's own and hands the step's batch to the
+outlet. No tensor is ever read.
+"""
+
+
+def register() -> None:
+    """Prepare this process to be observed; never raises, and opens nothing yet."""
+    try:
+        from kvscope_events.observers.endpoints import switched_off
+        from kvscope_events.observers.sglang.plugin import install
+
+        if not switched_off():
+            install()
+    except Exception as error:  # a broken installation must not end a foreign server
+        import sys
+
+        print(f"kvscope: off: {error!r}", file=sys.stderr)

@@ -1,0 +1,63 @@
+"""SGLang's methods that are hooked, by release: found and compared before any is replaced.
+
+The end of a request and the publishing of a running one were renamed twice: `cache_finished_req`
+and `cache_unfinished_req` up to 0.5.20, `claim_kv_row` from 0.5.21, `checkpoint` from 0.5.22.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kvscope_events.observers.sglang.patching import Found, UnknownMethodError, found
+
+if TYPE_CHECKING:
+    from kvscope_events.observers.sglang.observer import Observer
+
+
+def methods(scheduler: Any, batch: type, observer: Observer) -> list[Found]:
+    """All of them; raises UnknownMethodError. `batch`: SGLang's class of batches."""
+    steps, pages, tree = observer.steps, observer.steps.pages, scheduler.tree_cache
+    rows = scheduler.req_to_token_pool
+    finish = _present(tree, ("cache_finished_req", "claim_kv_row"))
+    publish = _present(tree, ("cache_unfinished_req", "checkpoint"))
+    node = ("node|node_id",)
+    hooks = [
+        found(scheduler, "get_next_batch_to_run", (), steps.begins),
+        found(
+            scheduler, "process_batch_result", ("batch", "result"), None, observer.step_completed
+        ),
+        found(scheduler, "on_idle", (), None, observer.idle),
+        found(scheduler, "_add_request_to_queue", ("req", "is_retracted"), None, steps.queued),
+        found(batch, "prepare_for_extend", ("self",), steps.extend_begins, steps.extended),
+        found(batch, "prepare_for_decode", ("self",), None, steps.decoded),
+        found(batch, "retract_decode", ("self",), steps.retract_begins, steps.retracted),
+        found(rows, "free", ("req",), steps.row_freed),
+        found(tree, finish, ("req",), pages.release_begins),
+        found(tree, publish, ("req",), pages.publish_begins, pages.published),
+        found(
+            *(tree, "insert", ("params",)),
+            pages.insert_begins if pages.has_host_tier else None,
+            pages.inserted,
+        ),
+        found(tree, "evict", ("params",), pages.evict_begins, pages.evicted),
+        found(tree, "inc_lock_ref", node, pages.lock_begins, pages.locked),
+        found(tree, "dec_lock_ref", node, pages.lock_begins, pages.locked),
+        found(tree, "reset", (), None, pages.tree_reset),
+        found(scheduler.token_to_kv_pool_allocator, "clear", (), None, pages.pool_cleared),
+    ]
+    if hasattr(tree, "evict_for_alloc"):
+        hooks.append(found(tree, "evict_for_alloc", ("params",), pages.evict_begins, pages.evicted))
+    if pages.has_host_tier:
+        core = tree.tree_core
+        hooks += [
+            found(tree.cache_controller, "load", (), None, pages.loaded),
+            found(core, "commit_load_back", (), pages.commit_begins, pages.committed),
+        ]
+    return hooks
+
+
+def _present(tree: Any, names: tuple[str, ...]) -> str:
+    for name in names:
+        if hasattr(tree, name):
+            return name
+    raise UnknownMethodError(f"looked for {type(tree).__name__}.{' or '.join(names)}, found none")

@@ -1,0 +1,108 @@
+"""The observer's Hello, PoolCreated and TierCreated, built from the scheduler's configuration."""
+
+import os
+import sys
+from hashlib import sha256
+from typing import Any
+
+from kvscope_events.events import CONTRACT_VERSION, Hello, PoolCreated, TierCreated
+from kvscope_events.limits import MAX_LABEL
+from kvscope_events.pid_space import pid_space
+from kvscope_events.producers import (
+    CONTENT_EVENTS,
+    LOAD_EVENTS,
+    LOOKUP_EVENTS,
+    OFFLOAD_EVENTS,
+    SGLANG_EVENTS,
+    TOKEN_EVENTS,
+    in_order,
+)
+
+HASH_ALGORITHM = "sha256 chain, 8 bytes"
+
+
+def created_of(scheduler: Any) -> PoolCreated:
+    pool = scheduler.token_to_kv_pool_allocator
+    page = int(pool.page_size)
+    num_pages = int(pool.size) // page
+    return PoolCreated(
+        num_pages, page, _bytes_per_page(pool, num_pages), size_tokens=num_pages * page
+    )
+
+
+def tier_of(scheduler: Any) -> TierCreated | None:
+    """The host's tier; None: there is none, or its size is not known."""
+    controller = getattr(scheduler.tree_cache, "cache_controller", None)
+    host = getattr(controller, "mem_pool_host", None)
+    page = int(scheduler.token_to_kv_pool_allocator.page_size)
+    size, per_token = getattr(host, "size", None), getattr(host, "size_per_token", None)
+    if not isinstance(size, int) or not isinstance(per_token, int):
+        return None
+    return TierCreated("host", size // page, page, per_token * page)
+
+
+def hello_of(scheduler: Any, session: str, rank: int, *, names: bool, tier: bool) -> Hello:
+    args = scheduler.server_args
+    caching = not bool(getattr(args, "disable_radix_cache", False))
+    tells = SGLANG_EVENTS
+    if names:
+        tells |= CONTENT_EVENTS
+    if tier:
+        tells |= OFFLOAD_EVENTS | LOAD_EVENTS
+    if not caching:
+        tells -= LOOKUP_EVENTS
+    if not getattr(scheduler, "is_generation", True):
+        tells -= TOKEN_EVENTS
+    model = str(getattr(args, "served_model_name", None) or args.model_path)[:MAX_LABEL]
+    page = int(scheduler.token_to_kv_pool_allocator.page_size)
+    sized_by = "max_total_tokens" if args.max_total_tokens else "mem_fraction_static"
+    share = getattr(args, "mem_fraction_static", None)
+    return Hello(
+        contract=CONTRACT_VERSION,
+        session=session,
+        server="sglang",
+        server_version=version(),
+        model_name=model,
+        engine=str(rank),
+        pid=os.getpid(),
+        ready=True,
+        tells=in_order(tells),
+        requests_are="sequence",
+        max_model_len=_positive(getattr(scheduler.model_config, "context_len", None)),
+        enable_prefix_caching=caching,
+        cache_dtype=_dtype(scheduler),
+        gpu_memory_utilization=share if sized_by == "mem_fraction_static" else None,
+        prefix_caching_hash_algo=HASH_ALGORITHM if names else None,
+        pid_space=pid_space(),
+        pool_sized_by=sized_by,
+        name_space=_name_space(model, page) if names else None,
+        keeps_blocks=False,
+    )
+
+
+def version() -> str:
+    """SGLang's version; it is loaded by now."""
+    return str(getattr(sys.modules.get("sglang"), "__version__", "unknown"))[:MAX_LABEL]
+
+
+def _name_space(model: str, page: int) -> str:
+    """SGLang's names have no seed: those of all its processes with one model may be compared."""
+    facts = ("sglang", model, str(page), HASH_ALGORITHM)
+    return sha256("\n".join(facts).encode()).hexdigest()[:32]
+
+
+def _bytes_per_page(pool: Any, num_pages: int) -> int:
+    """K and V of all layers, from the pool's own sum; 0: not known."""
+    size = pool.get_kvcache().get_kv_size_bytes()
+    total = sum(size) if isinstance(size, tuple) else size
+    # The tensors have one page more, which is never handed out.
+    return int(total) // (num_pages + 1)
+
+
+def _dtype(scheduler: Any) -> str | None:
+    dtype = getattr(scheduler.token_to_kv_pool_allocator.get_kvcache(), "dtype", None)
+    return None if dtype is None else str(dtype).removeprefix("torch.")[:MAX_LABEL]
+
+
+def _positive(value: Any) -> int | None:
+    return int(value) if value else None

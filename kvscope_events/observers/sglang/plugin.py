@@ -1,0 +1,111 @@
+"""Brings the observer into a process: wraps the constructor of SGLang's scheduler, and waits.
+
+SGLang loads plugins in each of its processes, before a scheduler is built; in most of them there
+will be none, and the module must not be imported for it. Nothing here raises.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from typing import Any
+
+from kvscope_events.observers.endpoints import REMEDY, scheduler_endpoint
+from kvscope_events.observers.log import say, speak_as, warn
+from kvscope_events.observers.outlet import Outlet
+from kvscope_events.observers.sglang.content import Content
+from kvscope_events.observers.sglang.gate import TESTED, refusal
+from kvscope_events.observers.sglang.introduction import created_of, hello_of, tier_of, version
+from kvscope_events.observers.sglang.observer import Observer
+from kvscope_events.wire.endpoint import EndpointError
+
+NAMES_VARIABLE = "KVSCOPE_OBSERVER_NAMES"
+"""`on` or `off`: whether pages are named; by default where that is cheap, see `_named`."""
+_CHEAP_PAGE = 16
+_MODULE = "sglang.srt.managers.scheduler"
+
+observer: Observer | None = None
+"""The one of this process."""
+
+
+def install() -> None:
+    """Wrap the constructor, once; a process without the scheduler's module has no scheduler."""
+    module = sys.modules.get(_MODULE)
+    if module is None or hasattr(module.Scheduler.__init__, "_kvscope"):
+        return
+    speak_as("sglang.kvscope")
+    initialise = module.Scheduler.__init__
+
+    @functools.wraps(initialise)
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> None:
+        initialise(self, *args, **kwargs)
+        try:
+            _begin(self, module)
+        except EndpointError as error:
+            warn(f"off: {error}. {REMEDY}.")
+        except Exception as error:
+            warn(f"off: {type(error).__name__} at the start: {error}. SGLang runs on, unobserved.")
+
+    wrapper._kvscope = True  # type: ignore[attr-defined]
+    _switch_names_on()
+    module.Scheduler.__init__ = wrapper
+
+
+def _switch_names_on() -> None:
+    """The tree reports names only if it was built so, and the Rust tree cannot be told later."""
+    from sglang.srt.mem_cache.cache_init_params import CacheInitParams
+
+    build = CacheInitParams.__init__
+
+    @functools.wraps(build)
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> None:
+        build(self, *args, **kwargs)
+        if _wanted(int(getattr(self, "page_size", 1) or 1)):
+            self.enable_kv_cache_events = True
+
+    CacheInitParams.__init__ = wrapper
+
+
+def _wanted(page: int) -> bool:
+    """Names are cheap for large pages; a tree in Python takes 10 to 34 ms for a prompt of 8,192
+    tokens in pages of one."""
+    setting = os.environ.get(NAMES_VARIABLE, "").strip().lower()
+    return setting == "on" or (setting != "off" and page >= _CHEAP_PAGE)
+
+
+def _begin(scheduler: Any, module: Any) -> None:
+    global observer
+    parallel = scheduler.ps if hasattr(scheduler, "ps") else module.get_parallel()
+    if parallel.tp_rank != 0:
+        return
+    reason = refusal(scheduler)
+    if reason is not None:
+        warn(f"off: {reason}. SGLang runs on, unobserved.")
+        return
+    from sglang.srt.managers.schedule_batch import ScheduleBatch
+
+    if observer is not None:
+        observer.close()
+    rank, created, tier = int(parallel.dp_rank or 0), created_of(scheduler), tier_of(scheduler)
+    content = _content_of(scheduler, created.block_size)
+    outlet = Outlet(scheduler_endpoint(rank, "sglang"))
+    try:
+        names = content is not None
+        hello = hello_of(scheduler, outlet.session, rank, names=names, tier=tier is not None)
+        begun = Observer(scheduler, ScheduleBatch, created, hello, outlet, content, tier)
+        begun.start()
+    except BaseException:
+        outlet.stop()
+        raise
+    observer = begun
+    known = "" if version() in TESTED else " (this release was not tested)"
+    say(f"observing engine {rank} of {hello.model_name}{known}; events at {outlet.address}")
+
+
+def _content_of(scheduler: Any, page: int) -> Content | None:
+    tree = scheduler.tree_cache
+    if getattr(tree, "disable", False) or not hasattr(tree, "take_events") or not _wanted(page):
+        return None
+    publisher = getattr(scheduler, "kv_events_publisher", None)
+    return Content(tree, page, bool(getattr(publisher, "enable_kv_cache_events", False)))

@@ -1,0 +1,208 @@
+"""Drives SGLang's real scheduler, with its model, pool, tree and loop, in one process a scenario.
+
+    python -m tests.sglang.drive MODEL REQUESTS SCENARIO...
+
+Runs in SGLang's Python, with the observer's folder on PYTHONPATH. After each step the ledger that
+follows the observer's events is compared with SGLang's own counts. One JSON line a scenario.
+"""
+
+import inspect
+import json
+import os
+import sys
+import traceback
+from collections import Counter
+from typing import Any
+
+from exporter.fold.cache import Cache
+from exporter.fold.ledger import Ledger
+from kvscope_events.events import (
+    PagesEvicted,
+    PagesReleased,
+    PrefixLookup,
+    RequestArrived,
+    RequestFinished,
+    RequestPreempted,
+    RequestResumed,
+    SequenceFinished,
+    StepCompleted,
+)
+from kvscope_events.wire.frame import decode_batch, encode_batch
+from tests.sglang.load import Load
+from tests.sglang.scenarios import COMMON, SCENARIOS
+
+MAX_EXAMPLES = 5
+
+
+class Witness:
+    """What a reader knows from the events alone, beside SGLang's own counts."""
+
+    def __init__(self, scheduler: Any, observer: Any) -> None:
+        self.found: Counter[str] = Counter()
+        self.examples: list[str] = []
+        self._scheduler = scheduler
+        self._ledger, self._cache = Ledger(), Cache()
+        self._subscription = observer.outlet.bus.subscribe(1 << 20)
+        self._subscription.request_snapshot()
+        observer.outlet.serve(lambda: True)  # the pool is still empty
+        self.look(at_end_of_step=False)
+
+    def look(self, *, at_end_of_step: bool) -> None:
+        """Follow what was sent; SGLang's counts are up to date at the end of a step only."""
+        while (taken := self._subscription.take()) is not None:
+            batch, lost = taken
+            assert not lost
+            again, unknown = decode_batch(encode_batch(batch))  # like a reader, with bounds checked
+            assert not unknown
+            self._ledger.on_batch(again)
+            self._cache.on_batch(again)
+            for event in again.events:
+                self._count(event)
+        if at_end_of_step:
+            self._compare()
+
+    def _compare(self) -> None:
+        scheduler, ledger = self._scheduler, self._ledger
+        pool, tree = scheduler.token_to_kv_pool_allocator, scheduler.tree_cache
+        page = pool.page_size
+        theirs = [
+            pool.available_size() // page,
+            tree.evictable_size() // page,
+            tree.protected_size() // page,
+        ]
+        ours = [ledger.num_free, ledger.num_cached, ledger.pages.num_protected]
+        self.found["steps"] += 1
+        if not ledger.known or ours != theirs or ledger.imbalance:
+            self._differs("counts", f"{ours} for {theirs}, imbalance {ledger.imbalance}")
+        cache = self._cache
+        if cache.counted.is_followed:
+            self.found["named_steps"] += 1
+            if not cache.known or len(cache.resident.names) != theirs[1] + theirs[2]:
+                self._differs("names", f"{len(cache.resident.names)} for {theirs[1] + theirs[2]}")
+
+    def _differs(self, what: str, text: str) -> None:
+        self.found[f"differing_{what}"] += 1
+        if len(self.examples) < MAX_EXAMPLES:
+            self.examples.append(f"step {self.found['steps']}: {what}: {text}")
+
+    def _count(self, event: Any) -> None:
+        found, page = self.found, self._ledger.block_size
+        if isinstance(event, PrefixLookup):
+            phase = "resumed" if event.resumed else "first"
+            found[f"{phase}_hit_tokens"] += event.hit_blocks * page
+            found[f"{phase}_loaded_tokens"] += event.loaded_tokens
+            found[f"{phase}_queried_tokens"] += event.queried_tokens
+        elif isinstance(event, PagesEvicted):
+            found["evicted_tokens"] += event.pages * page * (event.cause == "capacity")
+        elif isinstance(event, PagesReleased):
+            found[f"released_{event.cause}"] += event.cached + event.free + event.shared
+        elif isinstance(event, RequestArrived):
+            found["arrived"] += 1
+        elif isinstance(event, RequestPreempted):
+            found["preemptions"] += 1
+            found["discarded_tokens"] += event.discarded_tokens
+        elif isinstance(event, RequestResumed):
+            found["recomputed_tokens"] += event.recompute_tokens
+        elif isinstance(event, SequenceFinished):
+            if event.queue_ns is not None:
+                found["prompt_tokens"] += event.prompt_tokens
+                found["output_tokens"] += event.output_tokens
+        elif isinstance(event, RequestFinished):
+            found["finished"] += 1
+        elif isinstance(event, StepCompleted):
+            found["prefill_tokens"] += event.prefill_tokens
+            found["emitted"] += len(event.emitted)
+
+
+def metrics() -> dict[str, float]:
+    """SGLang's own page, summed by name and mode."""
+    import prometheus_client
+
+    sums: dict[str, float] = {}
+    for family in prometheus_client.REGISTRY.collect():
+        for sample in family.samples:
+            if sample.name.startswith("sglang:") and sample.name.endswith("_total"):
+                mode = sample.labels.get("mode")
+                name = sample.name[7:] + (f":{mode}" if mode else "")
+                sums[name] = sums.get(name, 0.0) + sample.value
+    return sums
+
+
+def run(model: str, requests: int, name: str) -> dict[str, Any]:
+    """One scenario, in this process."""
+    import sglang.srt.managers.scheduler as module
+    from sglang.srt.plugins import load_plugins
+    from sglang.srt.server_args import PortArgs, prepare_server_args
+
+    scenario = SCENARIOS[name]
+    if scenario.has_tier:
+        from tests.sglang.tiers import copy_nothing
+
+        copy_nothing()
+    args = prepare_server_args(["--model-path", model, *COMMON, *scenario.arguments])
+    ports = PortArgs.init_new(args)
+    load_plugins()
+    if hasattr(module, "SpawnRanks"):
+        ranks = module.SpawnRanks(world_rank=0, dp_rank=None, gpu_id=0)
+        module.publish(args, role="scheduler", ranks=ranks)
+    else:
+        module.publish(args, role="scheduler")
+    if "gpu_id" in inspect.signature(module.Scheduler.__init__).parameters:
+        scheduler = module.Scheduler(args, ports, 0, 0, 0, 0, 0, 0, None)
+    else:
+        scheduler = module.Scheduler(args, ports)
+    from kvscope_events.observers.sglang import plugin
+
+    observer = plugin.observer
+    assert observer is not None, "no observer"
+    witness = Witness(scheduler, observer)
+    processed = scheduler.process_batch_result
+
+    def process(*arguments: Any, **keywords: Any) -> Any:
+        result = processed(*arguments, **keywords)
+        witness.look(at_end_of_step=True)
+        return result
+
+    scheduler.process_batch_result = process
+    load = Load(requests, priority=scenario.priority)
+    type(scheduler.request_receiver).recv_requests = lambda _self, *_, **__: load.receive(scheduler)
+    type(scheduler.ipc_channels.send_to_tokenizer).send_output = lambda _self, output, *_: (
+        load.reply(output)
+    )
+    scheduler.run_event_loop()
+    observer.flush()
+    witness.look(at_end_of_step=False)
+    return {
+        "scenario": name,
+        "live": observer.live,
+        "differences": observer.differences,
+        "tree": type(scheduler.tree_cache).__name__,
+        "found": dict(witness.found),
+        "examples": witness.examples,
+        "replies": dict(load.replies),
+        "metrics": metrics(),
+    }
+
+
+def main() -> None:
+    model, requests, *names = sys.argv[1:]
+    for name in names:
+        os.environ.update(SCENARIOS[name].environment)  # some are read at the import
+    import sglang.srt.managers.scheduler  # noqa: F401  # once, for all scenarios
+
+    for name in names:
+        child = os.fork()
+        if child:
+            os.waitpid(child, 0)
+            continue
+        try:
+            print("FOUND", json.dumps(run(model, int(requests), name)), flush=True)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
