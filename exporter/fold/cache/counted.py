@@ -135,7 +135,7 @@ class CountedContents:
         strays = self._paths.store(names, event.parent)
         if self.known:
             self._evicted.discard(names)
-            self._whatif.cache(names)
+            self._whatif.cache(names, self._now_ns())
             if strays:
                 self._whatif.release(None, strays, ends=False)
 
