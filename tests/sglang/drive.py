@@ -1,12 +1,14 @@
 """Drives SGLang's real scheduler, with its model, pool, tree and loop, in one process a scenario.
 
-    python -m tests.sglang.drive MODEL REQUESTS SCENARIO...
+    python -m tests.sglang.drive MODEL REQUESTS SCENARIO[!FAULT]...
 
 Runs in SGLang's Python, with the observer's folder on PYTHONPATH. After each step the ledger that
 follows the observer's events is compared with SGLang's own counts. One JSON line a scenario.
 """
 
+import importlib
 import inspect
+import itertools
 import json
 import os
 import sys
@@ -40,7 +42,7 @@ class Witness:
     def __init__(self, scheduler: Any, observer: Any) -> None:
         self.found: Counter[str] = Counter()
         self.examples: list[str] = []
-        self._scheduler = scheduler
+        self._scheduler, self._observer = scheduler, observer
         self._ledger, self._cache = Ledger(), Cache()
         self._subscription = observer.outlet.bus.subscribe(1 << 20)
         self._subscription.request_snapshot()
@@ -58,7 +60,7 @@ class Witness:
             self._cache.on_batch(again)
             for event in again.events:
                 self._count(event)
-        if at_end_of_step:
+        if at_end_of_step and self._observer.live:
             self._compare()
 
     def _compare(self) -> None:
@@ -114,6 +116,20 @@ class Witness:
             found["emitted"] += len(event.emitted)
 
 
+def break_hook(name: str) -> None:
+    """Let this method of the observer's, as `module.Class.method`, raise at its third call."""
+    module, owner, method = name.split(".")
+    found = getattr(importlib.import_module(f"kvscope_events.observers.sglang.{module}"), owner)
+    original, calls = getattr(found, method), itertools.count(1)
+
+    def broken(*args: Any, **kwargs: Any) -> Any:
+        if next(calls) == 3:
+            raise RuntimeError("broken for a test")
+        return original(*args, **kwargs)
+
+    setattr(found, method, broken)
+
+
 def metrics() -> dict[str, float]:
     """SGLang's own page, summed by name and mode."""
     import prometheus_client
@@ -155,6 +171,7 @@ def run(model: str, requests: int, name: str) -> dict[str, Any]:
 
     observer = plugin.observer
     assert observer is not None, "no observer"
+    wrapped = observer.patches.num_replaced
     witness = Witness(scheduler, observer)
     processed = scheduler.process_batch_result
 
@@ -170,11 +187,15 @@ def run(model: str, requests: int, name: str) -> dict[str, Any]:
         load.reply(output)
     )
     scheduler.run_event_loop()
-    observer.flush()
+    if observer.live:
+        observer.flush()
     witness.look(at_end_of_step=False)
+    recorded = scheduler.tree_cache.take_events() if not observer.live else []
     return {
         "scenario": name,
         "live": observer.live,
+        "wrapped": [wrapped, observer.patches.num_replaced],
+        "left_over": len(recorded),
         "differences": observer.differences,
         "tree": type(scheduler.tree_cache).__name__,
         "found": dict(witness.found),
@@ -187,7 +208,8 @@ def run(model: str, requests: int, name: str) -> dict[str, Any]:
 def main() -> None:
     model, requests, *names = sys.argv[1:]
     for name in names:
-        os.environ.update(SCENARIOS[name].environment)  # some are read at the import
+        scenario = SCENARIOS[name.partition("!")[0]]
+        os.environ.update(scenario.environment)  # some are read at the import
     import sglang.srt.managers.scheduler  # noqa: F401  # once, for all scenarios
 
     for name in names:
@@ -196,7 +218,11 @@ def main() -> None:
             os.waitpid(child, 0)
             continue
         try:
-            print("FOUND", json.dumps(run(model, int(requests), name)), flush=True)
+            scenario_name, _, fault = name.partition("!")
+            if fault:
+                break_hook(fault)
+            found = {**run(model, int(requests), scenario_name), "fault": fault}
+            print("FOUND", json.dumps(found), flush=True)
         except BaseException:
             traceback.print_exc()
         finally:

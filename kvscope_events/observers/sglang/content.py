@@ -12,6 +12,7 @@ from hashlib import sha256
 from typing import Any
 
 from kvscope_events.events import EngineEvent, NamesCleared, NamesRemoved, NamesStored
+from kvscope_events.observers.log import warn
 from kvscope_events.vocabulary import Tier
 
 NAME_BYTES = 8
@@ -25,6 +26,7 @@ _TIERS: dict[str | None, Tier] = {
     "EXTERNAL": "remote",
 }
 _SALTED = b"sglang-cache-salt-v1\0"
+_UNSALTED = ("0.5.17", "0.5.18", "0.5.19")
 
 
 class Content:
@@ -67,9 +69,29 @@ class Content:
                     self.num_names = 0
 
 
-def can_name(request: Any) -> bool:
-    """Whether a request's names depend on its tokens and its salt alone."""
-    return not (getattr(request, "extra_key", None) or getattr(request, "lora_id", None))
+def discard_names(scheduler: Any) -> None:
+    """Where the tree reports names for us alone and nobody reads them any more: drop them after
+    each step, or they would grow without a limit. A tree in Rust cannot be switched back."""
+    process, tree = scheduler.process_batch_result, scheduler.tree_cache
+
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        result = process(*args, **kwargs)
+        try:
+            tree.take_events()
+        except Exception as error:
+            scheduler.process_batch_result = process
+            warn(f"SGLang's KV events are no longer discarded: {error!r}")
+        return result
+
+    scheduler.process_batch_result = wrapper
+
+
+def can_name(request: Any, version: str) -> bool:
+    """Whether a request's names depend on its tokens and its salt alone; before 0.5.20 they do not
+    depend on the salt."""
+    if getattr(request, "extra_key", None) or getattr(request, "lora_id", None):
+        return False
+    return not getattr(request, "cache_salt", None) or version not in _UNSALTED
 
 
 def lookup_names(request: Any, page: int) -> list[bytes]:

@@ -23,7 +23,7 @@ from kvscope_events.events import (
 )
 from kvscope_events.observers.log import warn
 from kvscope_events.observers.outlet import Outlet
-from kvscope_events.observers.sglang.content import Content
+from kvscope_events.observers.sglang.content import Content, discard_names
 from kvscope_events.observers.sglang.hooks import methods
 from kvscope_events.observers.sglang.pages import Arguments, Keywords
 from kvscope_events.observers.sglang.patching import Patches
@@ -54,7 +54,7 @@ class Observer:
         self.content = content
         self.tier = tier
         self.events: list[EngineEvent] = []
-        self.steps = Steps(scheduler, self.events, names=content is not None)
+        self.steps = Steps(scheduler, self.events, hello.server_version, names=content is not None)
         self.patches = Patches(self.fail)
         self.differences = 0
         self._scheduler = scheduler
@@ -62,12 +62,15 @@ class Observer:
         self._difference_ns: int | None = None
         self._snapshot_owed = False
         self._dirty = False
+        self._discard = False
         self._version = 0
         self._ended: list[EngineEvent] = []
         self._stopping = threading.Event()
 
-    def start(self) -> None:
-        """Replace the methods, and report our identity and the pool."""
+    def start(self, *, discard: bool) -> None:
+        """Replace the methods, and report our identity and the pool; discard: names must be dropped
+        once nobody reads them."""
+        self._discard = discard
         self.patches.apply(self._methods)
         if self.content is not None:
             self._scheduler.tree_cache.take_events = self.content_for_publisher
@@ -199,9 +202,12 @@ class Observer:
         if not self.live:
             return
         self.live = False
+        for step in (self.patches.restore, self._restore_events):
+            try:
+                step()
+            except Exception as error:
+                print(f"kvscope: off: {error!r}", file=sys.stderr)
         try:
-            self.patches.restore()
-            self._restore_events()
             warn(f"off: {reason}. SGLang runs on, unobserved.")
             stopped = ObserverStopped(reason[:400])
             tells = ["Hello", "ObserverStopped"]
@@ -224,3 +230,5 @@ class Observer:
         tree = self._scheduler.tree_cache
         if vars(tree).get("take_events") == self.content_for_publisher:
             del tree.take_events
+        if self._discard:
+            discard_names(self._scheduler)

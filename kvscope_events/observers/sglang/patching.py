@@ -64,15 +64,20 @@ class Patches:
         """fail: called for an exception of ours, with the method's name; must not raise."""
         self.live = True
         self._fail = fail
-        self._replaced: list[tuple[Found, Any]] = []
+        self._replaced: list[tuple[Found, Any, bool]] = []
+
+    @property
+    def num_replaced(self) -> int:
+        return len(self._replaced)
 
     def apply(self, methods: Iterable[Found]) -> None:
         """Replace these methods; if one cannot be, put all back and raise."""
         try:
             for one in methods:
                 wrapper = self._wrapper(one)
+                is_own = one.method in vars(one.target)  # else it is the class's
                 setattr(one.target, one.method, wrapper)
-                self._replaced.append((one, wrapper))
+                self._replaced.append((one, wrapper, is_own))
         except BaseException:
             self.restore()
             raise
@@ -80,10 +85,10 @@ class Patches:
     def restore(self) -> None:
         """Put back what is still ours; a wrapper inside that of others only passes calls on."""
         self.live = False
-        for one, wrapper in reversed(self._replaced):
+        for one, wrapper, is_own in reversed(self._replaced):
             if vars(one.target).get(one.method) is not wrapper:
                 continue
-            if isinstance(one.target, type):
+            if is_own:
                 setattr(one.target, one.method, one.original)
             else:
                 delattr(one.target, one.method)

@@ -14,7 +14,7 @@ from typing import Any
 from kvscope_events.observers.endpoints import REMEDY, scheduler_endpoint
 from kvscope_events.observers.log import say, speak_as, warn
 from kvscope_events.observers.outlet import Outlet
-from kvscope_events.observers.sglang.content import Content
+from kvscope_events.observers.sglang.content import Content, discard_names
 from kvscope_events.observers.sglang.gate import TESTED, refusal
 from kvscope_events.observers.sglang.introduction import created_of, hello_of, tier_of, version
 from kvscope_events.observers.sglang.observer import Observer
@@ -27,6 +27,8 @@ _MODULE = "sglang.srt.managers.scheduler"
 
 observer: Observer | None = None
 """The one of this process."""
+_switched_on = False
+"""Whether a tree of this process reports names for us alone."""
 
 
 def install() -> None:
@@ -40,12 +42,15 @@ def install() -> None:
     @functools.wraps(initialise)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> None:
         initialise(self, *args, **kwargs)
+        before = observer
         try:
             _begin(self, module)
         except EndpointError as error:
             warn(f"off: {error}. {REMEDY}.")
         except Exception as error:
             warn(f"off: {type(error).__name__} at the start: {error}. SGLang runs on, unobserved.")
+        if observer is before and _switched_on:
+            discard_names(self)
 
     wrapper._kvscope = True  # type: ignore[attr-defined]
     _switch_names_on()
@@ -60,9 +65,13 @@ def _switch_names_on() -> None:
 
     @functools.wraps(build)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> None:
+        global _switched_on
         build(self, *args, **kwargs)
-        if _wanted(int(getattr(self, "page_size", 1) or 1)):
-            self.enable_kv_cache_events = True
+        try:
+            if _wanted(int(self.page_size)) and not self.enable_kv_cache_events:
+                self.enable_kv_cache_events = _switched_on = True
+        except Exception as error:
+            warn(f"pages are not named: {error!r}")
 
     CacheInitParams.__init__ = wrapper
 
@@ -77,7 +86,7 @@ def _wanted(page: int) -> bool:
 def _begin(scheduler: Any, module: Any) -> None:
     global observer
     parallel = scheduler.ps if hasattr(scheduler, "ps") else module.get_parallel()
-    if parallel.tp_rank != 0:
+    if getattr(parallel, "attn_tp_rank", parallel.tp_rank) != 0:
         return
     reason = refusal(scheduler)
     if reason is not None:
@@ -87,14 +96,17 @@ def _begin(scheduler: Any, module: Any) -> None:
 
     if observer is not None:
         observer.close()
-    rank, created, tier = int(parallel.dp_rank or 0), created_of(scheduler), tier_of(scheduler)
+    # With data-parallel attention the ranks of one group have a pool each.
+    several = getattr(parallel, "attn_dp_size", 1) > 1
+    rank = int((parallel.attn_dp_rank if several else parallel.dp_rank) or 0)
+    created, tier = created_of(scheduler), tier_of(scheduler)
     content = _content_of(scheduler, created.block_size)
     outlet = Outlet(scheduler_endpoint(rank, "sglang"))
     try:
         names = content is not None
         hello = hello_of(scheduler, outlet.session, rank, names=names, tier=tier is not None)
         begun = Observer(scheduler, ScheduleBatch, created, hello, outlet, content, tier)
-        begun.start()
+        begun.start(discard=_switched_on)
     except BaseException:
         outlet.stop()
         raise

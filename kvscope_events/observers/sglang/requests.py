@@ -18,7 +18,7 @@ from kvscope_events.vocabulary import FinishReason
 
 TENANT_DIGITS = 16
 _REASONS: dict[str, FinishReason] = {"stop": "stop", "length": "length", "abort": "abort"}
-_TENANT_FIELDS = ("cache_salt", "extra_key", "session_id", "lora_id")
+_TENANT_FIELDS = ("cache_salt", "extra_key", "session_id")
 
 
 class Sequence:

@@ -22,18 +22,22 @@ from kvscope_events.events import (
 from kvscope_events.observers.sglang.content import can_name, lookup_names
 from kvscope_events.observers.sglang.pages import Arguments, Keywords, Pages
 from kvscope_events.observers.sglang.requests import Sequence, Sequences, ending
+from kvscope_events.vocabulary import PageReleaseCause
 
 
 class Steps:
     """The hooks of the scheduler and of its batches."""
 
-    def __init__(self, scheduler: Any, events: list[EngineEvent], *, names: bool) -> None:
+    def __init__(
+        self, scheduler: Any, events: list[EngineEvent], version: str, *, names: bool
+    ) -> None:
         self.scheduler = scheduler
         self.events = events
         self.sequences = Sequences()
         self.pages = Pages(scheduler, self.number_of, events)
         self.began_ns = 0
         self.largest_step = 0
+        self._version = version
         self._names = names
         self._retracting = False
         self._first: list[int] = []  # sequences with their first token in this step
@@ -86,7 +90,7 @@ class Steps:
         number, resumed = sequence.number, sequence.preempted_ns is not None
         queried = len(request.origin_input_ids) + len(request.output_ids)
         loaded = _loaded_tokens(request) if pages.has_host_tier else 0
-        named = self._names and can_name(request)
+        named = self._names and can_name(request, self._version)
         told: list[EngineEvent] = [
             PrefixLookup(
                 number,
@@ -196,7 +200,7 @@ class Steps:
         now_ns = time.monotonic_ns()
         if ends and rid in self._prefills:
             self._token(sequence, now_ns)
-        held = self.pages.release(request, "finished" if ends else "preempted")
+        held = self.pages.release(request, _cause_of(request) if ends else "preempted")
         if held is None:
             return
         self.sequences.running.pop(rid, None)
@@ -249,6 +253,11 @@ class Steps:
         if len(sequence.request.output_ids) > sequence.outputs:
             self._gone.append(sequence.number)
         self.events += ending(sequence, now_ns)
+
+
+def _cause_of(request: Any) -> PageReleaseCause:
+    reason = request.finished_reason or request.to_finish
+    return "aborted" if reason.to_json().get("type") == "abort" else "finished"
 
 
 def _loaded_tokens(request: Any) -> int:
