@@ -13,7 +13,13 @@ from alerts.rule import Group, Record
 from alerts.rules import groups
 from exporter.catalogue import Metric, metric
 from exporter.readings.tables import TABLES
-from kvscope_events.producers import ENGINE_EVENTS, KV_STREAM_EVENTS, VLLM_EVENTS
+from kvscope_events.producers import (
+    CONTENT_EVENTS,
+    ENGINE_EVENTS,
+    KV_STREAM_EVENTS,
+    SGLANG_EVENTS,
+    VLLM_EVENTS,
+)
 from kvscope_events.vocabulary import ServerKind
 
 _HARDWARE = ("kvscope_gpu_memory_headroom_bytes",)
@@ -66,6 +72,7 @@ _KINDS = (
     Kind(title="observed vLLM", tells=VLLM_EVENTS, page=True),  # `run` and sidecars read it
     Kind(title="vLLM by KV events and page", tells=KV_STREAM_EVENTS, page=True),
     Kind(title="vLLM by page", page=True),
+    Kind(title="observed SGLang", tells=SGLANG_EVENTS | CONTENT_EVENTS, server="sglang"),
 )
 KINDS = {kind.title: kind for kind in _KINDS}
 YES, WITH_NVML, NO = "yes", "with NVML", "-"

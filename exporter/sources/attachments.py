@@ -4,10 +4,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kvscope_events.producers import (
+    CONTENT_EVENTS,
     ENGINE_EVENTS,
     KV_STREAM_EVENTS,
+    LOAD_EVENTS,
     LOOKUP_EVENTS,
     OFFLOAD_EVENTS,
+    SGLANG_EVENTS,
     SWAP_EVENTS,
     VLLM_EVENTS,
 )
@@ -83,6 +86,30 @@ ATTACHMENTS = (
         kind="vllm",
         how="`kvscope run -- vllm serve MODEL --kv-offloading-size GIB`",
         tells=VLLM_EVENTS | OFFLOAD_EVENTS,
+        machine="on the same host",
+    ),
+    Attachment(
+        server="SGLang, pages of 16 or more",
+        depth="observer",
+        kind="sglang",
+        how="`kvscope run -- python -m sglang.launch_server --page-size 16 …`",
+        tells=SGLANG_EVENTS | CONTENT_EVENTS,
+        machine="on the same host",
+    ),
+    Attachment(
+        server="SGLang, smaller pages",
+        depth="observer",
+        kind="sglang",
+        how="`kvscope run -- python -m sglang.launch_server …`",
+        tells=SGLANG_EVENTS,
+        machine="on the same host",
+    ),
+    Attachment(
+        server="SGLang with HiCache",
+        depth="observer",
+        kind="sglang",
+        how="the same with `--enable-hierarchical-cache`",
+        tells=SGLANG_EVENTS | OFFLOAD_EVENTS | LOAD_EVENTS,
         machine="on the same host",
     ),
     Attachment(

@@ -17,7 +17,7 @@ def observer(
         ),
     ],
 ) -> None:
-    """Write the observer into a folder that a vLLM or an SGLang can load.
+    """Write the observer into a folder for a vLLM or an SGLang.
 
     For a server in a container or under systemd: mount the folder, and set the variables that this
     command prints.

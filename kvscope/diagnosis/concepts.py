@@ -4,7 +4,13 @@ from typing import NamedTuple
 
 from exporter.catalogue import CATALOGUE, metric
 from exporter.readings import TABLES
-from kvscope_events.producers import ENGINE_EVENTS, KV_STREAM_EVENTS, VLLM_EVENTS
+from kvscope_events.producers import (
+    CONTENT_EVENTS,
+    ENGINE_EVENTS,
+    KV_STREAM_EVENTS,
+    SGLANG_EVENTS,
+    VLLM_EVENTS,
+)
 from kvscope_events.vocabulary import ServerKind
 
 
@@ -42,7 +48,11 @@ CONCEPTS = (
 """The most useful first."""
 assert all(metric(family) for concept in CONCEPTS for family in concept.families)
 
-OBSERVED: dict[ServerKind, frozenset[str]] = {"kvscope": ENGINE_EVENTS, "vllm": VLLM_EVENTS}
+OBSERVED: dict[ServerKind, frozenset[str]] = {
+    "kvscope": ENGINE_EVENTS,
+    "vllm": VLLM_EVENTS,
+    "sglang": SGLANG_EVENTS | CONTENT_EVENTS,
+}
 """Events that an observer reports, by kind of server; other kinds have no observer."""
 
 

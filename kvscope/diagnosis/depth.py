@@ -12,6 +12,7 @@ from kvscope.diagnosis.command_line import command_on, is_local
 from kvscope.diagnosis.concepts import OBSERVED, lost
 from kvscope.diagnosis.identity import Asker, Identity
 from kvscope.diagnosis.observers import Observer
+from kvscope_events.vocabulary import ServerKind
 
 State = Literal["yes", "no", "unknown", "-"]
 """`-`: this kind of server has no such depth."""
@@ -120,19 +121,22 @@ def _page(server: Identity) -> Step:
     return Step("no", f"{server.page_path} {server.page_problem}")
 
 
+_STARTED_BY: dict[ServerKind, str] = {
+    "vllm": "vllm serve MODEL …",
+    "sglang": "python -m sglang.launch_server --model-path MODEL …",
+}
+
+
 def _add_change(server: Identity, found: Depths) -> None:
     """Add the deepest missing depth; of equals, one that needs no restart."""
     kind = server.kind
     if found.observer.state == "yes":
         return
-    if kind == "vllm":
+    if kind in _STARTED_BY:
         found.change = "start it with the observer, which adds all of these:"
-        found.command = f"kvscope run -- {_command(server) or 'vllm serve MODEL …'}"
+        found.command = f"kvscope run -- {_command(server) or _STARTED_BY[kind]}"
     elif found.page.state == "no" and kind in _PAGE_CHANGES:
         found.change, found.command = _PAGE_CHANGES[kind]
-    elif kind == "sglang" and found.events.state == "no":
-        found.change = "let it publish KV events, which add what each tier of its caches holds:"
-        found.command = _SGLANG_EVENTS
 
 
 def _command(server: Identity) -> str | None:
@@ -144,10 +148,6 @@ def _command(server: Identity) -> str | None:
 
 _UNDISCOVERED = ("dynamo", "tensorrt-llm")
 """Kinds that may publish KV events, but do not report where."""
-_SGLANG_EVENTS = (
-    '--kv-events-config \'{"publisher": "zmq", "endpoint": "tcp://*:5557", '
-    '"replay_endpoint": "tcp://*:5657"}\''
-)
 _PAGE_CHANGES: dict[str, tuple[str, str]] = {
     "sglang": ("start it with its metrics enabled:", "--enable-metrics"),
     "llama.cpp": ("start it with its metrics enabled:", "--metrics"),

@@ -38,7 +38,7 @@ _OBSERVER = """
 |---|---|
 | kvscope | the engine itself, on a CPU and on one H200 |
 | vLLM | 0.32 for CPU: observer, KV events, page: [tests](../project/tested.md#vllm) |
-| SGLang | KV events and pages recorded from 0.5.17 and 0.5.23 on a CPU |
+| SGLang | 0.5.23 for CPU: [observer](../guides/sglang.md); KV events, pages of 0.5.17 and 0.5.23 |
 | Ray Serve LLM | pages recorded from Ray 2.60 with two replicas of vLLM 0.32 |
 | Dynamo | KV events and pages recorded from 1.6.1, with its simulated engine only |
 | llama.cpp | pages recorded from a server on a CPU |

@@ -16,7 +16,6 @@ MAY_BE_SHORT = {
     "kvscope/cli/metrics.py": "a command, one file for each",
     "kvscope/options/model.py": "one option of two commands",
     "kvscope_events/event.py": "the base below all files of events",
-    "kvscope_events/observers/log.py": "a leaf below all files of the observer",
     "kvscope_events/pid_space.py": "a leaf that both producers take, inside foreign servers",
 }
 """Shorter files and why: protocols, lists, and leaves that would tie rooms if they joined one."""

@@ -37,7 +37,7 @@ MAX_EXAMPLES = 5
 
 
 class Witness:
-    """What a reader knows from the events alone, beside SGLang's own counts."""
+    """A reader of the events alone, beside SGLang's own counts."""
 
     def __init__(self, scheduler: Any, observer: Any) -> None:
         self.found: Counter[str] = Counter()

@@ -28,7 +28,7 @@ class Load:
         self._past: list[list[int]] = []
 
     def receive(self, scheduler: Any) -> list[Any]:
-        """What the scheduler reads before a step."""
+        """Called where the scheduler reads its socket, before a step."""
         rng, new = self._random, list[Any]()
         half = self.sent == self.requests // 2 and not self.flushed
         if half and not self.live and scheduler.is_fully_idle():
@@ -46,7 +46,7 @@ class Load:
         return new
 
     def reply(self, output: Any) -> None:
-        """What the scheduler writes."""
+        """Called where the scheduler writes to its socket."""
         if type(output).__name__ == "AbortReq":
             self.replies["aborted"] += output.rid in self.live
             self.live.discard(output.rid)

@@ -27,7 +27,7 @@ def run_scenarios(
     names: list[str],
     requests: int = REQUESTS,
 ) -> list[dict[str, Any]]:
-    """What each of them found, in one process."""
+    """Run them in one process; their findings in order."""
     with tempfile.TemporaryDirectory(prefix="kvscope-") as folder:  # short: for sockets
         sockets = {"KVSCOPE_OBSERVER_DIR": folder, "KVSCOPE_OBSERVER_NAMES": "on"}
         done = subprocess.run(
@@ -44,7 +44,7 @@ def run_scenarios(
 
 
 class Driven:
-    """What each scenario found; they run at first use, and only once."""
+    """Findings by scenario; they run at first use, and only once."""
 
     def __init__(self, python: Path, model: Path, environment: dict[str, str]) -> None:
         self._run = functools.cache(

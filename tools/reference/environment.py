@@ -9,8 +9,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # Variables that the product reads besides its options. A test compares this with the sources.
 _OBSERVER = {
-    "KVSCOPE_OBSERVER": "`off`, `0`, `false` or `no` when a vLLM starts: its observer is off.",
-    "KVSCOPE_OBSERVER_DIR": "Folder of the observer's sockets. Default: `$KVSCOPE_RUN_DIR/vllm`.",
+    "KVSCOPE_OBSERVER": "`off`, `0`, `false` or `no` when a server starts: its observer is off.",
+    "KVSCOPE_OBSERVER_DIR": "Folder of the observer's sockets. Default: `$KVSCOPE_RUN_DIR/vllm` or "
+    "`/sglang`.",
+    "KVSCOPE_OBSERVER_NAMES": "`on` or `off`: whether an SGLang's pages are named. Default: on for "
+    "pages of 16 tokens or more.",
     "VLLM_PLUGINS": "vLLM's list of plugins to load. `kvscope run` appends `kvscope` if it is set.",
     "PYTHONPATH": "`kvscope run` puts the observer's folder in front of it, for its command alone.",
 }

@@ -19,6 +19,7 @@ NAVIGATION = {
     ],
     "Guides": [
         "docs/guides/vllm",
+        "docs/guides/sglang",
         "docs/guides/sidecar",
         "docs/guides/kubernetes",
         "docs/guides/stack",

@@ -41,7 +41,7 @@ class Content:
         self._for_publisher: list[Any] = []
 
     def for_publisher(self) -> list[Any]:
-        """What the publisher would have got from the tree."""
+        """The events that the publisher would have got from the tree."""
         events, self._for_publisher = self._for_publisher, []
         return events
 
@@ -70,8 +70,8 @@ class Content:
 
 
 def discard_names(scheduler: Any) -> None:
-    """Where the tree reports names for us alone and nobody reads them any more: drop them after
-    each step, or they would grow without a limit. A tree in Rust cannot be switched back."""
+    """Drop the names that the tree goes on to report for an observer that has ended: they would
+    grow without a limit. A tree in Rust cannot be switched back."""
     process, tree = scheduler.process_batch_result, scheduler.tree_cache
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:

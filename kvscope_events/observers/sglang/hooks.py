@@ -4,29 +4,29 @@ The end of a request and the publishing of a running one were renamed twice: `ca
 and `cache_unfinished_req` up to 0.5.20, `claim_kv_row` from 0.5.21, `checkpoint` from 0.5.22.
 """
 
-from __future__ import annotations
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
-
-from kvscope_events.observers.sglang.patching import Found, UnknownMethodError, found
-
-if TYPE_CHECKING:
-    from kvscope_events.observers.sglang.observer import Observer
+from kvscope_events.observers.sglang.patching import After, Found, UnknownMethodError, found
+from kvscope_events.observers.sglang.steps import Steps
 
 
-def methods(scheduler: Any, batch: type, observer: Observer) -> list[Found]:
-    """All of them; raises UnknownMethodError. `batch`: SGLang's class of batches."""
-    steps, pages, tree = observer.steps, observer.steps.pages, scheduler.tree_cache
+def methods(
+    scheduler: Any, batch: type, steps: Steps, step_completed: After, idle: After
+) -> list[Found]:
+    """All of them; raises UnknownMethodError.
+
+    batch: SGLang's class of batches. step_completed: called when the result of a batch has been
+    processed; idle: over and over while nothing runs.
+    """
+    pages, tree = steps.pages, scheduler.tree_cache
     rows = scheduler.req_to_token_pool
     finish = _present(tree, ("cache_finished_req", "claim_kv_row"))
     publish = _present(tree, ("cache_unfinished_req", "checkpoint"))
     node = ("node|node_id",)
     hooks = [
         found(scheduler, "get_next_batch_to_run", (), steps.begins),
-        found(
-            scheduler, "process_batch_result", ("batch", "result"), None, observer.step_completed
-        ),
-        found(scheduler, "on_idle", (), None, observer.idle),
+        found(scheduler, "process_batch_result", ("batch", "result"), None, step_completed),
+        found(scheduler, "on_idle", (), None, idle),
         found(scheduler, "_add_request_to_queue", ("req", "is_retracted"), None, steps.queued),
         found(batch, "prepare_for_extend", ("self",), steps.extend_begins, steps.extended),
         found(batch, "prepare_for_decode", ("self",), None, steps.decoded),

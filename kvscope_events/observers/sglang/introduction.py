@@ -31,7 +31,7 @@ def created_of(scheduler: Any) -> PoolCreated:
 
 
 def tier_of(scheduler: Any) -> TierCreated | None:
-    """The host's tier; None: there is none, or its size is not known."""
+    """The host's tier; None: no tier, or one of unknown size."""
     controller = getattr(scheduler.tree_cache, "cache_controller", None)
     host = getattr(controller, "mem_pool_host", None)
     page = int(scheduler.token_to_kv_pool_allocator.page_size)

@@ -58,7 +58,7 @@ class Observer:
         self.patches = Patches(self.fail)
         self.differences = 0
         self._scheduler = scheduler
-        self._methods = methods(scheduler, batch, self)
+        self._methods = methods(scheduler, batch, self.steps, self.step_completed, self.idle)
         self._difference_ns: int | None = None
         self._snapshot_owed = False
         self._dirty = False
@@ -69,7 +69,7 @@ class Observer:
 
     def start(self, *, discard: bool) -> None:
         """Replace the methods, and report our identity and the pool; discard: names must be dropped
-        once nobody reads them."""
+        after the end."""
         self._discard = discard
         self.patches.apply(self._methods)
         if self.content is not None:

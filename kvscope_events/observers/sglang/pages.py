@@ -29,7 +29,7 @@ Keywords = dict[str, Any]
 class Pages:
     """The counts, and the hooks of tree and allocator that change them.
 
-    Pages are told of in `events`; a request's number comes from `number_of`.
+    Events go to `events`; a request's number comes from `number_of`.
     """
 
     def __init__(self, scheduler: Any, number_of: Any, events: list[EngineEvent]) -> None:
@@ -83,7 +83,7 @@ class Pages:
             self.events.append(PagesAllocated(sequence, pages, cause))
 
     def tell_unlocked(self) -> None:
-        """What other holders have unlocked since is cached: it may be locked again or evicted."""
+        """Report pages that other holders have unlocked: they may be locked again or evicted."""
         gained = {node: tokens for node, tokens in self.by_node.items() if tokens > 0}
         for node in gained:
             del self.by_node[node]
@@ -204,7 +204,7 @@ class Pages:
         self.by_node.clear()
 
     def _pin(self, pages: int) -> None:
-        """Another holder than a request locked so many pages; below 0: unlocked them."""
+        """Another holder than a request locked this many pages; below 0: unlocked them."""
         self.references += pages
         if pages > 0:
             self.events.append(PagesShared(None, pages, pages, "pin"))

@@ -1,7 +1,7 @@
 """Brings the observer into a process: wraps the constructor of SGLang's scheduler, and waits.
 
-SGLang loads plugins in each of its processes, before a scheduler is built; in most of them there
-will be none, and the module must not be imported for it. Nothing here raises.
+SGLang loads plugins in each of its processes, before a scheduler is built; most of them never build
+one, and the module must not be imported for it. Nothing here raises.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def install() -> None:
 
 
 def _switch_names_on() -> None:
-    """The tree reports names only if it was built so, and the Rust tree cannot be told later."""
+    """The tree reports names only if it was built so; the one in Rust cannot be switched later."""
     from sglang.srt.mem_cache.cache_init_params import CacheInitParams
 
     build = CacheInitParams.__init__

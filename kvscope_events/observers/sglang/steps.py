@@ -220,7 +220,7 @@ class Steps:
         self._retracting = True
 
     def retracted(self, note: Any, result: Any, args: Arguments, kwargs: Keywords) -> None:
-        """Of those that it gave up, SGLang ends the ones that could not even run alone."""
+        """SGLang ends the ones among them that could not even run alone."""
         self._retracting = False
         for request in result[2]:
             sequence = self.sequences.waiting.pop(request.rid, None)
