@@ -18,6 +18,7 @@ markers =
     chaos: d
     timed: e
     hypothesis: f
+    sglang: g
 """
 PASSES = "def test_it() -> None:\n    pass\n"
 FAILS = "def test_it() -> None:\n    raise AssertionError\n"
