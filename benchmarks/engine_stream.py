@@ -13,7 +13,8 @@ from engine.scheduler import Scheduler
 from engine.step import Step
 from engine.step_plan import SampledToken, StepPlan
 from kvscope_events.bus import EventBus, Subscription
-from kvscope_events.events import CONTRACT_VERSION, EVENT_NAMES, Batch, DeviceMemorySampled, Hello
+from kvscope_events.events import CONTRACT_VERSION, Batch, DeviceMemorySampled, Hello
+from kvscope_events.producers import ENGINE_EVENTS, in_order
 
 BLOCK_SIZE = 16
 BLOCK_FIELDS = ("blocks", "cached", "free", "shared")
@@ -27,7 +28,7 @@ HELLO = Hello(
     engine="0",
     pid=1,
     ready=True,
-    tells=list(EVENT_NAMES),
+    tells=in_order(ENGINE_EVENTS),
     max_model_len=MAX_MODEL_LEN,
 )
 

@@ -25,7 +25,8 @@ from exporter.clock import Clock
 from exporter.sources.listener import Listener
 from exporter.sources.pipeline import Pipeline
 from kvscope_events.bus import EventBus
-from kvscope_events.events import CONTRACT_VERSION, EVENT_NAMES, Batch, Hello
+from kvscope_events.events import CONTRACT_VERSION, Batch, Hello
+from kvscope_events.producers import ENGINE_EVENTS, in_order
 from kvscope_events.wire.frame import MAGIC
 from kvscope_events.wire.publisher import WirePublisher
 from kvscope_events.wire.subscriber import WireSubscriber
@@ -59,7 +60,7 @@ def stream(num_sequences: int, steps: int) -> list[Batch]:
     """Steps of fold_cost's stream, introduced as the wire demands."""
     source = Stream(num_sequences)
     first, *rest = (source.batch() for _ in range(steps))
-    tells = list(EVENT_NAMES)
+    tells = in_order(ENGINE_EVENTS)
     hello = Hello(CONTRACT_VERSION, "run", "kvscope", "0", "demo", "0", 1, True, tells)
     return [Batch(0, first.time_ns, [hello, *first.events], first.wall_ns, 0), *rest]
 

@@ -67,7 +67,7 @@ def run(
     ssl_certfile: options.SslCertfile = None,
     ssl_keyfile: options.SslKeyfile = None,
 ) -> None:
-    """Run a vLLM or SGLang with the observer inside, and serve its metrics.
+    """Run a vLLM or SGLang with the observer, and serve its metrics.
 
     Nothing is installed into the server's environment: the observer is on its PYTHONPATH for this
     one run. Signals are passed on, and the exit code is the command's own.

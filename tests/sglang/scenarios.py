@@ -26,6 +26,10 @@ class Scenario:
         return "--enable-hierarchical-cache" in self.arguments
 
     @property
+    def names(self) -> bool:
+        return self.caches and "KVSCOPE_OBSERVER_NAMES" not in self.environment
+
+    @property
     def caches(self) -> bool:
         return "--disable-radix-cache" not in self.arguments
 
@@ -33,6 +37,7 @@ class Scenario:
 SCENARIOS = {
     "p1": Scenario((*_ONE, "--disable-overlap-schedule")),
     "p1-overlap": Scenario(_ONE),
+    "p1-unnamed": Scenario(_ONE, {"KVSCOPE_OBSERVER_NAMES": "off"}),
     "p1-off": Scenario((*_ONE, "--disable-radix-cache")),
     "p1-chunked": Scenario((*_ONE, "--chunked-prefill-size", "64")),
     "p1-mixed": Scenario((*_ONE, "--chunked-prefill-size", "64", "--enable-mixed-chunk")),

@@ -76,7 +76,7 @@ def test_the_events_lead_to_sglangs_own_counts_at_each_step(driven: Driven, name
 def test_the_names_are_those_of_the_pages_in_the_tree(driven: Driven, name: str) -> None:
     run = driven[name]
     found = run["found"]
-    named = found["steps"] if SCENARIOS[name].caches else 0
+    named = found["steps"] if SCENARIOS[name].names else 0
     assert found.get("named_steps", 0) == named
     assert found.get("differing_names", 0) == 0, run["examples"]
 

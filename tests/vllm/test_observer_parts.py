@@ -13,7 +13,7 @@ import pytest
 from kvscope_events.bus import EventBus
 from kvscope_events.events import PoolCreated
 from kvscope_events.limits import MAX_LABEL
-from kvscope_events.observers.vllm import endpoints, log
+from kvscope_events.observers import endpoints, log
 from kvscope_events.observers.vllm.check import PROBATION_NS, differ
 from kvscope_events.observers.vllm.exact import compiled
 from kvscope_events.observers.vllm.hooks import HOOKS

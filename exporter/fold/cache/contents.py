@@ -59,7 +59,6 @@ class Contents(Fold):
         )
         super().__init__(
             {
-                **self.counted.handlers,
                 Hello: self._introduced,
                 PoolCounted: self._counted,
                 PoolCreated: self._created,
@@ -92,6 +91,8 @@ class Contents(Fold):
 
     def _introduced(self, event: Hello) -> None:
         self._is_counted = "PoolCounted" in event.tells
+        if self._is_counted:  # other engines do not pay for them at each step
+            self.handlers.update(self.counted.handlers)
         self.counted.is_followed = self._is_counted and "NamesStored" in event.tells
         self.whatif.is_checked = self._is_counted
 

@@ -220,10 +220,11 @@ class Ledger(Fold):
                 unfilled = active * self.block_size - event.slots_filled
                 self._unfilled_slots = unfilled if unfilled >= 0 else None
                 state.violations += unfilled < 0  # more was written than the blocks hold
+        own, cached = state.num_active, state.num_cached
         difference = (
-            abs(active - state.num_active)
-            + abs(event.cached_blocks - state.num_cached)
-            + abs(event.free_blocks - self.num_free)
+            abs(active - own)
+            + abs(event.cached_blocks - cached)
+            + abs(event.free_blocks - (self.num_blocks - self.reserved - own - cached))
         )
         # A block in the wrong state is missing from one count and surplus in another.
         self._difference = (difference + 1) // 2

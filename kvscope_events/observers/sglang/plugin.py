@@ -21,7 +21,7 @@ from kvscope_events.observers.sglang.observer import Observer
 from kvscope_events.wire.endpoint import EndpointError
 
 NAMES_VARIABLE = "KVSCOPE_OBSERVER_NAMES"
-"""`on` or `off`: whether pages are named; by default where that is cheap, see `_named`."""
+"""`on` or `off`: whether pages are named; by default where that is cheap, see `_wanted`."""
 _CHEAP_PAGE = 16
 _MODULE = "sglang.srt.managers.scheduler"
 
