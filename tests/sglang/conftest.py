@@ -1,13 +1,12 @@
 """The SGLang of these tests, and a tiny model for it."""
 
-import fcntl
 import os
-import signal
 from pathlib import Path
 
 import pytest
 
 from kvscope.run.plugin_folder import write_plugin_folder
+from tests.support.environments import python_of
 from tests.support.process import ROOT
 from tests.vllm.model import tiny_model
 
@@ -18,19 +17,7 @@ ENVIRONMENT = Path(os.environ.get("KVSCOPE_SGLANG_ENV") or ROOT / ".venv" / "sgl
 @pytest.fixture(scope="session")
 def sglang_python() -> Path:
     """SGLang's interpreter. Without one, all tests that need it are skipped; not in CI."""
-    # tools/run_tests.py ends us so: then, too, no server may be left behind.
-    signal.signal(signal.SIGTERM, lambda *_: pytest.exit("terminated", 143))
-    lock = ENVIRONMENT / ".lock"
-    if lock.exists():
-        with lock.open() as held:
-            fcntl.flock(held, fcntl.LOCK_SH)  # until an installation under way has ended
-    if (ENVIRONMENT / ".installed").exists():
-        return ENVIRONMENT / "bin" / "python"
-    failed = ENVIRONMENT / ".failed"
-    reason = failed.read_text().strip() if failed.exists() else "not installed, see `make sglang`"
-    if os.environ.get("CI") == "true":
-        pytest.fail(f"no SGLang under {ENVIRONMENT}: {reason}")
-    pytest.skip(f"NO SGLANG, nothing was tested with one: {reason}")
+    return python_of(ENVIRONMENT, "SGLang")
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,6 @@
 """The vLLM of these tests, tiny models for it, and what an unobserved one answers."""
 
-import fcntl
 import os
-import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kvscope.run.plugin_folder import write_plugin_folder
+from tests.support.environments import python_of
 from tests.support.hybrid_checkpoints import make_hybrid
 from tests.support.process import ROOT
 from tests.vllm.model import tiny_model
@@ -29,19 +28,7 @@ ENVIRONMENT = Path(os.environ.get("KVSCOPE_VLLM_ENV") or ROOT / ".venv" / "vllm"
 @pytest.fixture(scope="session")
 def vllm_python() -> Path:
     """vLLM's interpreter. Without one, all tests that need it are skipped; not in CI."""
-    # tools/run_tests.py ends us so: then, too, no server may be left behind.
-    signal.signal(signal.SIGTERM, lambda *_: pytest.exit("terminated", 143))
-    lock = ENVIRONMENT / ".lock"
-    if lock.exists():
-        with lock.open() as held:
-            fcntl.flock(held, fcntl.LOCK_SH)  # until an installation under way has ended
-    if (ENVIRONMENT / ".installed").exists():
-        return ENVIRONMENT / "bin" / "python"
-    failed = ENVIRONMENT / ".failed"
-    reason = failed.read_text().strip() if failed.exists() else "not installed, see `make vllm`"
-    if os.environ.get("CI") == "true":
-        pytest.fail(f"no vLLM under {ENVIRONMENT}: {reason}")
-    pytest.skip(f"NO VLLM, nothing was tested with one: {reason}")
+    return python_of(ENVIRONMENT, "vLLM")
 
 
 @pytest.fixture(scope="session")
