@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.support.waiting import wait_for
 from tests.vllm.counters import disagreements, total
 from tests.vllm.model import HYBRID
-from tests.vllm.observed import PROMPTS, SMALL, Observed, ended, load, observed
+from tests.vllm.observed import PROMPTS, SMALL, Observed, load, observed
 
 pytestmark = [pytest.mark.vllm, pytest.mark.nightly, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -34,21 +34,6 @@ def test_a_hybrid_and_an_observer_that_fails(
         _sizes_are_vllms_own(vllm)
         _advice_declines(vllm)
         _fails(vllm)
-
-
-def test_two_data_parallel_ranks_without_prefix_caching(
-    vllm_python: Path, models: Callable[[str], Path], tmp_path: Path
-) -> None:
-    options = (*SMALL, "--data-parallel-size", "2", "--no-enable-prefix-caching")
-    with observed(vllm_python, models("llama"), tmp_path, *options, ranks=2) as vllm:
-        load(vllm.server, requests=40)
-        vllm.assert_equal()
-        for rank, replay in vllm.replays.items():
-            assert replay.steps > 50, f"rank {rank} had nothing to do"
-            assert replay.kinds["BlocksCached"] == replay.kinds["PrefixLookup"] == 0
-            assert vllm.value("kvscope_kv_blocks", state="active", engine=str(rank)) == 0
-        assert disagreements(vllm.page(), vllm.server.page()) == []
-        assert ended(vllm.server, vllm.server.process.terminate) == 0
 
 
 def _sizes_are_vllms_own(vllm: Observed) -> None:

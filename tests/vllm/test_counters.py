@@ -16,7 +16,7 @@ from tests.vllm.adapters import lora_adapter
 from tests.vllm.counted_otherwise import REASONS, WHEN_CLIENTS_LEAVE, Reason
 from tests.vllm.counters import disagreements, total
 from tests.vllm.mixed_load import mixed_load
-from tests.vllm.observed import SMALL, Observed, observed, outgrow, reset_while_it_runs
+from tests.vllm.observed import SMALL, Observed, ended, observed, outgrow, reset_while_it_runs
 
 pytestmark = [pytest.mark.vllm, pytest.mark.nightly, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -40,9 +40,7 @@ def test_ngram_speculation(
 ) -> None:
     options = (*SMALL, "--speculative-config", json.dumps(NGRAM))
     with observed(vllm_python, models("llama"), tmp_path, *options) as vllm:
-        _counters_are_equal(vllm)
-        _drafts_are_vllms_own(vllm)
-        _gaps_are_those_of_tokens(vllm.page())
+        _counters_are_equal(vllm, _drafts_are_vllms_own, _gaps_are_those_of_tokens)
 
 
 def test_a_connector_that_loads(
@@ -78,7 +76,10 @@ def test_two_data_parallel_ranks(
     with observed(vllm_python, models("llama"), tmp_path, *options, ranks=2) as vllm:
         _counters_are_equal(vllm, sequences=20)
         for rank, replay in vllm.replays.items():
+            assert replay.steps > 50, f"rank {rank} had nothing to do"
             assert replay.kinds["RequestPreempted"] > 0, f"none on rank {rank}"
+            assert vllm.value("kvscope_kv_blocks", state="active", engine=str(rank)) == 0
+        assert ended(vllm.server, vllm.server.process.terminate) == 0
 
 
 @pytest.mark.parametrize("reason", sorted(REASONS, key=lambda reason: reason.statements))
@@ -90,7 +91,10 @@ def test_the_reason_is_in_vllms_source(vllm_python: Path, reason: Reason) -> Non
         place = source.index(statement, place) + len(statement)
 
 
-def _counters_are_equal(vllm: Observed, *, sequences: int = 10) -> None:
+def _counters_are_equal(
+    vllm: Observed, *further: Callable[[Observed], None], sequences: int = 10
+) -> None:
+    """further: what has to hold besides, until clients leave."""
     mixed_load(vllm)
     outgrow(vllm.server, sequences=sequences)
     vllm.assert_equal()
@@ -100,6 +104,8 @@ def _counters_are_equal(vllm: Observed, *, sequences: int = 10) -> None:
     reset_while_it_runs(vllm)
     vllm.assert_equal()
     assert disagreements(vllm.page(), vllm.server.page()) == []
+    for check in further:
+        check(vllm)
     mixed_load(vllm, leaving=LEAVING)
     _only_what_was_dropped_differs(vllm, leaving=LEAVING)
 
@@ -115,8 +121,9 @@ def _only_what_was_dropped_differs(vllm: Observed, *, leaving: int) -> None:
         assert 0 <= surplus <= 8 * leaving, f"{family}: {surplus} more than in vLLM"
 
 
-def _gaps_are_those_of_tokens(page: str) -> None:
+def _gaps_are_those_of_tokens(vllm: Observed) -> None:
     """Each token but the first of its sequence; vLLM's are those of outputs, of several each."""
+    page = vllm.page()
     tokens, sequences = (
         total(page, name)
         for name in ("vllm:generation_tokens_total", "vllm:time_to_first_token_seconds_count")
