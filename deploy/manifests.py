@@ -10,7 +10,7 @@ from alerts.rule import Places
 from alerts.yaml_text import to_yaml
 from deploy.monitoring import RELEASE, dashboards, monitoring
 from deploy.packs import packs
-from deploy.workloads import engine, vllm
+from deploy.workloads import engine, sglang, vllm
 
 FOLDER = Path(__file__).parent / "kubernetes"
 DASHBOARDS = FOLDER.parent.parent / "dashboards"
@@ -26,6 +26,8 @@ _KUSTOMIZATION = f"""\
 (dashboards are too long for the annotation of a client-side apply)."""
 _PACK = f"{MARK}: change alerts/bare/. docs/guides/bare-servers.md explains it."
 _COMPONENT = {"version": "v1alpha1", "kind": "Component"}
+_OBSERVED = "vllm|sglang"
+"""Names of the Deployments with an observer, as a regular expression."""
 _NO_JOBS: Mapping[str, str] = MappingProxyType({})
 _NO_GRAFANA = Places(grafana="")
 """The address of the cluster's Grafana is unknown here: links begin with /d/ unless --grafana gives
@@ -48,6 +50,7 @@ def manifests(
     return {
         **_folder("base", base, _MONITORING, above=boards),
         **_folder("overlays/engine", engine(), _WORKLOAD, above="../../base"),
+        **_folder("overlays/sglang", sglang(), _WORKLOAD, above="../../base"),
         **_folder("overlays/vllm", vllm(), _WORKLOAD, above="../../base"),
         "components/nvml/kustomization.yaml": to_yaml(_nvml(), _KUSTOMIZATION),
         "components/host-memory/kustomization.yaml": to_yaml(_host_memory(), _KUSTOMIZATION),
@@ -93,20 +96,20 @@ def _nvml() -> dict[str, object]:
 
 
 def _host_memory() -> dict[str, object]:
-    """Lets the sidecar see vLLM's processes, and so read their environment as well."""
+    """Lets the sidecar see the server's processes, and so read their environment as well."""
     return _patched({"shareProcessNamespace": True})
 
 
 def _patched(pod: Mapping[str, object]) -> dict[str, object]:
-    """A component that changes the pod of the observed vLLM."""
+    """A component that changes the pod of the observed vLLM or SGLang."""
     patch = {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {"name": "vllm"},
+        "metadata": {"name": "observed"},
         "spec": {"template": {"spec": dict(pod)}},
     }
     return {
         "apiVersion": f"kustomize.config.k8s.io/{_COMPONENT['version']}",
         "kind": _COMPONENT["kind"],
-        "patches": [{"patch": to_yaml(patch)}],
+        "patches": [{"patch": to_yaml(patch), "target": {"kind": "Deployment", "name": _OBSERVED}}],
     }

@@ -1,19 +1,22 @@
-"""Example workloads: a vLLM observed by a sidecar, and kvscope's own engine with its demo load."""
+"""Example workloads: a vLLM or SGLang with a sidecar, and our own engine with its demo load."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from deploy.monitoring import LABELS, NAME_LABEL, POD_LABELS, POD_PORT, SERVICE_PORT
 from kvscope_events import __version__
 
 ENGINE_IMAGE, SIDECAR_IMAGE = f"kvscope:{__version__}", f"kvscope-exporter:{__version__}"
-VLLM_IMAGE = "vllm/vllm-openai:v0.32.0"
+VLLM_IMAGE, SGLANG_IMAGE = "vllm/vllm-openai:v0.32.0", "lmsysorg/sglang:v0.5.23"
 MODEL = "Qwen/Qwen3-0.6B"
 _CODE, _SOCKETS = "/kvscope/observer", "/kvscope/run"
-"""Mount points of two volumes: code that vLLM imports, which only the init container may write, and
-sockets, which only vLLM creates. A compromised sidecar cannot change what vLLM runs."""
+"""Mount points of two volumes: code that the server imports, which only the init container may
+write, and sockets, which only the server creates. A compromised sidecar cannot change what it runs.
+"""
 _SIDECAR_PORT = 8010
 _VLLM_PORT = _ENGINE_PORT = 8000
-_VLLM_START, _ENGINE_START = 30, 5
+_SGLANG_PORT = 30000
+_SERVER_START, _ENGINE_START = 30, 5
 """Minutes until an engine has loaded its model."""
 _UNPRIVILEGED = {
     "allowPrivilegeEscalation": False,
@@ -22,13 +25,56 @@ _UNPRIVILEGED = {
 }
 USER = 10001
 """The user of all three containers, since sockets are private to the user who made them. The user
-is not known to vLLM's image, so caches and the home directory are in the model volume.
+is not known to the server's image, so caches and the home directory are in the model volume.
 """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Server:
+    """A server that is observed, as its project publishes it."""
+
+    name: str
+    image: str
+    command: list[str]
+    args: list[str]
+    port: int
+    variables: Mapping[str, str]
+
+
+_VLLM = _Server(
+    name="vllm",
+    image=VLLM_IMAGE,
+    command=["vllm", "serve"],
+    args=[MODEL, "--host=0.0.0.0", f"--port={_VLLM_PORT}"],
+    port=_VLLM_PORT,
+    variables={},
+)
+_SGLANG = _Server(
+    name="sglang",
+    image=SGLANG_IMAGE,
+    command=["python3", "-m", "sglang.launch_server"],
+    args=[
+        *(f"--model-path={MODEL}", "--host=0.0.0.0", f"--port={_SGLANG_PORT}"),
+        *("--page-size=16", "--enable-metrics"),  # pages with names, and a page of its own
+    ],
+    port=_SGLANG_PORT,
+    # Otherwise each probe of an idle server is a request that generates a token.
+    variables={"SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "false"},
+)
 
 
 def vllm() -> dict[str, dict[str, object]]:
     """Objects by file name: a vLLM on one GPU, and the sidecar that serves its metrics."""
-    labels = {NAME_LABEL: "vllm"}
+    return _observed(_VLLM)
+
+
+def sglang() -> dict[str, dict[str, object]]:
+    """The same for an SGLang."""
+    return _observed(_SGLANG)
+
+
+def _observed(server: _Server) -> dict[str, dict[str, object]]:
+    labels = {NAME_LABEL: server.name}
     pod = {
         "securityContext": {
             "runAsNonRoot": True,
@@ -39,7 +85,7 @@ def vllm() -> dict[str, dict[str, object]]:
         },
         "terminationGracePeriodSeconds": 120,
         "initContainers": [_observer()],
-        "containers": [_vllm_server(), _sidecar()],
+        "containers": [_container(server), _sidecar(server)],
         "volumes": [
             {"name": "observer", "emptyDir": {"sizeLimit": "16Mi"}},
             {"name": "sockets", "emptyDir": {"sizeLimit": "16Mi"}},
@@ -49,9 +95,9 @@ def vllm() -> dict[str, dict[str, object]]:
     }
     return {
         "deployment.yaml": _deployment(
-            "vllm", labels, pod, {**labels, **POD_LABELS}, start_minutes=_VLLM_START
+            server.name, labels, pod, {**labels, **POD_LABELS}, start_minutes=_SERVER_START
         ),
-        "service.yaml": _service("vllm", labels, labels, _VLLM_PORT),
+        "service.yaml": _service(server.name, labels, labels, server.port),
     }
 
 
@@ -83,7 +129,7 @@ def engine() -> dict[str, dict[str, object]]:
 
 
 def _observer() -> dict[str, object]:
-    """Writes the package that vLLM loads; vLLM's image stays as it is."""
+    """Writes the package that the server loads; its image stays as it is."""
     return {
         "name": "observer",
         "image": SIDECAR_IMAGE,
@@ -93,24 +139,25 @@ def _observer() -> dict[str, object]:
     }
 
 
-def _vllm_server() -> dict[str, object]:
+def _container(server: _Server) -> dict[str, object]:
     token = {"name": "hf-token", "key": "token", "optional": True}
     return {
-        "name": "vllm",
-        "image": VLLM_IMAGE,
-        "command": ["vllm", "serve"],
-        "args": [MODEL, "--host=0.0.0.0", f"--port={_VLLM_PORT}"],
+        "name": server.name,
+        "image": server.image,
+        "command": server.command,
+        "args": server.args,
         "env": [
             {"name": "PYTHONPATH", "value": f"{_CODE}/plugin"},
             {"name": "KVSCOPE_OBSERVER_DIR", "value": f"{_SOCKETS}/sockets"},
             {"name": "HF_HOME", "value": "/models"},
             # A user that the image does not know has no home and no name.
             {"name": "HOME", "value": "/models"},
-            {"name": "USER", "value": "vllm"},
+            {"name": "USER", "value": server.name},
+            *({"name": name, "value": value} for name, value in server.variables.items()),
             {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": token}},
         ],
-        "ports": [{"name": SERVICE_PORT, "containerPort": _VLLM_PORT}],
-        **_probes(start_minutes=_VLLM_START),
+        "ports": [{"name": SERVICE_PORT, "containerPort": server.port}],
+        **_probes(start_minutes=_SERVER_START),
         "resources": {
             "requests": {"cpu": "4", "memory": "16Gi"},
             "limits": {"memory": "32Gi", "nvidia.com/gpu": "1"},
@@ -125,8 +172,9 @@ def _vllm_server() -> dict[str, object]:
     }
 
 
-def _sidecar() -> dict[str, object]:
-    """Without probes: a hung sidecar is an alert, not a reason to take vLLM out of service."""
+def _sidecar(server: _Server) -> dict[str, object]:
+    """Without probes: a hung sidecar is an alert, not a reason to take the server out of
+    service."""
     return {
         "name": "kvscope",
         "image": SIDECAR_IMAGE,
@@ -134,8 +182,9 @@ def _sidecar() -> dict[str, object]:
             "sidecar",
             "--host=0.0.0.0",
             f"--port={_SIDECAR_PORT}",
-            f"--events=vllm=ipc://{_SOCKETS}/sockets/*",
-            f"--url=vllm=http://127.0.0.1:{_VLLM_PORT}",  # what clients see: latencies, refusals
+            f"--events={server.name}=ipc://{_SOCKETS}/sockets/*",
+            # for latencies and refusals, as clients see them
+            f"--url={server.name}=http://127.0.0.1:{server.port}",
         ],
         "ports": [{"name": POD_PORT, "containerPort": _SIDECAR_PORT}],
         "resources": {

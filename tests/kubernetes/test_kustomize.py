@@ -1,4 +1,4 @@
-"""Kustomize builds the base, both overlays, and the vLLM with the component for NVML."""
+"""Kustomize builds the base, the overlays, and observed servers with the component for NVML."""
 
 import json
 import shutil
@@ -19,7 +19,7 @@ CONFIG_MAP_BYTES = 1_000_000
 """Kubernetes takes a little more than a megabyte."""
 
 
-@pytest.mark.parametrize("folder", ["base", "overlays/engine", "overlays/vllm"])
+@pytest.mark.parametrize("folder", ["base", "overlays/engine", "overlays/sglang", "overlays/vllm"])
 def test_a_folder_builds_to_the_objects_of_its_files_and_the_dashboards(folder: str) -> None:
     built = parsed(output("kubectl", "kustomize", str(FOLDER / folder)))
     boards = {key: content for key, content in built.items() if key[0] == "ConfigMap"}
@@ -79,6 +79,24 @@ def test_the_overlay_in_the_document_builds_also_with_the_component(tmp_path: Pa
     names = {entry["name"] for entry in container(deployment, "kvscope")["env"]}
     assert names == {"NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"}
     assert pod_of(deployment)["spec"]["runtimeClassName"] == "nvidia"
+
+
+@pytest.mark.parametrize("name", ["vllm", "sglang"])
+def test_a_component_changes_the_pod_of_either_server(tmp_path: Path, name: str) -> None:
+    _cloned(tmp_path / "kvscope")
+    components = "".join(
+        f"- kvscope/deploy/kubernetes/components/{each}\n" for each in ("nvml", "host-memory")
+    )
+    (tmp_path / "kustomization.yaml").write_text(
+        f"resources: [kvscope/deploy/kubernetes/overlays/{name}]\ncomponents:\n{components}"
+    )
+    built = parsed(output("kubectl", "kustomize", str(tmp_path)))
+    deployment = built["Deployment", name]
+    pod = pod_of(deployment)["spec"]
+    assert pod["runtimeClassName"] == "nvidia"
+    assert pod["shareProcessNamespace"] is True
+    assert container(deployment, "kvscope")["env"]
+    assert [problem for version in API_VERSIONS for problem in problems(deployment, version)] == []
 
 
 def test_the_rules_for_other_servers_are_components(tmp_path: Path) -> None:

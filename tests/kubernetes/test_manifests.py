@@ -1,6 +1,7 @@
 """Manifests: current, accepted by the published schemas, selected by whom they are meant for."""
 
 import copy
+import re
 from typing import Any
 
 import pytest
@@ -87,10 +88,13 @@ def test_the_rules_of_a_pack_are_those_of_its_file(server: Server) -> None:
 
 
 def test_nothing_leads_to_this_machine() -> None:
-    of_the_pod = "--url=vllm=http://127.0.0.1:8000"  # vLLM, which is in the pod of the sidecar
+    # The server, which is in the pod of the sidecar.
+    of_the_pod = re.compile(
+        r"--url=(vllm=http://127\.0\.0\.1:8000|sglang=http://127\.0\.0\.1:30000)\b"
+    )
     for name, text in FILES.items():
         assert "localhost" not in text, name
-        assert "127.0.0.1" not in text.replace(of_the_pod, ""), name
+        assert "127.0.0.1" not in of_the_pod.sub("", text), name
 
 
 @pytest.mark.parametrize("kind", ["PodMonitor", "ServiceMonitor"])
@@ -142,6 +146,7 @@ def test_each_workload_is_scraped_by_one_monitor() -> None:
         scraped[name] = by
     assert scraped == {
         "overlays/engine/deployment.yaml": ["http"],
+        "overlays/sglang/deployment.yaml": ["kvscope"],
         "overlays/vllm/deployment.yaml": ["kvscope"],
     }
 
@@ -182,10 +187,11 @@ def test_a_job_of_no_server_is_refused(given: str, tmp_path: Any) -> None:
         main(["--out", str(tmp_path), "--job", given])
 
 
-def test_the_patch_for_nvml_is_for_the_sidecar_of_the_vllm() -> None:
-    component = OBJECTS["components/nvml/kustomization.yaml"]
-    (patch,) = (yaml.safe_load(each["patch"]) for each in component["patches"])
-    deployment = OBJECTS["overlays/vllm/deployment.yaml"]
-    assert patch["metadata"]["name"] == deployment["metadata"]["name"]
+@pytest.mark.parametrize("server", ["vllm", "sglang"])
+def test_the_patch_for_nvml_is_for_the_sidecar_of_the_server(server: str) -> None:
+    (entry,) = OBJECTS["components/nvml/kustomization.yaml"]["patches"]
+    patch = yaml.safe_load(entry["patch"])
+    deployment = OBJECTS[f"overlays/{server}/deployment.yaml"]
+    assert re.fullmatch(entry["target"]["name"], deployment["metadata"]["name"])
     (patched,) = pod_of(patch)["spec"]["containers"]
     assert container(deployment, patched["name"])["args"][0] == "sidecar"

@@ -5,15 +5,32 @@ import re
 import pytest
 import typer
 
-from deploy.workloads import ENGINE_IMAGE, SIDECAR_IMAGE, USER, VLLM_IMAGE, engine, vllm
+from deploy.workloads import (
+    ENGINE_IMAGE,
+    SGLANG_IMAGE,
+    SIDECAR_IMAGE,
+    USER,
+    VLLM_IMAGE,
+    engine,
+    sglang,
+    vllm,
+)
 from kvscope.cli.app import app
 from tests.kubernetes.objects import Object, container, pod_of
 from tests.repo.checkout import ROOT
 
 VLLM: Object = vllm()["deployment.yaml"]
+SGLANG: Object = sglang()["deployment.yaml"]
 ENGINE: Object = engine()["deployment.yaml"]
-OURS = [(VLLM, "observer"), (VLLM, "kvscope"), (ENGINE, "engine")]
-ALL = [*OURS, (VLLM, "vllm")]
+OBSERVED = [(VLLM, "vllm"), (SGLANG, "sglang")]
+"""Deployments with an observer, and the name of the server's container."""
+OURS = [
+    *((server, name) for server in (VLLM, SGLANG) for name in ("observer", "kvscope")),
+    (ENGINE, "engine"),
+]
+ALL = [*OURS, *OBSERVED]
+of_observed = pytest.mark.parametrize(("deployment", "name"), OBSERVED, ids=["vllm", "sglang"])
+OVERLAYS = ("compose.vllm-gpu.yaml", "compose.sglang-gpu.yaml")
 COMMAND = typer.main.get_command(app)
 
 
@@ -39,18 +56,21 @@ def test_a_container_has_no_rights_that_it_does_not_need(deployment: Object, nam
     assert security["allowPrivilegeEscalation"] is False
     assert security["capabilities"] == {"drop": ["ALL"]}
     assert security["seccompProfile"] == {"type": "RuntimeDefault"}
-    if name != "vllm":
+    if name not in {"vllm", "sglang"}:
         assert security["readOnlyRootFilesystem"] is True
     spec = pod_of(deployment)["spec"]
     assert not spec.keys() & {"hostPID", "hostNetwork", "hostIPC"}
     assert spec["automountServiceAccountToken"] is False
 
 
-def test_the_sidecar_reads_the_sockets_that_the_observer_in_vllm_makes() -> None:
-    observer, server, sidecar = (container(VLLM, name) for name in ("observer", "vllm", "kvscope"))
+@of_observed
+def test_the_sidecar_reads_the_sockets_that_the_observer_makes(
+    deployment: Object, name: str
+) -> None:
+    observer, server, sidecar = _three(deployment, name)
     told = environment(server)
     assert observer["args"] == ["observer", told["PYTHONPATH"]]
-    assert f"--events=vllm=ipc://{told['KVSCOPE_OBSERVER_DIR']}/*" in sidecar["args"]
+    assert f"--events={name}=ipc://{told['KVSCOPE_OBSERVER_DIR']}/*" in sidecar["args"]
     for path, volume, users in (
         (told["PYTHONPATH"], "observer", (observer, server)),
         (told["KVSCOPE_OBSERVER_DIR"], "sockets", (server, sidecar)),
@@ -60,19 +80,29 @@ def test_the_sidecar_reads_the_sockets_that_the_observer_in_vllm_makes() -> None
             assert path.startswith(f"{at}/"), "a folder of its own, with mode 0700"
 
 
+def _three(deployment: Object, server: str) -> tuple[Object, Object, Object]:
+    observer, its, sidecar = (
+        container(deployment, name) for name in ("observer", server, "kvscope")
+    )
+    return observer, its, sidecar
+
+
 def mounts(settings: Object) -> dict[str, Object]:
     return {mount["name"]: mount for mount in settings["volumeMounts"]}
 
 
-def test_what_vllm_imports_is_written_by_the_init_container_alone() -> None:
-    observer, server, sidecar = (container(VLLM, name) for name in ("observer", "vllm", "kvscope"))
+@of_observed
+def test_what_a_server_imports_is_written_by_the_init_container_alone(
+    deployment: Object, name: str
+) -> None:
+    observer, server, sidecar = _three(deployment, name)
     assert not mounts(observer)["observer"].get("readOnly")
     assert mounts(server)["observer"]["readOnly"] is True
     assert "observer" not in mounts(sidecar)
     assert mounts(sidecar)["sockets"]["readOnly"] is True
 
 
-@pytest.mark.parametrize("deployment", [VLLM, ENGINE], ids=["vllm", "engine"])
+@pytest.mark.parametrize("deployment", [VLLM, SGLANG, ENGINE], ids=["vllm", "sglang", "engine"])
 def test_no_container_runs_as_root_or_sees_the_processes_of_another(deployment: Object) -> None:
     spec = pod_of(deployment)["spec"]
     assert not spec.get("shareProcessNamespace")
@@ -82,18 +112,29 @@ def test_no_container_runs_as_root_or_sees_the_processes_of_another(deployment: 
         assert security["runAsUser"] == USER
 
 
-def test_a_user_whom_vllms_image_does_not_know_has_a_home_and_a_name() -> None:
-    server = container(VLLM, "vllm")
+@of_observed
+def test_a_user_whom_the_image_does_not_know_has_a_home_and_a_name(
+    deployment: Object, name: str
+) -> None:
+    server = container(deployment, name)
     told = environment(server)
     assert told["HOME"] == mounts(server)["models"]["mountPath"]
     assert told["USER"]
 
 
-def test_a_sidecar_that_fails_a_probe_cannot_take_its_vllm_out_of_service() -> None:
-    assert not {key for key in container(VLLM, "kvscope") if key.endswith("Probe")}
+@of_observed
+def test_a_sidecar_that_fails_a_probe_cannot_take_its_server_out_of_service(
+    deployment: Object, name: str
+) -> None:
+    assert not {key for key in container(deployment, "kvscope") if key.endswith("Probe")}
 
 
-@pytest.mark.parametrize(("deployment", "name"), [(VLLM, "vllm"), (ENGINE, "engine")])
+def test_a_probe_of_sglang_generates_no_token() -> None:
+    told = environment(container(SGLANG, "sglang"))
+    assert told["SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION"] == "false"
+
+
+@pytest.mark.parametrize(("deployment", "name"), [*OBSERVED, (ENGINE, "engine")])
 def test_a_model_that_loads_is_not_restarted(deployment: Object, name: str) -> None:
     settings = container(deployment, name)
     start = settings["startupProbe"]
@@ -106,8 +147,8 @@ def test_a_model_that_loads_is_not_restarted(deployment: Object, name: str) -> N
 
 
 def test_images_are_those_of_the_compose_files() -> None:
-    texts = [(ROOT / name).read_text() for name in ("docker-compose.yml", "compose.vllm-gpu.yaml")]
-    for image in (ENGINE_IMAGE, SIDECAR_IMAGE, VLLM_IMAGE):
+    texts = [(ROOT / name).read_text() for name in ("docker-compose.yml", *OVERLAYS)]
+    for image in (ENGINE_IMAGE, SIDECAR_IMAGE, VLLM_IMAGE, SGLANG_IMAGE):
         assert any(f":-{image}}}" in text for text in texts), image
 
 

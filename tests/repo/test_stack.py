@@ -19,23 +19,28 @@ DEPLOY = ROOT / "deploy"
 COMPOSE_TEXT = (ROOT / "docker-compose.yml").read_text()
 GPU_TEXT = (ROOT / "compose.gpu.yaml").read_text()
 VLLM_GPU_TEXT = (ROOT / "compose.vllm-gpu.yaml").read_text()
+SGLANG_TEXT = (ROOT / "compose.sglang-gpu.yaml").read_text()
 BARE_TEXT = (ROOT / "compose.bare.yaml").read_text()
 COMPOSE: dict[str, Any] = yaml.safe_load(COMPOSE_TEXT)
-SERVICES: dict[str, Any] = COMPOSE["services"]
+SGLANG: dict[str, Any] = yaml.safe_load(SGLANG_TEXT)
+SERVICES: dict[str, Any] = {**COMPOSE["services"], **SGLANG["services"]}
+VOLUMES = {*COMPOSE["volumes"], *SGLANG["volumes"]}
 _SETTING = re.compile(r"\$\{(\w+):-([^}]*)\}")
-DEFAULTS = dict(_SETTING.findall(GPU_TEXT + VLLM_GPU_TEXT + BARE_TEXT + COMPOSE_TEXT))
+_ADDED = GPU_TEXT + VLLM_GPU_TEXT + SGLANG_TEXT + BARE_TEXT
+DEFAULTS = dict(_SETTING.findall(_ADDED + COMPOSE_TEXT))
 PROFILES = {profile for service in SERVICES.values() for profile in service.get("profiles", [])}
 DIFFERS = "ENGINE_MEMORY"
 """A setting whose default the GPU overlay changes."""
 WITHOUT_CLIENT = {"otel-collector", "tempo"}
 """Their images have no program that could run a health check."""
-WRITES_ITS_ROOT = {"grafana", "tempo", "vllm"}
+WRITES_ITS_ROOT = {"grafana", "tempo", "vllm", "sglang"}
 """They cannot be started where this was written, so they have never been seen to do with less."""
 GPU_OVERLAYS = {
     "compose.gpu.yaml": {"engine"},
     "compose.vllm-gpu.yaml": {"vllm", "vllm-sidecar"},
+    "compose.sglang-gpu.yaml": {"sglang", "sglang-sidecar"},
 }
-"""The services that each of them changes."""
+"""The services that each of them puts on a GPU."""
 OVERLAYS = (*GPU_OVERLAYS, "compose.bare.yaml")
 
 
@@ -96,7 +101,7 @@ def test_mounted_files_exist_and_are_read_only(service: str) -> None:
             assert (ROOT / source).exists(), source
             assert mode == ["ro"], volume
         else:
-            assert source in COMPOSE["volumes"]
+            assert source in VOLUMES
 
 
 def test_the_example_environment_names_every_setting_with_its_default() -> None:
@@ -122,9 +127,11 @@ def test_the_start_of_an_engine_is_watched() -> None:
 
 @pytest.mark.parametrize("name", GPU_OVERLAYS)
 def test_an_overlay_for_gpus_gives_its_services_one(name: str) -> None:
-    overlay = yaml.safe_load((ROOT / name).read_text())
-    assert overlay["services"].keys() == GPU_OVERLAYS[name]
-    for settings in overlay["services"].values():
+    services = yaml.safe_load((ROOT / name).read_text())["services"]
+    on_gpu = {name for name, settings in services.items() if "deploy" in settings}
+    assert on_gpu == GPU_OVERLAYS[name]
+    assert services.keys() - on_gpu <= {"sglang-observer"}
+    for settings in (services[each] for each in on_gpu):
         (device,) = settings["deploy"]["resources"]["reservations"]["devices"]
         assert device["driver"] == "nvidia"
 
@@ -165,23 +172,32 @@ def test_the_example_of_targets_is_a_service_of_the_stack() -> None:
     assert any(entry.endswith(f":{port}") for entry in SERVICES[service]["ports"])
 
 
-def test_the_sidecar_of_vllm_reads_the_sockets_that_the_observer_makes() -> None:
-    server, sidecar = SERVICES["vllm"], SERVICES["vllm-sidecar"]
-    observer = SERVICES["vllm-observer"]
+@pytest.mark.parametrize("name", ["vllm", "sglang"])
+def test_the_sidecar_reads_the_sockets_that_the_observer_makes(name: str) -> None:
+    server, sidecar = SERVICES[name], SERVICES[f"{name}-sidecar"]
+    observer = SERVICES[f"{name}-observer"]
     plugin, sockets = (server["environment"][n] for n in ("PYTHONPATH", "KVSCOPE_OBSERVER_DIR"))
     assert f"kvscope observer {plugin} " in observer["command"][0]
-    assert f"--events=vllm=ipc://{sockets}/*" in sidecar["command"]
+    assert f"--events={name}=ipc://{sockets}/*" in sidecar["command"]
     assert server["user"] == sidecar["user"], "sockets are private to the user of the server"
-    assert server["depends_on"] == {"vllm-observer": {"condition": "service_healthy"}}
+    assert server["depends_on"] == {f"{name}-observer": {"condition": "service_healthy"}}
 
 
-def test_what_a_vllm_of_the_stack_imports_is_written_by_no_other_service() -> None:
+@pytest.mark.parametrize("server", ["vllm", "sglang"])
+def test_what_a_server_of_the_stack_imports_is_written_by_no_other_service(server: str) -> None:
     mounted = {name: SERVICES[name].get("volumes", ()) for name in SERVICES}
-    assert "vllm-observer:/kvscope/observer" in mounted["vllm-observer"]
-    assert "vllm-observer:/kvscope/observer:ro" in mounted["vllm"]
-    others = mounted.keys() - {"vllm-observer", "vllm"}
-    assert not [v for name in others for v in mounted[name] if v.startswith("vllm-observer:")]
-    assert "vllm-sockets:/kvscope/run:ro" in mounted["vllm-sidecar"]
+    observer = f"{server}-observer"
+    assert f"{observer}:/kvscope/observer" in mounted[observer]
+    assert f"{observer}:/kvscope/observer:ro" in mounted[server]
+    others = mounted.keys() - {observer, server}
+    assert not [v for name in others for v in mounted[name] if v.startswith(f"{observer}:")]
+    assert f"{server}-sockets:/kvscope/run:ro" in mounted[f"{server}-sidecar"]
+
+
+def test_a_health_check_of_sglang_generates_no_token() -> None:
+    """It would be a request like any other, of an idle server every five seconds."""
+    variables = SERVICES["sglang"]["environment"]
+    assert variables["SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION"] == "false"
 
 
 def test_images_agree_with_the_dockerfile_and_the_constraints() -> None:
@@ -189,7 +205,7 @@ def test_images_agree_with_the_dockerfile_and_the_constraints() -> None:
     arguments = dict(re.findall(r"^ARG (\w+)=(.*)$", dockerfile, re.MULTILINE))
     assert arguments == {name: DEFAULTS[name] for name in arguments}
     assert arguments["TORCH"] in (ROOT / "constraints.txt").read_text().splitlines()
-    for service in ("engine", "load", "vllm-sidecar"):
+    for service in ("engine", "load", "vllm-sidecar", "sglang-sidecar"):
         assert f"AS {SERVICES[service]['build']['target']}\n" in dockerfile
 
 
@@ -229,7 +245,7 @@ def test_prometheus_scrapes_services_of_the_stack() -> None:
         t for job in jobs for group in job.get("static_configs", ()) for t in group["targets"]
     }
     discovered = [sd["url"] for job in jobs for sd in job.get("http_sd_configs", ())]
-    assert discovered == ["http://vllm-sidecar:8010/targets"]
+    assert discovered == [f"http://{name}-sidecar:8010/targets" for name in ("vllm", "sglang")]
     targets |= {url.split("/")[2] for url in discovered}
     assert {target.split(":")[0] for target in targets} <= {*SERVICES, "localhost"}
     for target in targets:
