@@ -33,7 +33,9 @@ from kvscope_events.limits import (
     GroupIndex,
     Hash,
     Label,
+    Name,
     Names,
+    Settings,
     Time,
 )
 from kvscope_events.memory import DeviceMemorySampled as DeviceMemorySampled
@@ -113,6 +115,9 @@ class Hello(Event, frozen=True):
     name_space: Label | None = None
     # Blocks may outlive their request, since a connector keeps them; None: not known.
     keeps_blocks: bool | None = None
+    # Numbers that the server runs with, by its own names, as far as its pool depends on them.
+    settings: Settings = {}
+    pool_device: Name | None = None  # torch's type of the device that holds the pool, such as cpu
 
 
 class ObserverStopped(Event, frozen=True):

@@ -37,4 +37,8 @@ TraceId = Annotated[str, msgspec.Meta(pattern=r"^(?:[0-9a-fA-F]{32})?\Z")]
 SpanId = Annotated[str, msgspec.Meta(pattern=r"^(?:[0-9a-fA-F]{16})?\Z")]
 Names = Annotated[list[Name], msgspec.Meta(max_length=256)]
 Bytes = Annotated[int, msgspec.Meta(gt=-(1 << 62), lt=1 << 62)]
+Settings = Annotated[
+    dict[Name, Annotated[float, msgspec.Meta(gt=-1e18, lt=1e18)]], msgspec.Meta(max_length=64)
+]
+"""Finite, or a reader could not make whole numbers of them."""
 Terms = Annotated[dict[Name, Bytes], msgspec.Meta(max_length=64)]

@@ -1,7 +1,7 @@
 """Smaller blocks, if much of the active ones stays unwritten."""
 
 from exporter.adviser.facts import Facts
-from exporter.adviser.flags import FLAGS, percent, sentence
+from exporter.adviser.flags import FLAGS, percent, sentence, spelled
 from exporter.adviser.pool_size import MIN_SECONDS, gain_of
 from exporter.adviser.proposal import Declined, Price, Proposal, Verdict
 
@@ -15,6 +15,8 @@ def smaller_blocks(facts: Facts) -> Verdict:
     load, size = facts.load, facts.block_size
     if load is None or facts.seconds < MIN_SECONDS or not load.active_ns:
         return Declined(f"smaller blocks: less than {MIN_SECONDS:.0f} s of load were observed")
+    if not facts.knows_unfilled:
+        return Declined("smaller blocks: how many slots are not written is not reported")
     unfilled = load.unfilled_ns / (load.active_ns * size)
     if unfilled < MIN_UNFILLED or size // 2 < SMALLEST:
         return Declined(
@@ -28,12 +30,13 @@ def smaller_blocks(facts: Facts) -> Verdict:
     if gain.saved_tokens_per_second < 1:
         return Declined("smaller blocks: what they would free saves nothing")
     price = Price(text="as many tokens have twice the number of blocks to keep and look up")
+    option = spelled("block_size", facts.server)
     return Proposal(
-        option="block_size",
-        flag=FLAGS["block_size"],
+        option=option,
+        flag=FLAGS[option],
         current=float(size),
         proposed=float(half),
-        text=sentence("block_size", size, half, price, gain),
+        text=sentence(option, size, half, price, gain),
         why=f"{percent(unfilled)} of the slots in active blocks are not written",
         price=price,
         gain=gain,

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from exporter.adviser.proposal import Option
 from exporter.fold.recent import NEED_STEPS, Slot
+from kvscope_events.vocabulary import ServerKind
 
 MARGIN_SHARE = 0.02
 """Share of a device's or host's memory that no proposal touches."""
@@ -102,6 +103,7 @@ class HitCurve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
+    server: ServerKind = "vllm"
     usable_blocks: int
     reserved_blocks: int = 0
     block_size: int
@@ -110,6 +112,8 @@ class Facts:
     what a sequence needs, and what another size would hold.
     """
     caches_prefixes: bool = True
+    knows_unfilled: bool = True
+    """Whether the server reports how many slots of its active blocks are written."""
     bytes_per_block: int | None = None
     """Bytes of a block in the whole engine; None: no tensors back the pool, or not reported."""
     engines: int = 1
@@ -133,13 +137,19 @@ class Facts:
     largest_step: int | None = None
     """Tokens of the largest step of the whole session, to which the rooms' largest steps refer."""
     max_num_seqs: int | None = None
+    """The limit that holds sequences back; None: none does."""
+    told_max_num_seqs: int | None = None
+    """The limit by the server's own account; None: it does not say."""
+    conservativeness: float | None = None
+    """SGLang's factor on the output that it expects of running requests; None: another server, or
+    not known."""
     can_swap: bool = False
     """Whether the server can copy the blocks of preempted sequences to the host."""
     swap_blocks: int = 0
     """Blocks of its swap pool; 0 without one."""
     can_offload: bool = False
-    """Whether the server can keep copies of blocks in host memory: a vLLM with a device, without
-    another connector."""
+    """Whether the server can keep copies of blocks in host memory: a vLLM or SGLang with a device,
+    without another connector."""
     has_watermark: bool = False
     """Whether an option makes admissions leave a share of the pool free."""
     tier_blocks: int = 0

@@ -8,14 +8,29 @@ from kvscope_events.vocabulary import ServerKind
 FLAGS: dict[Option, str] = {
     **{name: f"--{name.replace('_', '-')}" for name in get_args(Option)},
     "swap_space": "--preemption-mode auto --swap-space",
+    "hicache_size": "--enable-hierarchical-cache --hicache-size",
     "replicas": "",
 }
 """Ours are vLLM's names, so they serve both; only swapping is our own, and offloading and the
 watermark vLLM's."""
-SERVERS: frozenset[ServerKind] = frozenset({"kvscope", "vllm"})
-"""Servers that have these options."""
+_SGLANG: dict[Option, Option] = {
+    "max_num_seqs": "max_running_requests",
+    "max_num_batched_tokens": "chunked_prefill_size",
+    "block_size": "page_size",
+    "kv_offloading_size": "hicache_size",
+}
+SERVERS: frozenset[ServerKind] = frozenset({"kvscope", "vllm", "sglang"})
+"""Servers whose options are known."""
+SHARES: frozenset[Option] = frozenset({"gpu_memory_utilization", "mem_fraction_static"})
+"""Options that give the pool a share of a device's memory."""
 
 
+def spelled(option: Option, server: ServerKind) -> Option:
+    """The same option by that server's name."""
+    return _SGLANG.get(option, option) if server == "sglang" else option
+
+
+_TENTHS: tuple[Option, ...] = ("swap_space", "kv_offloading_size", "schedule_conservativeness")
 HOST = "host"
 """Name of a room where steps take no memory beyond what is already counted."""
 
@@ -40,8 +55,9 @@ def change(before: float, after: float) -> str:
 
 def setting(option: Option, value: float) -> str:
     """The value as it is given to the flag."""
-    tenths: dict[Option, int] = {"swap_space": 1, "kv_offloading_size": 1}
-    digits = {**tenths, "gpu_memory_utilization": 2, "watermark": 2}.get(option, 0)
+    tenths: dict[Option, int] = dict.fromkeys(_TENTHS, 1)
+    hundredths: dict[Option, int] = {"watermark": 2, **dict.fromkeys(SHARES, 2)}
+    digits = {**tenths, **hundredths}.get(option, 0)
     return f"{value:.{digits}f}"
 
 

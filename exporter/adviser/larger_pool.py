@@ -8,6 +8,7 @@ from exporter.adviser.pool_size import (
     confidence_in,
     current_value,
     gain_of,
+    only_lowers,
     price_of,
 )
 from exporter.adviser.proposal import Declined, Gain, Proposal, Verdict
@@ -23,6 +24,10 @@ _CURVE = (
 _NEED = (
     "waiting sequences would need as many blocks as the running ones hold on average, and "
     "preemptions fall with the blocks wanted beyond the pool"
+)
+_WITHIN_THE_SHARE = (
+    "--mem-fraction-static leaves room for as many tokens: where it does not, SGLang takes as many "
+    "as it leaves, and its log says so"
 )
 _NOT_PROFILED = (
     "no step will be larger than those so far: what the largest one takes was not measured at "
@@ -52,6 +57,12 @@ def larger_pool(facts: Facts) -> Verdict:
             f"{most.saved_tokens_per_second:,.0f} prompt tokens a second, but how much memory is "
             "left is not known here"
         )
+    if only_lowers(facts):
+        return Declined(
+            "a larger pool: it would save "
+            f"{most.saved_tokens_per_second:,.0f} prompt tokens a second, but by how much "
+            "--mem-fraction-static had to rise is not reported"
+        )
     found = [c for c in candidates(facts) if c.usable_blocks > facts.usable_blocks]
     gains = [gain_of(facts, candidate.usable_blocks) for candidate in found]
     best = max((gain.saved_tokens_per_second for gain in gains), default=0.0)
@@ -69,6 +80,8 @@ def larger_pool(facts: Facts) -> Verdict:
     confidence, because = confidence_in(facts, gain, candidate.usable_blocks)
     current = current_value(facts)
     assumes = [*_CURVE]
+    if option == "max_total_tokens":
+        assumes.append(_WITHIN_THE_SHARE)
     if gain.recomputed_tokens_per_second_from:
         assumes.append(_NEED)
     if not all(r.is_profiled or r.name == HOST for r in facts.rooms):

@@ -1,15 +1,26 @@
-"""A tier in host memory below a vLLM's pool: what was evicted is loaded, not computed again."""
+"""A tier in host memory below the pool of a vLLM or SGLang: what was evicted is loaded, not
+computed again."""
 
 import math
 
 from exporter.adviser.facts import Facts
-from exporter.adviser.flags import FLAGS, in_bytes, sentence
+from exporter.adviser.flags import FLAGS, in_bytes, sentence, spelled
 from exporter.adviser.larger_pool import MIN_GAIN
 from exporter.adviser.pool_size import MIN_SECONDS, confidence_in
-from exporter.adviser.proposal import Declined, Gain, Price, Proposal, Verdict
+from exporter.adviser.proposal import Declined, Gain, Option, Price, Proposal, Verdict
 
-_TENTH = 2**30 / 10
-"""The flag takes GiB; tenths are fine enough."""
+_UNITS: dict[Option, tuple[float, int]] = {
+    "kv_offloading_size": (2**30, 10),
+    "hicache_size": (1e9, 1),
+}
+"""Bytes of the flag's unit, and its parts: tenths of a GiB are fine enough; SGLang's are whole GB.
+"""
+_COPIES = {
+    "kv_offloading_size": "the tier gets a copy of every full block, and evicts the oldest release "
+    "first, as vLLM's own does by default: it needs more room than the pool to bring anything",
+    "hicache_size": "the tier gets a copy of every full page, as with --hicache-write-policy "
+    "write_through, and evicts the least recently used first",
+}
 _ENOUGH = 0.9
 """Share of the largest tier's gain: the smallest tier that achieves it is proposed."""
 
@@ -51,8 +62,10 @@ def _proposal(facts: Facts, present: int, blocks: int, saved: float) -> Proposal
     assert host is not None
     assert load is not None
     assert facts.bytes_per_block
-    tenths = math.ceil(blocks * facts.bytes_per_block / _TENTH)
-    taken = math.ceil(tenths * _TENTH) - facts.tier_blocks * facts.bytes_per_block
+    option = spelled("kv_offloading_size", facts.server)
+    unit, parts = _UNITS[option]
+    proposed = math.ceil(blocks * facts.bytes_per_block / unit * parts) / parts
+    taken = math.ceil(proposed * unit) - facts.tier_blocks * facts.bytes_per_block
     of_token = facts.bytes_per_block / facts.block_size
     loaded = _saved(facts, facts.usable_blocks, blocks) * of_token
     price = Price(
@@ -70,14 +83,14 @@ def _proposal(facts: Facts, present: int, blocks: int, saved: float) -> Proposal
     confidence, because = confidence_in(facts, gain, blocks)
     if confidence == "high":
         confidence, because = "medium", "how fast this machine copies blocks is not in the curve"
-    held = facts.tier_blocks * facts.bytes_per_block / 2**30 or None
+    held = facts.tier_blocks * facts.bytes_per_block / unit or None
     pace = load.prefill_tokens / load.busy_ns * 1e9 if load.busy_ns else 0.0
     return Proposal(
-        option="kv_offloading_size",
-        flag=FLAGS["kv_offloading_size"],
+        option=option,
+        flag=FLAGS[option],
         current=held,
-        proposed=tenths / 10,
-        text=sentence("kv_offloading_size", held, tenths / 10, price, gain),
+        proposed=proposed,
+        text=sentence(option, held, proposed, price, gain),
         why=f"{saved:,.0f} prompt tokens a second are computed that such a tier would still have",
         price=price,
         gain=gain,
@@ -86,8 +99,7 @@ def _proposal(facts: Facts, present: int, blocks: int, saved: float) -> Proposal
         assumes=[
             f"copies into the pool are faster than {in_bytes(pace * of_token)} a second, at which "
             "this engine computes prompts beside everything else",
-            "the tier gets a copy of every full block, and evicts the oldest release first, as "
-            "vLLM's own does by default: it needs more room than the pool to bring anything",
+            _COPIES[option],
         ],
     )
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from exporter.adviser.facts import Facts
-from exporter.adviser.flags import percent
+from exporter.adviser.flags import SHARES, percent
 from exporter.adviser.proposal import Confidence, Gain, Price
 
 MIN_SECONDS = 30.0
@@ -30,7 +30,7 @@ def candidates(facts: Facts) -> Iterator[Candidate]:
     """Other values that the memory allows, from small to large."""
     spare = facts.spare_blocks
     sizing, option = facts.sizing, facts.pool_option
-    if option == "gpu_memory_utilization":
+    if option in SHARES:
         if sizing is None or not facts.bytes_per_block:
             return
         now = math.ceil(sizing.total_bytes * sizing.utilization)
@@ -47,23 +47,35 @@ def candidates(facts: Facts) -> Iterator[Candidate]:
             if (more <= 0 or allowed) and abs(value - sizing.utilization) > 1e-9:
                 yield Candidate(value, facts.usable_blocks + more)
         return
-    per_block = facts.bytes_per_block if option == "kv_cache_memory_bytes" else 1
+    per_block = _of_block(facts)
     for sixteenths in range(1, 65):
         usable = facts.usable_blocks * sixteenths // 16
         more = usable - facts.usable_blocks
-        if per_block and (more < 0 or (more > 0 and spare is not None and more <= spare)):
+        grows = more > 0 and spare is not None and more <= spare and not only_lowers(facts)
+        if per_block and (more < 0 or grows):
             yield Candidate((usable + facts.reserved_blocks) * per_block, usable)
+
+
+def only_lowers(facts: Facts) -> bool:
+    """Whether the option is a limit on what the server takes by itself, as SGLang's on tokens is on
+    what its share of the memory gave."""
+    return facts.pool_option == "max_total_tokens" and not facts.is_option_set
 
 
 def current_value(facts: Facts) -> float | None:
     """Present value of the option that sets the pool's size; None: not set, or unknown."""
     if not facts.is_option_set:
         return None
-    if facts.pool_option == "gpu_memory_utilization" and facts.sizing is not None:
+    if facts.pool_option in SHARES and facts.sizing is not None:
         return facts.sizing.utilization
-    blocks = facts.usable_blocks + facts.reserved_blocks
-    is_bytes = facts.pool_option == "kv_cache_memory_bytes"
-    return float(blocks * (facts.bytes_per_block or 0) if is_bytes else blocks)
+    return float((facts.usable_blocks + facts.reserved_blocks) * (_of_block(facts) or 0))
+
+
+def _of_block(facts: Facts) -> int | None:
+    """A block in the unit of the option that sets the pool's size; None: not known."""
+    if facts.pool_option == "kv_cache_memory_bytes":
+        return facts.bytes_per_block
+    return facts.block_size if facts.pool_option == "max_total_tokens" else 1
 
 
 def price_of(facts: Facts, usable_blocks: int) -> Price:

@@ -15,9 +15,17 @@ Option = Literal[
     "block_size",
     "swap_space",
     "kv_offloading_size",
+    "mem_fraction_static",
+    "max_total_tokens",
+    "max_running_requests",
+    "chunked_prefill_size",
+    "page_size",
+    "schedule_conservativeness",
+    "hicache_size",
     "replicas",
 ]
-"""The server's own options, and the number of its replicas."""
+"""The server's own options, and the number of its replicas. First vLLM's, which are ours as well,
+then SGLang's."""
 OPTIONS: tuple[Option, ...] = get_args(Option)
 Confidence = Literal["high", "medium", "low"]
 

@@ -1,9 +1,10 @@
 """Selection and order of the proposals: at most five, one for each option."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from exporter.adviser.block_size import smaller_blocks
+from exporter.adviser.conservativeness import more_conservative
 from exporter.adviser.facts import Facts
 from exporter.adviser.larger_pool import larger_pool
 from exporter.adviser.offloading import host_tier
@@ -15,6 +16,7 @@ from exporter.adviser.smaller_pool import smaller_pool
 from exporter.adviser.smaller_steps import smaller_steps
 from exporter.adviser.swapping import swap_space
 from exporter.adviser.watermark import watermark
+from kvscope_events.vocabulary import ServerKind
 
 MAX_PROPOSALS = 5
 
@@ -24,6 +26,7 @@ KINDS: tuple[Callable[[Facts], Verdict], ...] = (
     larger_pool,
     fewer_sequences,
     watermark,
+    more_conservative,
     swap_space,
     host_tier,
     another_replica,
@@ -32,6 +35,12 @@ KINDS: tuple[Callable[[Facts], Verdict], ...] = (
     smaller_pool,
 )
 """Breaks ties: proposals that end failures first, those that only free memory last."""
+_ELSEWHERE: Mapping[Callable[[Facts], Verdict], frozenset[ServerKind]] = {
+    watermark: frozenset({"sglang"}),
+    swap_space: frozenset({"sglang"}),
+    more_conservative: frozenset({"kvscope", "vllm"}),
+}
+"""Kinds that are other servers' levers: nothing is said of them."""
 _OF_OTHER_SIZES = {
     larger_pool: "a larger pool",
     smaller_pool: "a smaller pool",
@@ -66,6 +75,8 @@ def advise(facts: Facts) -> Advice:
     if not facts.is_plain and facts.hits_are_unknown:
         impossible = _OF_OTHER_SIZES | _OF_PLAIN_POOLS
     for kind in KINDS:
+        if facts.server in _ELSEWHERE.get(kind, ()):
+            continue
         if kind in impossible:
             verdict: Verdict = Declined(f"{impossible[kind]}: {_SEVERAL_GROUPS}")
         else:

@@ -1,7 +1,7 @@
 """Fewer sequences at once if they preempt each other; more if the pool has room."""
 
 from exporter.adviser.facts import Facts
-from exporter.adviser.flags import FLAGS, percent, sentence
+from exporter.adviser.flags import FLAGS, percent, sentence, spelled
 from exporter.adviser.larger_pool import MIN_GAIN
 from exporter.adviser.pool_size import MIN_SECONDS
 from exporter.adviser.proposal import Declined, Gain, Price, Proposal, Verdict
@@ -47,15 +47,17 @@ def fewer_sequences(facts: Facts) -> Verdict:
         recomputed_tokens_per_second_to=after,
     )
     price = Price(text="sequences that were preempted before wait for admission instead")
-    current = None if facts.max_num_seqs is None else float(facts.max_num_seqs)
+    limit = facts.told_max_num_seqs or facts.max_num_seqs
+    current = None if limit is None else float(limit)
     if current is not None and fits >= current:
         return Declined("fewer sequences: as many as fit are the limit already")
+    option = spelled("max_num_seqs", facts.server)
     return Proposal(
-        option="max_num_seqs",
-        flag=FLAGS["max_num_seqs"],
+        option=option,
+        flag=FLAGS[option],
         current=current,
         proposed=float(fits),
-        text=sentence("max_num_seqs", current, fits, price, gain),
+        text=sentence(option, current, fits, price, gain),
         why=(
             f"{running:.0f} sequences run on average, each with {each:.0f} blocks at its end, and "
             f"{sum(load.preemptions.values())} were preempted"
@@ -108,12 +110,13 @@ def more_sequences(facts: Facts) -> Verdict:
         text="each step computes more sequences and takes longer"
         + ("; the pool is sized without what its activations take more" if facts.sizing else ""),
     )
+    option = spelled("max_num_seqs", facts.server)
     return Proposal(
-        option="max_num_seqs",
-        flag=FLAGS["max_num_seqs"],
+        option=option,
+        flag=FLAGS[option],
         current=float(limit),
         proposed=float(fits),
-        text=sentence("max_num_seqs", limit, fits, price, gain),
+        text=sentence(option, limit, fits, price, gain),
         why=(
             f"{waiting:.1f} sequences wait on average while {limit} run and at most "
             f"{percent(load.most_active / facts.usable_blocks)} of the pool is active"
@@ -123,7 +126,7 @@ def more_sequences(facts: Facts) -> Verdict:
         confidence="low",
         because="whether the device computes more sequences as fast is not known from here",
         assumes=[
-            f"--max-num-seqs is {limit}: the most seen while others waited and blocks are left",
+            f"{FLAGS[option]} is {limit}: the most seen while others waited and blocks are left",
             "the activations of a step grow at most in proportion to its sequences",
             "with more at a time the engine serves more, so that fewer wait; how many is not known",
         ],

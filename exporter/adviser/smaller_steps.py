@@ -1,7 +1,7 @@
 """Fewer tokens in a step, if the largest step does not fit into the device's free memory."""
 
 from exporter.adviser.facts import Facts
-from exporter.adviser.flags import FLAGS, HOST, in_bytes, sentence
+from exporter.adviser.flags import FLAGS, HOST, in_bytes, sentence, spelled
 from exporter.adviser.proposal import Declined, Gain, Price, Proposal, Verdict
 from exporter.adviser.step_room import StepRoom, step_room
 from exporter.fold.recent import Slot
@@ -35,12 +35,14 @@ def smaller_steps(facts: Facts) -> Verdict:
     )
     gain = gain_of_fitting(facts, step_bytes)
     current = float(steps.tokens) if _is_limit(load) else None
+    option = spelled("max_num_batched_tokens", facts.server)
+    sequences = FLAGS[spelled("max_num_seqs", facts.server)]
     return Proposal(
-        option="max_num_batched_tokens",
-        flag=FLAGS["max_num_batched_tokens"],
+        option=option,
+        flag=FLAGS[option],
         current=current,
         proposed=float(fits),
-        text=sentence("max_num_batched_tokens", current, fits, price, gain),
+        text=sentence(option, current, fits, price, gain),
         why=fit_of(steps),
         price=price,
         gain=gain,
@@ -54,7 +56,7 @@ def smaller_steps(facts: Facts) -> Verdict:
             "the memory of a step is in proportion to its tokens; a part that does not depend on "
             "them makes it larger than stated",
             f"what else is on {steps.room.name} takes no more than now",
-            "it is not below --max-num-seqs nor, without chunked prefill, below --max-model-len: "
+            f"it is not below {sequences} nor, without chunked prefill, below --max-model-len: "
             "the server would not start",
         ],
     )

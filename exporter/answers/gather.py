@@ -36,12 +36,15 @@ def gather(asked: Asked) -> Facts:
     option, is_set = _pool_option(hello, ledger, sizing)
     fitting = longest_sequences(ledger, hello.max_model_len)
     seconds, load = recent.window()
+    told = _whole(hello.settings.get("max_running_requests"))
     return Facts(
         usable_blocks=ledger.num_usable,
         reserved_blocks=ledger.reserved,
         block_size=ledger.block_size,
         is_plain=is_plain(ledger.groups),
+        server=hello.server,
         caches_prefixes=hello.enable_prefix_caching is not False,
+        knows_unfilled="PoolCounted" not in hello.tells,
         bytes_per_block=ledger.bytes_per_block or None,
         engines=_num_engines(asked),
         sizing=sizing,
@@ -54,7 +57,9 @@ def gather(asked: Asked) -> Facts:
         seconds=seconds,
         load=load,
         largest_step=recent.largest_step or None,
-        max_num_seqs=recent.max_num_seqs,
+        max_num_seqs=recent.max_num_seqs if told in (None, recent.max_num_seqs) else None,
+        told_max_num_seqs=told,
+        conservativeness=hello.settings.get("schedule_conservativeness"),
         can_swap=hello.server == "kvscope",
         can_offload=_can_offload(asked, own),
         has_watermark=has_watermark(hello),
@@ -69,6 +74,10 @@ def whatif_of(folds: Folds) -> WhatIf | Shadows:
     """The hits of other sizes: computed for one kind of layers, simulated for several."""
     whatif = folds[Cache].whatif
     return whatif if is_plain(folds[Ledger].groups) else folds[Shadows]
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else int(value)
 
 
 def most_lost_at_once(victims: Iterable[Victim]) -> int:
@@ -90,7 +99,7 @@ def _tier_blocks(asked: Asked) -> int:
 
 
 def _can_offload(asked: Asked, own: Sequence[ProcessMemory]) -> bool:
-    if asked.hello.server != "vllm":
+    if asked.hello.server == "kvscope":
         return False
     if _tier_blocks(asked):
         return True
@@ -140,6 +149,9 @@ def _pool_option(hello: Hello, ledger: Ledger, sizing: Sizing | None) -> tuple[O
     told = hello.pool_sized_by
     if told == "num_gpu_blocks_override":
         return "num_gpu_blocks_override", True
+    if hello.server == "sglang":
+        is_share = told == "mem_fraction_static" and sizing is not None
+        return ("mem_fraction_static", True) if is_share else _of_tokens(told)
     if told == "kv_cache_memory_bytes" and ledger.bytes_per_block:
         return "kv_cache_memory_bytes", True
     if sizing is not None:
@@ -148,8 +160,15 @@ def _pool_option(hello: Hello, ledger: Ledger, sizing: Sizing | None) -> tuple[O
     return ("kv_cache_memory_bytes" if ledger.bytes_per_block else "num_gpu_blocks_override"), False
 
 
+def _of_tokens(told: str | None) -> tuple[Option, bool]:
+    return "max_total_tokens", told == "max_total_tokens"
+
+
 def _sizing(asked: Asked, own: Sequence[ProcessMemory]) -> Sizing | None:
     share = asked.hello.gpu_memory_utilization
+    before = asked.hello.settings.get("pre_model_load_memory")
+    if share is not None and before:  # of what was free then, SGLang takes this share
+        return Sizing(total_bytes=int(before * 2**30), utilization=share, in_use_at_start_bytes=0)
     told = [asked.folds[Ledger].memory_terms, *(process.startup_terms for process in own)]
     terms = [of_one for of_one in told if "total" in of_one]
     if share is None or not terms:
@@ -163,6 +182,8 @@ def _sizing(asked: Asked, own: Sequence[ProcessMemory]) -> Sizing | None:
 
 def _uses_device(asked: Asked, own: Sequence[ProcessMemory]) -> bool:
     """According to its processes; if none reports anything, any pool with tensors is assumed to."""
+    if asked.hello.pool_device is not None:
+        return asked.hello.pool_device != "cpu"
     places = {uuid for process in own for uuid in process.samples}
     return bool(places - {None}) if places else bool(asked.folds[Ledger].bytes_per_block)
 
@@ -172,7 +193,7 @@ def _rooms(asked: Asked, own: Sequence[ProcessMemory]) -> tuple[Room, ...]:
     uuids = {uuid for process in own for uuid in process.samples if uuid is not None}
     if uuids:
         return _device_rooms(asked, uuids, own)
-    is_on_host = any(None in process.samples for process in own)
+    is_on_host = asked.hello.pool_device == "cpu" or any(None in p.samples for p in own)
     host = _host(asked, own) if is_on_host else None
     return () if host is None else (host,)
 

@@ -233,7 +233,8 @@ def test_a_recording_from_before_groups_is_read(event: EngineEvent, fields: int)
     ]
     defaults = msgspec.structs.fields(type(event))[fields:]
     for field in defaults:
-        default = field.default if field.default_factory is msgspec.NODEFAULT else []
+        make = field.default_factory
+        default = field.default if make is msgspec.NODEFAULT else make()
         assert getattr(read, field.name) == default
 
 

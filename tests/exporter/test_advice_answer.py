@@ -203,11 +203,11 @@ def test_an_engine_that_cannot_tell_what_it_takes_says_so() -> None:
 
 def test_a_server_with_other_options_gets_no_advice() -> None:
     subscription = Subscription(8)
-    put(subscription, -1, NOW_NS, msgspec.structs.replace(HELLO, server="sglang"))
+    put(subscription, -1, NOW_NS, msgspec.structs.replace(HELLO, server="dynamo"))
     play(subscription)
     target = Target(InProcessSource(subscription), compat=(), clock=Clock())
     (engine,) = ask(ADVICE, [target], Machine()).engines
-    assert engine.unknown == "the options of a sglang are not known here"
+    assert engine.unknown == "the options of a dynamo are not known here"
 
 
 def test_the_memory_of_this_machine(tmp_path: object) -> None:

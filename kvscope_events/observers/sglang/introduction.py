@@ -19,6 +19,7 @@ from kvscope_events.producers import (
 )
 
 HASH_ALGORITHM = "sha256 chain, 8 bytes"
+_SETTINGS = ("mem_fraction_static", "schedule_conservativeness")
 
 
 def created_of(scheduler: Any) -> PoolCreated:
@@ -77,7 +78,28 @@ def hello_of(scheduler: Any, session: str, rank: int, *, names: bool, tier: bool
         pool_sized_by=sized_by,
         name_space=_name_space(model, page) if names else None,
         keeps_blocks=False,
+        settings=settings_of(scheduler),
+        pool_device=_pool_device(scheduler),
     )
+
+
+def settings_of(scheduler: Any) -> dict[str, float]:
+    """The numbers that decide how large its pool is and whom it admits; unknown ones are left out.
+
+    `pre_model_load_memory`: GiB that were free before the model was loaded. SGLang leaves the share
+    of them that --mem-fraction-static does not name.
+    """
+    args = scheduler.server_args
+    found = {name: getattr(args, name, None) for name in _SETTINGS}
+    found["max_running_requests"] = getattr(scheduler, "max_running_requests", None)
+    runner = getattr(getattr(scheduler, "tp_worker", None), "model_runner", None)
+    found["pre_model_load_memory"] = getattr(runner, "pre_model_load_memory", None)
+    return {name: float(value) for name, value in found.items() if isinstance(value, (int, float))}
+
+
+def _pool_device(scheduler: Any) -> str | None:
+    device = getattr(scheduler.token_to_kv_pool_allocator, "device", None)
+    return None if device is None else str(device).partition(":")[0][:64]
 
 
 def version() -> str:
