@@ -4,6 +4,9 @@
 send it chats, asks `kvscope advise`, serves it again as the proposal says, and sends the same
 chats. It takes about five minutes, since the model really computes. `--option swap_space` carries
 out that proposal instead of a larger pool's.
+
+`--sglang PYTHON` does the same with an SGLang under `kvscope run`, whose interpreter is named: a
+larger pool (`--option max_total_tokens`) or fewer retractions (`schedule_conservativeness`).
 """
 
 import argparse
@@ -13,13 +16,17 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
 
+from exporter.adviser.flags import setting
 from kvscope.diagnosis.scrape import ScrapedPage, scrape
+from tools.pictures.observed_vllm import ON_CPU, llama, observed_on
 from tools.pictures.situations import ROOT, answers, free_port, program
+from tools.pictures.two_servers import sglang_command
 
 POOL_BLOCKS = 384
 _SERVE = (
@@ -32,20 +39,41 @@ _LOAD = (
 )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Server:
+    """A server's addresses, and what it is sent."""
+
+    url: str
+    page: str
+    """Base URL of kvscope's page of it."""
+    load: tuple[str, ...] = _LOAD
+
+
 @contextmanager
-def serving(folder: Path, *changes: str) -> Iterator[str]:
-    """The URL of the demo model in the small pool, but for these options."""
+def serving(folder: Path, sglang: Path | None, *changes: str) -> Iterator[Server]:
+    """The demo model in the small pool, but for these options; in an SGLang if there is one."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
-    command = [sys.executable, "-P", "-m", "kvscope", *_SERVE, "--port", str(port)]
-    command += ["--num-gpu-blocks-override", str(POOL_BLOCKS), *changes]
-    with program("server", command, folder, {}, lambda: answers(f"{url}/health")):
-        yield url
+    if sglang is None:
+        command = [sys.executable, "-P", "-m", "kvscope", *_SERVE, "--port", str(port)]
+        command += ["--num-gpu-blocks-override", str(POOL_BLOCKS), *changes]
+        with program("server", command, folder, {}, lambda: answers(f"{url}/health")):
+            yield Server(url=url, page=url)
+        return
+    page = free_port()
+    if not (folder / "model").exists():
+        llama(folder / "model")
+    command = observed_on(page) + sglang_command(sglang, folder / "model", "demo", port, *changes)
+    environment = {**ON_CPU, "SGLANG_USE_CPU_ENGINE": "1"}
+    with program("server", command, folder, environment, lambda: answers(f"{url}/v1/models")):
+        # With ignore_eos SGLang admits only what will fit, and never retracts.
+        load = (*_LOAD, "--no-ignore-eos", "--model", "demo", "--max-tokens", "192")
+        yield Server(url=url, page=f"http://127.0.0.1:{page}", load=load)
 
 
-def run(url: str, num_requests: int) -> ScrapedPage:
+def run(server: Server, num_requests: int) -> ScrapedPage:
     """Send the chats; the page afterwards."""
-    load = ["load", *_LOAD, "--url", url, "--num-requests", str(num_requests)]
+    load = ["load", *server.load, "--url", server.url, "--num-requests", str(num_requests)]
     subprocess.run(
         [sys.executable, "-P", "-m", "kvscope", *load],
         cwd=ROOT,
@@ -54,7 +82,7 @@ def run(url: str, num_requests: int) -> ScrapedPage:
         stderr=subprocess.DEVNULL,
     )
     with httpx.Client() as client:
-        return scrape(client, f"{url}/metrics")
+        return scrape(client, f"{server.page}/metrics")
 
 
 def advice(url: str) -> dict[str, Any]:
@@ -80,21 +108,24 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=250, help="of each of the two runs")
     parser.add_argument(
         "--option",
-        choices=["num_gpu_blocks_override", "swap_space"],
+        choices=[
+            *("num_gpu_blocks_override", "swap_space"),
+            *("max_total_tokens", "schedule_conservativeness"),
+        ],
         default="num_gpu_blocks_override",
     )
+    parser.add_argument("--sglang", type=Path, help="the interpreter of an SGLang to try it on")
     options = parser.parse_args()
     requests: int = options.requests
     with tempfile.TemporaryDirectory(prefix="kvscope-advice-") as name:
         folder = Path(name)
-        with serving(folder) as url:
-            before = run(url, requests)
-            answer = advice(url)
+        with serving(folder, options.sglang) as server:
+            before = run(server, requests)
+            answer = advice(server.page)
         (proposal,) = (p for p in answer["proposals"] if p["option"] == options.option)
-        value = proposal["proposed"]
-        value = f"{value:.1f}" if options.option == "swap_space" else f"{value:.0f}"
-        with serving(folder, *proposal["flag"].split(), value) as url:
-            after = run(url, requests)
+        value = setting(proposal["option"], proposal["proposed"])
+        with serving(folder, options.sglang, *proposal["flag"].split(), value) as server:
+            after = run(server, requests)
     gain, seconds = proposal["gain"], answer["seconds"]
     tokens = [
         page.value("kvscope_step_tokens_total", phase="prefill") or 0 for page in (before, after)
@@ -123,6 +154,8 @@ def main() -> None:
             again[1],
         ),
     )
+    preempted = (page.value("kvscope_preemptions_total") or 0 for page in (before, after))
+    print("preemptions: {:.0f} before, {:.0f} after".format(*preempted))
     for row in rows:
         print(f"{row[0]:28}{row[1]:>10,.1f}{row[2]:>12,.1f}{row[3]:>10,.1f}")
 

@@ -11,8 +11,33 @@ from tests.support.prometheus import Prometheus
 from tests.vllm.model import tiny_model
 from tools.pictures.situations import Stage, answers, free_port, program, write_configuration
 
+BLOCK_TOKENS = 32
 POOL_BLOCKS = 180
-"""Of 32 tokens: conversations of twenty users do not fit."""
+"""Conversations of twenty users do not fit."""
+
+
+ON_CPU = {
+    **{k: v for k, v in os.environ.items() if not k.startswith("KVSCOPE_")},
+    **{"VLLM_TARGET_DEVICE": "cpu", "VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1"},
+    **{"VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_HOST_IP": "127.0.0.1"},
+    **{"VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"},
+}
+"""Variables for a vLLM without a GPU and a network."""
+
+
+def vllm_command(python: Path, model: Path, name: str, port: int, *further: str) -> list[str]:
+    return [
+        *(str(python), "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)),
+        *("--served-model-name", name, "--host", "127.0.0.1", "--port", str(port)),
+        *("--block-size", str(BLOCK_TOKENS), "--enforce-eager", "--max-model-len", "2048"),
+        *("--num-gpu-blocks-override", str(POOL_BLOCKS), "--max-num-seqs", "16"),
+        *further,
+    ]
+
+
+def observed_on(port: int, *options: str) -> list[str]:
+    """The words to put before a server's command."""
+    return [sys.executable, "-P", "-m", "kvscope", "run", "--port", str(port), *options, "--"]
 
 
 def llama(folder: Path) -> Path:
@@ -38,23 +63,13 @@ def stage(
     state = folder / "nvml.state"
     Simulated(state).become(machine(h200(processes="", used=0)))
     environment = {
-        **{k: v for k, v in os.environ.items() if not k.startswith("KVSCOPE_")},
+        **ON_CPU,
         **{"LD_LIBRARY_PATH": str(library.parent), "FAKE_NVML_STATE": str(state)},
-        **{"VLLM_TARGET_DEVICE": "cpu", "VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1"},
-        **{"VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_HOST_IP": "127.0.0.1"},
-        **{"VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"},
     }
-    server = [
-        *(str(python), "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)),
-        *("--served-model-name", name, "--host", "127.0.0.1", "--port", str(vllm_port)),
-        *("--block-size", "32", "--enforce-eager", "--max-model-len", "2048"),
-        *("--num-gpu-blocks-override", str(POOL_BLOCKS), "--max-num-seqs", "16"),
-        *further,
-    ]
+    # One pair of lines is of vLLM's own names on both pages.
     observed = [
-        *(sys.executable, "-P", "-m", "kvscope", "run", "--port", str(page_port)),
-        *("--compat", "vllm"),  # one pair of lines is of vLLM's own names on both pages
-        *("--", *server),
+        *observed_on(page_port, "--compat", "vllm"),
+        *vllm_command(python, model, name, vllm_port, *further),
     ]
     configuration = write_configuration(
         folder, f"127.0.0.1:{page_port}", vllm=f"127.0.0.1:{vllm_port}"
