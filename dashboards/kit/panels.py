@@ -241,9 +241,10 @@ def heat(
     axis: str = "",
     span: int = 12,
     height: int = 8,
+    when_absent: str = "",
 ) -> Panel:
     """A histogram over time. expr: `buckets(...)`."""
-    return (
+    panel = (
         heatmaps.Panel()
         .id(id)
         .title(title)
@@ -265,6 +266,7 @@ def heat(
         .height(height)
         .targets(targets([Q(expr, "{{le}}")], shape=PromQueryFormat.HEATMAP))
     )
+    return panel.no_value(when_absent) if when_absent else panel
 
 
 def timeline(

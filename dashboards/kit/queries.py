@@ -98,7 +98,10 @@ def or_zero(expr: str, there: str) -> str:
 
 def quantile(q: float, name: str, by: str = "", selector: str = ENGINE) -> str:
     """Quantile of a histogram's observations in the rate window."""
-    return quantile_of(q, rate(f"{name}_bucket", selector), by)
+    rates = rate(f"{name}_bucket", selector)
+    if name not in _OF_THE_SERVERS or BY_ENGINE in by:
+        return quantile_of(q, rates, by)
+    return f"histogram_quantile({q}, {_shared_bounds(rates, by)})"
 
 
 def quantile_of(q: float, bucket_rates: str, by: str = "") -> str:
@@ -113,8 +116,20 @@ def mean(name: str, by: str = "") -> str:
 
 def buckets(name: str, selector: str = ENGINE) -> str:
     """Observations by bucket, for a heatmap."""
-    bucket = series(f"{name}_bucket", selector)
-    return f"sum by (le) (increase({bucket}[{RATE_WINDOW}]))"
+    increases = f"increase({series(f'{name}_bucket', selector)}[{RATE_WINDOW}])"
+    return _shared_bounds(increases) if name in _OF_THE_SERVERS else total(increases, "le")
+
+
+_OF_THE_SERVERS = ("kvscope_time_to_first_token_seconds", "kvscope_request_duration_seconds")
+"""Histograms that are read from the pages of servers, in the buckets of each kind of server."""
+
+
+def _shared_bounds(growth: str, by: str = "") -> str:
+    """Sums by bucket, of the bounds that all servers of a group have: what one of them does not
+    count would be missing from the sum, and a higher bucket hold less than a lower one."""
+    group = f"le, {by}" if by else "le"
+    count = f"count by ({group}) ({growth})"
+    return f"{total(growth, group)} and {count} == on ({by}) group_left () {worst(count, by)}"
 
 
 def firing_by_rank(aggregate: str) -> str:

@@ -74,7 +74,7 @@ def row() -> Row:
                 "Unfilled slots",
                 "Share of the token slots of active blocks that hold no token: the price of "
                 "blocks. Half a block a sequence is normal; more than a fifth of the pool: "
-                "smaller --block-size.",
+                "smaller --block-size (SGLang: --page-size).",
                 RATIO,
                 *outstanding(
                     share(
@@ -85,7 +85,7 @@ def row() -> Row:
                 ),
                 height=6,
                 span=12,
-                when_absent="Not known for layers of several kinds.",
+                when_absent="Not known for layers of several kinds, nor reported by an SGLang.",
             ),
         ],
     )

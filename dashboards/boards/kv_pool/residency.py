@@ -4,6 +4,8 @@ from dashboards.kit.frame import Row
 from dashboards.kit.panels import heat
 from dashboards.kit.queries import buckets
 
+_NOT_NUMBERED = "No block was evicted or reused, or the server does not number them (SGLang)."
+
 
 def row() -> Row:
     return Row(
@@ -18,6 +20,7 @@ def row() -> Row:
                 "comes and goes, and the cache is little more than a queue.",
                 buckets("kvscope_kv_block_lifetime_seconds"),
                 span=8,
+                when_absent=_NOT_NUMBERED,
             ),
             heat(
                 902,
@@ -27,6 +30,7 @@ def row() -> Row:
                 "is too small for them.",
                 buckets("kvscope_kv_block_idle_before_eviction_seconds"),
                 span=8,
+                when_absent=_NOT_NUMBERED,
             ),
             heat(
                 903,
@@ -36,6 +40,7 @@ def row() -> Row:
                 "smaller pool would lose those hits.",
                 buckets("kvscope_kv_block_reuse_gap_seconds"),
                 span=8,
+                when_absent=_NOT_NUMBERED,
             ),
         ],
     )

@@ -81,6 +81,7 @@ def row() -> Row:
                 colours={"queue_full": "orange", "engine_dead": "red"},
                 span=8,
                 listed=True,
+                when_absent="Not reported by these servers.",
             ),
             _tenants(),
         ],

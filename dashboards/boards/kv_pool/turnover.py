@@ -74,6 +74,7 @@ def row() -> Row:
                 colours={"failures": "red"},
                 span=6,
                 height=9,
+                when_absent="Not reported by these servers; preemptions are.",
             ),
         ],
     )

@@ -14,6 +14,8 @@ more KV memory, lower `--max-num-seqs`, replicas |
 | fragmentation | *inactive split* is large in torch's allocator | \
 `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True` |
 | the host | exit code 137, `dmesg` says *Out of memory* | raise the container's limit |
+
+SGLang: `--max-running-requests`, `--mem-fraction-static`, `--chunked-prefill-size`.
 """
 
 _COMPONENTS = """

@@ -36,7 +36,8 @@ def row() -> Row:
                 span=16,
                 right=True,
                 calcs=("lastNotNull",),
-                when_absent="The pool's size was configured, as a number of blocks or bytes.",
+                when_absent="The pool's size was configured, as a number of blocks or bytes, or "
+                "the server does not report the terms (SGLang).",
             ),
             numbers(
                 402,

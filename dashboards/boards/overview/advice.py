@@ -22,6 +22,10 @@ replicas; more KV memory (`--kv-cache-memory-bytes`, `--gpu-memory-utilization`)
 | GPU room red | the next large step runs out of memory | **Memory**: who grew? Lower \
 `--gpu-memory-utilization`, or move the other process |
 | work, but no step | the engine hangs | `/health`, the log, restart |
+
+SGLang's options are `--mem-fraction-static`, `--max-total-tokens`, `--max-running-requests` and \
+`--chunked-prefill-size`; against retractions, its word for preemptions, it has \
+`--schedule-conservativeness` as well.
 """
 
 
@@ -53,6 +57,6 @@ def row() -> Row:
                 "for long enough.",
                 worst_first=("Saves",),
             ),
-            note(501, "From symptom to remedy", _ADVICE, height=8),
+            note(501, "From symptom to remedy", _ADVICE, height=10),
         ],
     )

@@ -12,7 +12,8 @@ as many blocks as *Blocks too few* says; fewer sequences at once; prefix-aware r
 same hits leaves the rest to something else |
 | misses mostly cold | prompts are new, or differ early | put what varies (date, user) at the end \
 of the prompt; otherwise nothing helps |
-| misses mostly partial | prompts are short against a block | smaller `--block-size` |
+| misses mostly partial | prompts are short against a block | smaller `--block-size` (SGLang: \
+`--page-size`) |
 | misses mostly forgotten, or of unknown cause | seen too long ago for the exporter to remember, \
 or it lost events | judge by evictions and hits |
 | few hits after a preemption | active requests take the cache's room | relieve the pool first |

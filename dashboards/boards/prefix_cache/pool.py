@@ -60,7 +60,8 @@ def row() -> Row:
                 span=6,
                 height=9,
                 calcs=("lastNotNull", "min"),
-                when_absent="Unknown: no block can be evicted, or it is older than the exporter.",
+                when_absent="Unknown: no block can be evicted, it is older than the exporter, "
+                "or the server does not number its blocks (SGLang).",
                 link=to_dashboard("KV pool", KV_POOL),
             ),
         ],
