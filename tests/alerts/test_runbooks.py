@@ -245,6 +245,11 @@ OF_VLLM = {
     *("--prefix-cache-retention-interval", "--mamba-block-size", "--mamba-cache-mode"),
 }
 """Options of vLLM alone; a test with a vLLM asks for them."""
+OF_SGLANG = {
+    *("--enable-priority-scheduling", "--retraction-policy", "--radix-eviction-policy"),
+    *("--enable-hierarchical-cache", "--hicache-size", "--max-queued-requests"),
+}
+"""Options of SGLang alone; a test with an SGLang asks for them."""
 
 
 @each_page
@@ -259,7 +264,7 @@ def test_a_runbook_names_commands_and_options_that_exist(path: Path) -> None:
         if path in OF_ALERTS:
             for flag in re.findall(r"--[a-z-]+", text) if program.startswith("--") else ():
                 found = f'"{flag}"' in CODE or flag.removeprefix("--").replace("-", "_") in CODE
-                assert found or flag in OF_VLLM, text
+                assert found or flag in OF_VLLM | OF_SGLANG, text
         for answer in re.findall(r"/api/([a-z]+)$", text):
             assert f'"{answer}"' in CODE or f"/api/{answer}" in CODE, text
 
