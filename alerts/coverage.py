@@ -63,16 +63,25 @@ class Kind:
         told = bool(row.events) and row.is_observable(self.tells, self.server)
         if row.group in ("self", "server"):
             return name not in _ONLY_BY or not self.tells.isdisjoint(_ONLY_BY[name])
-        return told or (self.page and row.name in _ON_A_PAGE)
+        return told or (self.page and row.name in _on_a_page(self.server))
 
 
-_ON_A_PAGE = {row.family for table in TABLES["vllm"] for row in table.rows}
+@functools.cache  # of two kinds of servers
+def _on_a_page(server: ServerKind) -> frozenset[str]:
+    return frozenset(row.family for table in TABLES[server] for row in table.rows)
+
+
 _KINDS = (
     Kind(title="own engine", tells=ENGINE_EVENTS, server="kvscope"),
     Kind(title="observed vLLM", tells=VLLM_EVENTS, page=True),  # `run` and sidecars read it
     Kind(title="vLLM by KV events and page", tells=KV_STREAM_EVENTS, page=True),
     Kind(title="vLLM by page", page=True),
-    Kind(title="observed SGLang", tells=SGLANG_EVENTS | CONTENT_EVENTS, server="sglang"),
+    Kind(
+        title="observed SGLang",
+        tells=SGLANG_EVENTS | CONTENT_EVENTS,
+        server="sglang",
+        page=True,  # with --enable-metrics
+    ),
 )
 KINDS = {kind.title: kind for kind in _KINDS}
 YES, WITH_NVML, NO = "yes", "with NVML", "-"

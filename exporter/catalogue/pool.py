@@ -31,6 +31,8 @@ POOL = (
         name="kvscope_kv_blocks",
         kind="gauge",
         help="Blocks of the KV pool by state; the states sum to kvscope_kv_capacity_blocks.",
+        notes="SGLang calls a block a page. Its private and its protected pages are active, its "
+        "evictable ones cached.",
         unit="blocks",
         within="kvscope_kv_capacity_blocks",
         group="pool",
@@ -100,6 +102,7 @@ POOL = (
         name="kvscope_kv_active_ratio",
         kind="gauge",
         help="Share of the usable blocks that sequences reference.",
+        notes="SGLang's token usage.",
         unit="ratio",
         group="pool",
         otel_name="kvscope.kv.active_ratio",

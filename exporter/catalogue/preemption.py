@@ -14,7 +14,7 @@ PREEMPTION = (
         kind="counter",
         help="Running sequences that lost their blocks and wait again, by mode and cause.",
         notes="Counted when it happens. With mode swap their KV was copied to the host before, "
-        "where the engine can do that.",
+        "where the engine can do that. SGLang calls it a retraction.",
         unit="preemptions",
         group="preemption",
         labels=_BY_KIND,

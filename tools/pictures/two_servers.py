@@ -45,10 +45,7 @@ LOAD = (
     *("mix", "--concurrency", "20", "--sessions", "40", "--max-tokens", "192"),
     *("--model", NAME, "--no-ignore-eos"),
 )
-PICTURES = {
-    "sglang-overview": Picture(dashboard="overview", situation="two", until=400),
-    "sglang-kv-pool": Picture(dashboard="kv-pool", situation="two", until=400, fleet="one"),
-}
+IMAGE = Picture(dashboard="overview", situation="two", until=400)
 
 
 def sglang_command(python: Path, model: Path, name: str, port: int, *further: str) -> list[str]:
@@ -143,10 +140,9 @@ def main() -> None:
             measure(folder, arguments.vllm, arguments.sglang, arguments.seconds)
         measured = stack.enter_context(measured_in(folder))
         (window,) = measured.windows
-        good = []
-        for name, picture in PICTURES.items():
-            good.append(draw(measured, window, picture, IMAGES / f"{name}.png"))
-            shrink(IMAGES / f"{name}.png")
+        image = IMAGES / "sglang-overview.png"
+        good = [draw(measured, window, IMAGE, image)]
+        shrink(image)
         whole = Picture(dashboard="overview", situation="two")
         good.append(draw(measured, window, whole, EVERYTHING / "two-overview.png"))
         for board in BOARDS:
