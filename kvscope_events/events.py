@@ -118,6 +118,8 @@ class Hello(Event, frozen=True):
     # Numbers that the server runs with, by its own names, as far as its pool depends on them.
     settings: Settings = {}
     pool_device: Name | None = None  # torch's type of the device that holds the pool, such as cpu
+    # The server's own name for the order in which cached content is evicted; None: not known.
+    eviction_policy: Label | None = None
 
 
 class ObserverStopped(Event, frozen=True):

@@ -9,6 +9,7 @@ from exporter.answers.host_tier import HostTier, Offloading, host_tiers, offload
 from exporter.answers.question import Asked, Question, UnknownError
 from exporter.fold import Cache, DeviceMemory, Ledger, Recent, Tiers
 from exporter.fold.cache.curve import Curve, Point
+from exporter.fold.cache.self_check import Objection
 from exporter.fold.shadow import Shadows
 from exporter.fold.shadow.budget import MOST_OF_CORE
 
@@ -41,11 +42,22 @@ _DISAGREES = (
     "minutes, within 1 point of the blocks looked up, or fewer than 100 blocks were looked up: its "
     "groups of layers are simulated, and other sizes are shown only while that agrees"
 )
-_ANOTHER_ORDER = (
-    "the prediction for the present size differed from what the engine found in the last five "
-    "minutes by more than 1 point of the blocks looked up: it evicts in another order than that of "
-    "the releases (another eviction policy, or waiting requests that renew what they ask for)"
-)
+_OBJECTIONS: dict[Objection, str] = {
+    "policy": (
+        "the prefix cache's eviction policy is not LRU, and the hits of other sizes are known for "
+        "that one only"
+    ),
+    "order": (
+        "the prediction for the present size differed from what the engine found in the last five "
+        "minutes by more than 1 point of the blocks looked up: it evicts in another order than "
+        "that of the releases"
+    ),
+    "queue": (
+        "in the last five minutes requests waited so long that the hits of some size are uncertain "
+        "by more than 1 point of the blocks looked up: this engine renews what waiting requests "
+        "ask for, and what a pool of another size would have kept for them is not known"
+    ),
+}
 
 
 class WhatIfPoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,7 +141,8 @@ def _answer(asked: Asked) -> WhatIf:
     for window, seconds in _WINDOWS:
         curve = whatif.curve(seconds, now_ns)
         if curve is None:  # the simulation goes on meanwhile
-            raise UnknownError(_DISAGREES if isinstance(whatif, Shadows) else _ANOTHER_ORDER)
+            objection = None if isinstance(whatif, Shadows) else whatif.objection
+            raise UnknownError(_OBJECTIONS[objection] if objection else _DISAGREES)
         points = [_point(point, curve, ledger, device_bytes) for point in curve.points]
         tiers = [] if isinstance(whatif, Shadows) else host_tiers(curve, ledger)
         curves.append(

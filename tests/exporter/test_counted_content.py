@@ -25,6 +25,8 @@ from kvscope_events.events import (
     PoolCounted,
     PoolCreated,
     PrefixLookup,
+    SequenceAdded,
+    SequenceFinished,
 )
 from kvscope_events.producers import CONTENT_EVENTS, SGLANG_EVENTS, in_order
 from tests.exporter.stream import batch_of, block_hash, hello, step
@@ -198,6 +200,45 @@ def test_sizes_are_not_shown_while_the_present_one_disagrees() -> None:
     cache.on_batch(batch_of(*strangers))  # found, and never stored: no such pool
     assert cache.whatif.curve(None) is None
     assert cache.whatif.hit_blocks == {}
+
+
+def test_sizes_are_not_shown_where_another_policy_than_lru_evicts() -> None:
+    """At some size it agrees by chance, and at others it does not."""
+    tells = in_order(SGLANG_EVENTS | CONTENT_EVENTS)
+    for policy, objection in (("lru", None), (None, None), ("lfu", "policy")):
+        cache = Cache()
+        play([(path_of(1, 2), 0), (path_of(1, 3), 0)], TreePool(USABLE, Counted(cache.apply)))
+        assert cache.whatif.objection is None
+        cache.apply(hello(server="sglang", tells=tells, eviction_policy=policy))
+        assert cache.whatif.objection == objection
+        assert (cache.whatif.curve(None) is None) == (objection is not None)
+
+
+def test_sizes_are_not_shown_while_waiting_requests_renew_what_they_ask_for() -> None:
+    """Blocks that sank while their request waited are found at sizes that held them before."""
+    for waits in (False, True):
+        cache = Cache()
+        pool = TreePool(USABLE, Counted(cache.apply))
+        play([(path_of(1, 2, 3), 0)], pool)
+        pool.end(0)
+        if waits:
+            cache.apply(SequenceAdded(9, 9, 3 * BLOCK_SIZE + 1, 1))
+        pool.start(1, path_of(4, 5, 6))
+        pool.end(1)
+        if not waits:
+            cache.apply(SequenceAdded(9, 9, 3 * BLOCK_SIZE + 1, 1))
+        assert pool.start(9, path_of(1, 2, 3)) == 3
+        # Found at distances 4 to 6 of 16, and 1 to 3 when it came.
+        assert cache.whatif.objection == ("queue" if waits else None)
+        assert bool(cache.whatif.hit_blocks) != waits
+
+
+def test_sequences_that_left_the_queue_without_a_lookup_are_forgotten() -> None:
+    cache = Cache()
+    cache.on_batch(batch_of(NAMED, PoolCreated(8, BLOCK_SIZE, 0), SequenceAdded(1, 1, 9, 1)))
+    assert cache.counted.num_waiting == 1
+    cache.on_batch(batch_of(SequenceFinished(1, 1, "abort", 9, 0, 1, 0, 5, None, None, None, None)))
+    assert cache.counted.num_waiting == 0
 
 
 def test_without_names_lookups_are_counted_and_causes_are_not() -> None:

@@ -14,6 +14,7 @@ import os
 import sys
 import traceback
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 from exporter.fold.cache import Cache
@@ -144,18 +145,13 @@ def metrics() -> dict[str, float]:
     return sums
 
 
-def run(model: str, requests: int, name: str) -> dict[str, Any]:
-    """One scenario, in this process."""
+def build_scheduler(model: str, arguments: Iterable[str]) -> Any:
+    """SGLang's scheduler, as its own process would build it, with the plugins on the path."""
     import sglang.srt.managers.scheduler as module
     from sglang.srt.plugins import load_plugins
     from sglang.srt.server_args import PortArgs, prepare_server_args
 
-    scenario = SCENARIOS[name]
-    if scenario.has_tier:
-        from tests.sglang.tiers import copy_nothing
-
-        copy_nothing()
-    args = prepare_server_args(["--model-path", model, *COMMON, *scenario.arguments])
+    args = prepare_server_args(["--model-path", model, *COMMON, *arguments])
     ports = PortArgs.init_new(args)
     load_plugins()
     if hasattr(module, "SpawnRanks"):
@@ -164,9 +160,26 @@ def run(model: str, requests: int, name: str) -> dict[str, Any]:
     else:
         module.publish(args, role="scheduler")
     if "gpu_id" in inspect.signature(module.Scheduler.__init__).parameters:
-        scheduler = module.Scheduler(args, ports, 0, 0, 0, 0, 0, 0, None)
-    else:
-        scheduler = module.Scheduler(args, ports)
+        return module.Scheduler(args, ports, 0, 0, 0, 0, 0, 0, None)
+    return module.Scheduler(args, ports)
+
+
+def put_between(scheduler: Any, load: Any) -> None:
+    """Let `load` stand where the scheduler reads and writes its sockets."""
+    type(scheduler.request_receiver).recv_requests = lambda _self, *_, **__: load.receive(scheduler)
+    type(scheduler.ipc_channels.send_to_tokenizer).send_output = lambda _self, output, *_: (
+        load.reply(output)
+    )
+
+
+def run(model: str, requests: int, name: str) -> dict[str, Any]:
+    """One scenario, in this process."""
+    scenario = SCENARIOS[name]
+    if scenario.has_tier:
+        from tests.sglang.tiers import copy_nothing
+
+        copy_nothing()
+    scheduler = build_scheduler(model, scenario.arguments)
     from kvscope_events.observers.sglang import plugin
 
     observer = plugin.observer
@@ -182,10 +195,7 @@ def run(model: str, requests: int, name: str) -> dict[str, Any]:
 
     scheduler.process_batch_result = process
     load = Load(requests, priority=scenario.priority)
-    type(scheduler.request_receiver).recv_requests = lambda _self, *_, **__: load.receive(scheduler)
-    type(scheduler.ipc_channels.send_to_tokenizer).send_output = lambda _self, output, *_: (
-        load.reply(output)
-    )
+    put_between(scheduler, load)
     scheduler.run_event_loop()
     if observer.live:
         observer.flush()

@@ -13,15 +13,11 @@ class Load:
     """Prefixes that repeat, requests that leave, and one flush while nothing runs."""
 
     def __init__(self, requests: int, *, live: int = 12, priority: bool = False) -> None:
-        from sglang.srt.managers import io_struct
-        from sglang.srt.sampling.sampling_params import SamplingParams
-
         self.requests = requests
         self.live: set[str] = set()
         self.sent = 0
         self.flushed = False
         self.replies: Counter[str] = Counter()
-        self._io, self._sampling = io_struct, SamplingParams
         self._most, self._priority = live, priority
         self._random = random.Random(7)
         self._systems = [self._tokens(self._random.randint(40, 200)) for _ in range(5)]
@@ -29,18 +25,20 @@ class Load:
 
     def receive(self, scheduler: Any) -> list[Any]:
         """Called where the scheduler reads its socket, before a step."""
+        from sglang.srt.managers.io_struct import AbortReq, FlushCacheReqInput
+
         rng, new = self._random, list[Any]()
         half = self.sent == self.requests // 2 and not self.flushed
         if half and not self.live and scheduler.is_fully_idle():
             self.flushed = True
-            return [self._io.FlushCacheReqInput()]
+            return [FlushCacheReqInput()]
         while not half and len(self.live) < self._most and self.sent < self.requests:
             if len(new) >= MOST_NEW or rng.random() < 0.3:
                 break
             new.append(self._next())
             half = self.sent == self.requests // 2 and not self.flushed
         if self.live and rng.random() < 0.02:
-            new.append(self._io.AbortReq(rid=rng.choice(sorted(self.live))))
+            new.append(AbortReq(rid=rng.choice(sorted(self.live))))
         if self.sent == self.requests and not self.live and not new:
             scheduler.gracefully_exit = scheduler.is_fully_idle()
         return new
@@ -75,24 +73,35 @@ class Load:
             ids = self._tokens(rng.randint(20, 350))
         self._past.append(ids)
         tokens = rng.choice((8, 32, 64, 150))
-        # Without ignore_eos: with it, admission simulates the fit, and nothing is retracted.
-        params = self._sampling(max_new_tokens=tokens, temperature=0)
-        params.normalize(None)
         self.sent += 1
         rid = f"r{self.sent}"
         self.live.add(rid)
-        return self._io.TokenizedGenerateReqInput(
-            rid=rid,
-            input_text="",
-            input_ids=array("q", ids),
-            input_embeds=None,
-            mm_inputs=None,
-            token_type_ids=None,
-            sampling_params=params,
-            return_logprob=False,
-            logprob_start_len=-1,
-            top_logprobs_num=0,
-            token_ids_logprob=None,
-            stream=False,
-            priority=rng.choice((0, 5)) if self._priority else None,
-        )
+        priority = rng.choice((0, 5)) if self._priority else None
+        # Without ignore_eos: with it, admission simulates the fit, and nothing is retracted.
+        return make_request(rid, ids, tokens, priority=priority)
+
+
+def make_request(
+    rid: str, ids: list[int], tokens: int, *, ignore_eos: bool = False, priority: int | None = None
+) -> Any:
+    """A request as SGLang's tokenizer would send it; tokens: most that it may generate."""
+    from sglang.srt.managers.io_struct import TokenizedGenerateReqInput
+    from sglang.srt.sampling.sampling_params import SamplingParams
+
+    params = SamplingParams(max_new_tokens=tokens, temperature=0, ignore_eos=ignore_eos)
+    params.normalize(None)
+    return TokenizedGenerateReqInput(
+        rid=rid,
+        input_text="",
+        input_ids=array("q", ids),
+        input_embeds=None,
+        mm_inputs=None,
+        token_type_ids=None,
+        sampling_params=params,
+        return_logprob=False,
+        logprob_start_len=-1,
+        top_logprobs_num=0,
+        token_ids_logprob=None,
+        stream=False,
+        priority=priority,
+    )

@@ -94,7 +94,7 @@ class Contents(Fold):
         if self._is_counted:  # other engines do not pay for them at each step
             self.handlers.update(self.counted.handlers)
         self.counted.is_followed = self._is_counted and "NamesStored" in event.tells
-        self.whatif.is_checked = self._is_counted
+        self.whatif.self_check.begin(event, is_on=self._is_counted)
 
     def _counted(self, event: PoolCounted) -> None:
         self.block_size = event.block_size
@@ -136,7 +136,8 @@ class Contents(Fold):
             else self.blocks.num_referenced + self.blocks.num_vacant
         )
         loaded = -(-event.loaded_tokens // self.block_size)  # a partial block counts as one
-        too_small = self.whatif.look_up(event, in_the_way, loaded)
+        waited = self.counted.taken_since_arrival(event) if self._is_counted else 0
+        too_small = self.whatif.look_up(event, in_the_way, loaded, waited)
         self.counted.look_up(event)
         return too_small, loaded
 

@@ -17,10 +17,14 @@ from kvscope_events.events import (
     NamesCleared,
     NamesRemoved,
     NamesStored,
+    PagesAllocated,
     PagesReleased,
+    PagesShared,
     PoolCounted,
     PoolCreated,
     PrefixLookup,
+    SequenceAdded,
+    SequenceFinished,
     StepCompleted,
 )
 
@@ -41,7 +45,11 @@ class CountedContents:
         self.pages = CountedPages()
         self.handlers: Handlers = {
             **self.pages.handlers,
+            PagesAllocated: self._allocated,
+            PagesShared: self._shared,
             PagesReleased: self._released,
+            SequenceAdded: self._arrived,
+            SequenceFinished: self._finished,
             NamesStored: self._stored,
             NamesRemoved: self._removed,
             NamesCleared: self._cleared,
@@ -57,6 +65,8 @@ class CountedContents:
         self._paths = Paths()
         self._usable = 0
         self._most_used = 0
+        self._taken = 0  # pages that were free or idle, ever
+        self._waiting: dict[int, int] = {}  # by sequence: pages taken before it came
 
     @property
     def in_the_way(self) -> int:
@@ -65,6 +75,16 @@ class CountedContents:
         used = pages.num_active + pages.num_cached
         self._most_used = max(self._most_used, used)
         return pages.num_active + self._most_used - used
+
+    @property
+    def num_waiting(self) -> int:
+        """Sequences that have come and not looked up anything."""
+        return len(self._waiting)
+
+    def taken_since_arrival(self, event: PrefixLookup) -> int:
+        """Pages that were taken from the pool while the sequence waited for its first lookup; 0
+        also if it came before we watched."""
+        return self._taken - self._waiting.pop(event.sequence, self._taken)
 
     def begin(self, event: PoolCreated | PoolCounted) -> None:
         """A pool was created, or a snapshot counts what is in it."""
@@ -87,6 +107,7 @@ class CountedContents:
     def on_gap(self) -> None:
         self.pages.lose()
         self._paths.clear()
+        self._waiting.clear()
         self._lose()
 
     def look_up(self, event: PrefixLookup) -> None:
@@ -121,6 +142,20 @@ class CountedContents:
         self._evicted.discard(names)
         idle = [name for name in names if name not in self._paths]
         self._whatif.join(self._usable, idle)
+
+    def _arrived(self, event: SequenceAdded) -> None:
+        self._waiting[event.sequence] = self._taken
+
+    def _finished(self, event: SequenceFinished) -> None:
+        self._waiting.pop(event.sequence, None)
+
+    def _allocated(self, event: PagesAllocated) -> None:
+        self.pages.handlers[PagesAllocated](event)
+        self._taken += event.pages
+
+    def _shared(self, event: PagesShared) -> None:
+        self.pages.handlers[PagesShared](event)
+        self._taken += event.activated
 
     def _released(self, event: PagesReleased) -> None:
         self.pages.handlers[PagesReleased](event)

@@ -18,6 +18,7 @@ from exporter.fold.cache.blocks import Blocks, Doubles, Resident
 from exporter.fold.cache.curve import SCALES, Curve, Grid, Point, Slots, Totals
 from exporter.fold.cache.evicted import Evicted, Recomputed
 from exporter.fold.cache.run_stack import RunStack, Segment
+from exporter.fold.cache.self_check import Objection, SelfCheck
 from exporter.fold.capacity import is_plain
 from kvscope_events.events import (
     BlockHash,
@@ -33,11 +34,6 @@ if it has up to 174,762 blocks."""
 SLOT_NS = 15 * 10**9
 KEEP_NS = 3600 * 10**9
 """The longest window that can be requested, apart from everything since the start."""
-CHECK_NS = 300 * 10**9
-"""The time over which the prediction for the present size is compared with the engine's hits."""
-MOST_DIFFERENCE = 0.01
-"""Share of the blocks looked up in that time: beyond it, other sizes of a counted pool are not
-shown."""
 _FOR_EVER = 1 << 63
 _COUNTED = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0)
 
@@ -82,25 +78,17 @@ class WhatIf:
         self._doubt_ns: list[int] = []  # by size: hits before this time are lower bounds
         self._saw_all = True
         self._found: tuple[int | None, int] = (None, 0)  # by the last lookup, of idle blocks
-        self.is_checked = False
-        """Whether sizes are known only while the prediction for the present one agrees: for engines
-        that need not evict in the order of the releases."""
-        self._excess_blocks = 0  # predicted, and not found; below 0: the other way round
-        self._checks = Slots[tuple[int, int]](SLOT_NS, CHECK_NS)
+        self.self_check = SelfCheck()
 
     @property
-    def agrees(self) -> bool:
-        """Whether the prediction for the present size was lately right."""
-        if not self.is_checked:
-            return True
-        before = self._checks.since(self._now_ns() - CHECK_NS) or (0, 0)
-        queried, excess = self.queried_blocks - before[0], self._excess_blocks - before[1]
-        return abs(excess) <= MOST_DIFFERENCE * queried
+    def objection(self) -> Objection | None:
+        """The reason why the sizes are not shown although the state is known."""
+        return self.self_check.objection(self._now_ns())
 
     @property
     def hit_blocks(self) -> dict[str, int]:
         """By scale, those that are known now; "inf": had nothing ever been lost."""
-        if not (self.known and self.agrees):
+        if not self.known or self.objection is not None:
             return {}
         hits, known = self._grid.hit_blocks, {}
         for scale in _COUNTED:
@@ -118,7 +106,7 @@ class WhatIf:
         shorter than requested, and begins with the pool, or after the last gap, at the earliest.
         The result is None while the state is not known, or the check fails.
         """
-        if not (self.known and self.agrees):
+        if not self.known or self.objection is not None:
             return None
         now_ns = self._now_ns() if now_ns is None else now_ns
         begin_ns, now = self._began_ns, self._grid.totals
@@ -211,8 +199,11 @@ class WhatIf:
         self._recomputed = Recomputed(horizon)
         self._reach = 0
 
-    def look_up(self, event: PrefixLookup, referenced: int, loaded: int = 0) -> list[Segment]:
-        """Called before the lookup changes anything; referenced: number of referenced blocks.
+    def look_up(
+        self, event: PrefixLookup, referenced: int, loaded: int = 0, waited: int = 0
+    ) -> list[Segment]:
+        """Called before the lookup changes anything; referenced: number of referenced blocks;
+        waited: see `SelfCheck`.
 
         If contradictory events reference more than the pool has, all of the pool counts. loaded:
         blocks behind the hits that came from elsewhere, and so were not computed. Returns, for the
@@ -260,12 +251,13 @@ class WhatIf:
             self._grid.count(len(path), held, seen, distances)
             if loaded:
                 self._grid.count_loaded(max(0, min(seen, end) - event.hit_blocks), elsewhere)
-            self._checks.before_change(
-                self._now_ns(), lambda: (self.queried_blocks, self._excess_blocks)
+            excess = predicted - event.hit_blocks
+            self.self_check.look_up(
+                *(self._now_ns(), len(path), excess, distances, waited),
+                self._grid.capacities,
             )
             self.queried_blocks += len(path)
-            self.error_blocks += abs(predicted - event.hit_blocks)
-            self._excess_blocks += predicted - event.hit_blocks
+            self.error_blocks += abs(excess)
         return too_small
 
     def release(self, sequence: int | None, names: Sequence[BlockHash], *, ends: bool) -> None:

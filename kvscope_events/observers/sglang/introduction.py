@@ -80,6 +80,7 @@ def hello_of(scheduler: Any, session: str, rank: int, *, names: bool, tier: bool
         keeps_blocks=False,
         settings=settings_of(scheduler),
         pool_device=_pool_device(scheduler),
+        eviction_policy=getattr(args, "radix_eviction_policy", None) if caching else None,
     )
 
 

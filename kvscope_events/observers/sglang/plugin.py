@@ -44,7 +44,7 @@ def install() -> None:
         initialise(self, *args, **kwargs)
         before = observer
         try:
-            _begin(self, module)
+            observe(self, module)
         except EndpointError as error:
             warn(f"off: {error}. {REMEDY}.")
         except Exception as error:
@@ -83,7 +83,8 @@ def _wanted(page: int) -> bool:
     return setting == "on" or (setting != "off" and page >= _CHEAP_PAGE)
 
 
-def _begin(scheduler: Any, module: Any) -> None:
+def observe(scheduler: Any, module: Any) -> None:
+    """Begin to observe this scheduler; an observer that is already there ends."""
     global observer
     parallel = scheduler.ps if hasattr(scheduler, "ps") else module.get_parallel()
     if getattr(parallel, "attn_tp_rank", parallel.tp_rank) != 0:
