@@ -1,15 +1,18 @@
 """SGLang's estimate of the output to come, if running requests retract each other as they grow."""
 
+import math
+
 from exporter.adviser.facts import Facts
-from exporter.adviser.flags import FLAGS, sentence
+from exporter.adviser.flags import FLAGS, percent, sentence
 from exporter.adviser.larger_pool import MIN_GAIN
 from exporter.adviser.pool_size import MIN_SECONDS
 from exporter.adviser.proposal import Declined, Gain, Option, Price, Proposal, Verdict
 
-_DEFAULT = 1.0
+_FLOOR = 0.7 * 0.14
+"""Times the option: the least share of their max_tokens that SGLang expects requests to use. It
+begins with 0.7 of the option, at most 1, and goes down to 0.14 of that in 600 steps."""
 _MOST = 1.4
-"""SGLang begins with 0.7 of this as the share of max_tokens that a request will use, at most 1, and
-goes down to 0.14 of that while nothing is retracted: more changes nothing."""
+"""More changes nothing."""
 
 
 def more_conservative(facts: Facts) -> Verdict:
@@ -27,12 +30,21 @@ def more_conservative(facts: Facts) -> Verdict:
     current = facts.conservativeness
     if current is None:
         return Declined("more conservative admission: the present value is not reported")
-    if current >= _MOST:
+    if not load.max_tokens:
+        return Declined("more conservative admission: how long replies are is not known")
+    used = load.output_tokens / load.max_tokens
+    proposed = math.ceil(10 * used / _FLOOR) / 10
+    if proposed > _MOST:
+        # A retraction sets the estimate right; a higher value lets it fall again in fewer steps.
         return Declined(
-            f"more conservative admission: with {current:.1f} all of a request's max_tokens are "
-            "reserved at first, and more changes nothing"
+            f"more conservative admission: requests use {percent(used)} of their max_tokens, and "
+            f"SGLang soon expects at most {percent(_MOST * _FLOOR)} again, whatever the option is"
         )
-    proposed = _DEFAULT if current < _DEFAULT else _MOST
+    if proposed <= current:
+        return Declined(
+            f"more conservative admission: with {current:.1f} SGLang never expects less than the "
+            f"{percent(used)} of their max_tokens that requests use"
+        )
     gain = Gain(recomputed_tokens_per_second_from=before)
     price = Price(text="fewer requests run at once: more of their output to come is kept free")
     option: Option = "schedule_conservativeness"
@@ -43,18 +55,19 @@ def more_conservative(facts: Facts) -> Verdict:
         proposed=proposed,
         text=sentence(option, current, proposed, price, gain),
         why=(
-            f"{before:,.0f} of {computed:,.0f} prompt tokens a second are computed again: requests "
-            "are admitted that do not fit once those that run have grown"
+            f"{before:,.0f} of {computed:,.0f} prompt tokens a second are computed again: SGLang "
+            f"expects requests to use {percent(current * _FLOOR, 1)} of their max_tokens, and they "
+            f"use {percent(used, 1)}"
         ),
         price=price,
         gain=gain,
         confidence="low",
         because=(
-            "how much depends on how much of their max_tokens requests use, and SGLang lowers its "
-            "estimate step by step until the next retraction"
+            "replies longer than the average retract others all the same, and how many come "
+            "together is not known"
         ),
         assumes=[
-            "SGLANG_INIT_NEW_TOKEN_RATIO and its like have their defaults",
+            "SGLANG_INIT_NEW_TOKEN_RATIO and SGLANG_MIN_NEW_TOKEN_RATIO_FACTOR have their defaults",
             "requests have no ignore_eos: SGLang admits those only if all of their max_tokens fit",
         ],
     )

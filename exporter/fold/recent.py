@@ -62,6 +62,9 @@ class Slot:
     finished: int = 0
     finished_tokens: int = 0
     """Prompts and outputs of the sequences that ended."""
+    output_tokens: int = 0
+    """Outputs of those that ended by themselves, and the most that they had asked for."""
+    max_tokens: int = 0
     need_ns: list[int] = field(default_factory=lambda: [0] * NEED_BINS)
     """Time by the demand of everything that ran or waited, in sixteenths of the pool."""
 
@@ -93,7 +96,7 @@ class Slot:
 _SUMS = (
     *("steps", "busy_ns", "prefill_tokens"),
     *("running_ns", "waiting_ns", "active_ns", "unfilled_ns", "limited_ns"),
-    *("out_of_memory", "finished", "finished_tokens"),
+    *("out_of_memory", "finished", "finished_tokens", "output_tokens", "max_tokens"),
 )
 
 
@@ -277,6 +280,9 @@ class Recent(Fold):
         slot.finished += 1
         self._is_untypical = True
         slot.finished_tokens += event.prompt_tokens + event.output_tokens
+        if event.reason in ("stop", "length"):
+            slot.output_tokens += event.output_tokens
+            slot.max_tokens += event.max_tokens
 
     def _out_of_memory(self, event: DeviceOutOfMemory) -> None:
         slot = self._slot()

@@ -25,7 +25,7 @@ from kvscope_events.events import PoolCounted, PoolCreated
 from kvscope_events.producers import CONTENT_EVENTS, SGLANG_EVENTS, in_order
 from tests.exporter.machine import GIB, NOW_NS
 from tests.exporter.page import put
-from tests.exporter.stream import hello, step
+from tests.exporter.stream import ended, hello, step
 from tests.exporter.test_adviser import SECOND, any_facts, curve, facts, needed, room, slot
 
 MIB = 1 << 20
@@ -42,6 +42,8 @@ RETRACTING = slot(
     preemptions={"out_of_blocks": 90},
     recomputed_tokens={"out_of_blocks": 60_000},
     need_ns=needed({0.6: 100 * SECOND, 1.2: 50 * SECOND}),
+    output_tokens=90_000,
+    max_tokens=1_000_000,
 )
 
 
@@ -87,19 +89,16 @@ def test_a_limit_that_was_not_set_is_no_way_to_a_larger_pool() -> None:
     assert "--mem-fraction-static" in declined(given, "a larger pool")
 
 
-@pytest.mark.parametrize(("current", "then"), [(0.3, 1.0), (1.0, 1.4), (1.2, 1.4)])
-def test_where_retractions_cost_admission_becomes_more_conservative(
-    current: float, then: float
-) -> None:
-    found = proposed(sglang(load=RETRACTING, conservativeness=current))
-    advice = found["schedule_conservativeness"]
-    assert (advice.current, advice.proposed) == (current, then)
+def test_admission_is_to_expect_what_requests_use_of_their_max_tokens() -> None:
+    """0.3 lets the estimate fall to 2.9 %, 1.0 to 9.8 %, and requests use 9 %."""
+    advice = proposed(sglang(load=RETRACTING))["schedule_conservativeness"]
+    assert (advice.current, advice.proposed) == (0.3, 1.0)
     assert advice.gain.recomputed_tokens_per_second_from == 200
     assert advice.gain.recomputed_tokens_per_second_to is None, "not known"
     assert advice.text == (
-        f"--schedule-conservativeness {current} → {then}: fewer recomputed tokens (200 a second "
-        "now)"
+        "--schedule-conservativeness 0.3 → 1.0: fewer recomputed tokens (200 a second now)"
     )
+    assert "2.9 % of their max_tokens, and they use 9.0 %" in advice.why
 
 
 @pytest.mark.parametrize(
@@ -107,7 +106,9 @@ def test_where_retractions_cost_admission_becomes_more_conservative(
     [
         ({"load": slot()}, "0 of 2,000 prompt tokens a second are computed again"),
         ({"conservativeness": None}, "is not reported"),
-        ({"conservativeness": 1.5}, "more changes nothing"),
+        ({"conservativeness": 1.0}, "never expects less than the 9 %"),
+        ({"load": replace(RETRACTING, output_tokens=900_000)}, "use 90 % of their max_tokens"),
+        ({"load": replace(RETRACTING, max_tokens=0)}, "how long replies are is not known"),
         ({"seconds": 20.0}, "less than 30 s"),
     ],
 )
@@ -174,7 +175,11 @@ def facts_of(machine: Machine, **changes: Any) -> Facts:
     )
     subscription = Subscription(8)
     put(subscription, 0, NOW_NS, introduction, PoolCreated(100, 16, MIB))
-    put(subscription, 1, NOW_NS, PoolCounted(100, 16, MIB, 0, 0, 0, 0, None), step(free_blocks=100))
+    put(
+        *(subscription, 1, NOW_NS, PoolCounted(100, 16, MIB, 0, 0, 0, 0, None)),
+        *(ended(1), ended(2, reason="abort"), ended(3, reason="length", output_tokens=64)),
+        step(free_blocks=100),
+    )
     target = Target(InProcessSource(subscription), compat=(), clock=Clock())
     return target.answer(FACTS, machine, memory_of([target]))
 
@@ -198,6 +203,8 @@ def test_the_server_is_known_by_its_hello() -> None:
     assert not found.knows_unfilled
     assert not found.can_offload, "its pool is in the host's memory already"
     assert [room.name for room in found.rooms] == ["host"]
+    assert found.load is not None
+    assert (found.load.output_tokens, found.load.max_tokens) == (69, 128), "without the aborted"
 
 
 def test_the_share_is_one_of_what_was_free_before_the_model() -> None:

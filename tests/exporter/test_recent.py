@@ -138,6 +138,8 @@ def plain(batches: list[Batch]) -> tuple[float, Slot, int | None]:
                 total.preemptions[event.cause] = total.preemptions.get(event.cause, 0) + 1
             case SequenceFinished():
                 sums.update(finished=1, finished_tokens=event.prompt_tokens + event.output_tokens)
+                if event.reason in ("stop", "length"):
+                    sums.update(output_tokens=event.output_tokens, max_tokens=event.max_tokens)
             case DeviceOutOfMemory():
                 sums["out_of_memory"] += 1
                 total.largest_failure = max(total.largest_failure, event.step_tokens)
