@@ -10,9 +10,10 @@ from exporter.adviser.proposal import Declined, Gain, Option, Price, Proposal, V
 
 _FLOOR = 0.7 * 0.14
 """Times the option: the least share of their max_tokens that SGLang expects requests to use. It
-begins with 0.7 of the option, at most 1, and goes down to 0.14 of that in 600 steps."""
+begins with 0.7 of the option, at most 1, after every idle time, and goes down to 0.14 of that in
+600 steps."""
 _MOST = 1.4
-"""More changes nothing."""
+"""More changes nothing: it begins with all of them."""
 
 
 def more_conservative(facts: Facts) -> Verdict:
@@ -33,17 +34,11 @@ def more_conservative(facts: Facts) -> Verdict:
     if not load.max_tokens:
         return Declined("more conservative admission: how long replies are is not known")
     used = load.output_tokens / load.max_tokens
-    proposed = math.ceil(10 * used / _FLOOR) / 10
-    if proposed > _MOST:
-        # A retraction sets the estimate right; a higher value lets it fall again in fewer steps.
-        return Declined(
-            f"more conservative admission: requests use {percent(used)} of their max_tokens, and "
-            f"SGLang soon expects at most {percent(_MOST * _FLOOR)} again, whatever the option is"
-        )
+    proposed = min(_MOST, math.ceil(10 * used / _FLOOR) / 10)
     if proposed <= current:
         return Declined(
-            f"more conservative admission: with {current:.1f} SGLang never expects less than the "
-            f"{percent(used)} of their max_tokens that requests use"
+            f"more conservative admission: with {current:.1f} SGLang expects as much as a higher "
+            f"value could, or the {percent(used)} of their max_tokens that requests use"
         )
     gain = Gain(recomputed_tokens_per_second_from=before)
     price = Price(text="fewer requests run at once: more of their output to come is kept free")
@@ -56,14 +51,14 @@ def more_conservative(facts: Facts) -> Verdict:
         text=sentence(option, current, proposed, price, gain),
         why=(
             f"{before:,.0f} of {computed:,.0f} prompt tokens a second are computed again: SGLang "
-            f"expects requests to use {percent(current * _FLOOR, 1)} of their max_tokens, and they "
-            f"use {percent(used, 1)}"
+            f"comes to expect that requests use {percent(current * _FLOOR, 1)} of their "
+            f"max_tokens, and they use {percent(used, 1)}"
         ),
         price=price,
         gain=gain,
         confidence="low",
         because=(
-            "replies longer than the average retract others all the same, and how many come "
+            "replies longer than SGLang expects retract others all the same, and how many come "
             "together is not known"
         ),
         assumes=[

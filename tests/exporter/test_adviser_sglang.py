@@ -99,6 +99,9 @@ def test_admission_is_to_expect_what_requests_use_of_their_max_tokens() -> None:
         "--schedule-conservativeness 0.3 → 1.0: fewer recomputed tokens (200 a second now)"
     )
     assert "2.9 % of their max_tokens, and they use 9.0 %" in advice.why
+    long = replace(RETRACTING, output_tokens=900_000)
+    most = proposed(sglang(load=long))["schedule_conservativeness"]
+    assert most.proposed == 1.4, "more changes nothing"
 
 
 @pytest.mark.parametrize(
@@ -106,8 +109,8 @@ def test_admission_is_to_expect_what_requests_use_of_their_max_tokens() -> None:
     [
         ({"load": slot()}, "0 of 2,000 prompt tokens a second are computed again"),
         ({"conservativeness": None}, "is not reported"),
-        ({"conservativeness": 1.0}, "never expects less than the 9 %"),
-        ({"load": replace(RETRACTING, output_tokens=900_000)}, "use 90 % of their max_tokens"),
+        ({"conservativeness": 1.0}, "or the 9 % of their max_tokens that requests use"),
+        ({"conservativeness": 1.5, "load": replace(RETRACTING, output_tokens=900_000)}, "as much"),
         ({"load": replace(RETRACTING, max_tokens=0)}, "how long replies are is not known"),
         ({"seconds": 20.0}, "less than 30 s"),
     ],

