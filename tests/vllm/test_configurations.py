@@ -1,4 +1,4 @@
-"""Other configurations under load: a sliding-window hybrid, two data-parallel ranks, no caching."""
+"""A sliding-window hybrid under load, and an observer that fails there."""
 
 from collections.abc import Callable
 from pathlib import Path
