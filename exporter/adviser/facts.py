@@ -77,6 +77,10 @@ class HitCurve:
     """Difference between the curve at the present size and the engine's own hits, summed over all
     look-ups so far, relative to the blocks looked up; None: not known."""
 
+    retaining_hit_blocks: int | None = None
+    """Hits at the present size if every window and state were kept; None: not known, or they are.
+    """
+
     def hits(self, capacity_blocks: float) -> float | None:
         """Hits, interpolated between points; None below the smallest one, and without points."""
         return self._at(capacity_blocks, lambda point: point.hit_blocks)
@@ -152,6 +156,11 @@ class Facts:
     without another connector."""
     has_watermark: bool = False
     """Whether an option makes admissions leave a share of the pool free."""
+    retention: int | None = None
+    """Tokens from one kept window or state to the next; 0: only those where a request is known to
+    resume. None: all are kept, there are none, or not known."""
+    alignment: int | None = None
+    """Tokens of which a hit is a multiple; None: not known."""
     tier_blocks: int = 0
     """Blocks that its host tier can hold; 0 without one."""
     host: Room | None = None

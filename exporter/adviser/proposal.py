@@ -12,6 +12,7 @@ Option = Literal[
     "max_num_seqs",
     "max_num_batched_tokens",
     "watermark",
+    "prefix_cache_retention_interval",
     "block_size",
     "swap_space",
     "kv_offloading_size",

@@ -10,6 +10,7 @@ from exporter.adviser.larger_pool import larger_pool
 from exporter.adviser.offloading import host_tier
 from exporter.adviser.proposal import Declined, Option, Proposal, Verdict
 from exporter.adviser.replica import another_replica
+from exporter.adviser.retention import denser_retention
 from exporter.adviser.room_for_steps import room_for_steps
 from exporter.adviser.sequences import fewer_sequences, more_sequences
 from exporter.adviser.smaller_pool import smaller_pool
@@ -24,6 +25,7 @@ KINDS: tuple[Callable[[Facts], Verdict], ...] = (
     smaller_steps,
     room_for_steps,
     larger_pool,
+    denser_retention,
     fewer_sequences,
     watermark,
     more_conservative,
@@ -37,6 +39,7 @@ KINDS: tuple[Callable[[Facts], Verdict], ...] = (
 """Breaks ties: proposals that end failures first, those that only free memory last."""
 _ELSEWHERE: Mapping[Callable[[Facts], Verdict], frozenset[ServerKind]] = {
     watermark: frozenset({"sglang"}),
+    denser_retention: frozenset({"kvscope", "sglang"}),
     swap_space: frozenset({"sglang"}),
     more_conservative: frozenset({"kvscope", "vllm"}),
 }

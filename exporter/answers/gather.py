@@ -63,6 +63,8 @@ def gather(asked: Asked) -> Facts:
         can_swap=hello.server == "kvscope",
         can_offload=_can_offload(asked, own),
         has_watermark=has_watermark(hello),
+        retention=ledger.retention,
+        alignment=ledger.alignment,
         tier_blocks=_tier_blocks(asked),
         swap_blocks=ledger.swap_blocks,
         host=_host(asked, own),
@@ -137,6 +139,7 @@ def _curve(asked: Asked, end_ns: int | None, seconds: float) -> HitCurve | None:
         queried_blocks=curve.queried_blocks,
         seconds=min(curve.seconds, seconds),
         error_ratio=whatif.error_blocks / whatif.queried_blocks if whatif.queried_blocks else None,
+        retaining_hit_blocks=curve.retaining_hit_blocks,
     )
 
 

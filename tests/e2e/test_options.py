@@ -93,4 +93,7 @@ def test_the_adviser_names_options_of_the_engine() -> None:
     flags = {flag for setting in settings(EngineConfig) for flag in setting.flags}
     named = {word for text in FLAGS.values() for word in text.split() if word.startswith("--")}
     assert named
-    assert named - flags == {FLAGS["kv_offloading_size"], FLAGS["watermark"]}, "only a vLLM's"
+    only_vllms: tuple[Option, ...] = (
+        *("kv_offloading_size", "watermark", "prefix_cache_retention_interval"),
+    )
+    assert named - flags == {FLAGS[option] for option in only_vllms}

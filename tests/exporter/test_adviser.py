@@ -89,7 +89,7 @@ def only(given: Facts) -> Proposal:
 def test_nothing_is_proposed_where_nothing_is_wrong() -> None:
     found = advise(facts(curve=curve(0.6, 0.6, least=0.1)))
     assert not found.proposals
-    assert len(found.declined) == 11, "each kind says why"
+    assert len(found.declined) == 12, "each kind says why"
 
 
 def test_nothing_is_said_of_pools_whose_groups_hide_what_another_size_holds() -> None:
@@ -207,6 +207,33 @@ def test_a_watermark_is_proposed_without_a_number_where_sequences_outgrow_the_po
         made = advise(facts(**{**preempting, **changes}))
         assert "watermark" not in {p.option for p in made.proposals}
         assert any(one.reason.startswith("a watermark: ") for one in made.declined)
+
+
+def test_keeping_every_window_is_proposed_where_a_simulated_pool_finds_more_with_it() -> None:
+    found = curve(0.3, 0.4)
+    several: dict[str, Any] = {
+        "is_plain": False,
+        "retention": 0,
+        "alignment": 16,
+        "rooms": [],
+        "curve": replace(found, retaining_hit_blocks=20_000),
+    }
+    proposal = only(facts(**several))
+    assert proposal.text == (
+        "--prefix-cache-retention-interval 0 → 16: hits 30 → 50 %, 427 prompt tokens a second saved"
+    )
+    assert proposal.gain.saved_tokens_per_second == pytest.approx(8000 * 16 / 300)
+    for changes in (
+        {"retention": None},  # all are kept
+        {"retention": 16},
+        {"alignment": None},
+        {"curve": found},  # not simulated
+        {"curve": replace(found, retaining_hit_blocks=11_000)},  # it would find less
+        {"is_plain": True},
+    ):
+        made = advise(facts(**{**several, **changes}))
+        assert proposal.option not in {p.option for p in made.proposals}, changes
+        assert any(one.reason.startswith("keeping more windows") for one in made.declined)
 
 
 def test_an_overloaded_engine_is_not_promised_fewer_preemptions() -> None:

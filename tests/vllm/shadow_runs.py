@@ -10,7 +10,7 @@ NAME.kvsf of the first size, and prints what vLLM found for each request at each
 import json
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -22,6 +22,7 @@ from tests.vllm.scheduler import VOCABULARY, Driver
 
 FACTORS = (1.0, 0.5, 0.75, 1.5, 2.0, 4.0)
 MAX_STEPS = 100_000
+BUDGET = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +38,7 @@ class Case:
     running: int = 1
     """Most requests at a time: the next is sent when one has ended, or once in `every` steps."""
     every: int = 0
-    budget: int = 4096
+    budget: int = BUDGET
     """Tokens of the largest step."""
     conversations: int = 16
     systems: int = 3
@@ -48,11 +49,17 @@ class Case:
     seed: int = 0
     quarter: bool = False
     """Whether a quarter of the pool still holds the longest request, and is tried too."""
+    retaining: bool = False
+    """Whether the other pool is not of another size, but keeps every window and state."""
 
     @property
     def factors(self) -> tuple[float, ...]:
         """Sizes, the recorded one first."""
-        return (*FACTORS, 0.25) if self.quarter else FACTORS
+        if self.retaining:
+            return FACTORS[:1]
+        if self.quarter:
+            return (*FACTORS, 0.25)
+        return FACTORS if self.budget == BUDGET else FACTORS[:1] + FACTORS[-2:]
 
     @property
     def longest(self) -> int:
@@ -138,14 +145,15 @@ class Oracle(Driver):
 
 
 def run(model: str, case: Case, folder: Path, factor: float) -> list[tuple[int, int, bool]]:
-    """One size; the first one is recorded."""
+    """One size; the first one is recorded. 0: that size, and every window and state is kept."""
     from kvscope_events.observers.vllm.plugin import install, site
 
-    usable = int((case.blocks - 1) * factor)
+    usable = int((case.blocks - 1) * (factor or 1))
     asked = requests_of(case)
     if factor != 1:
-        oracle = Oracle(model, case, usable + 1, asked)
-        oracle.serve(case)
+        served = case if factor else replace(case, retention=None)
+        oracle = Oracle(model, served, usable + 1, asked)
+        oracle.serve(served)
         return oracle.found
     install()
     oracle = Oracle(model, case, usable + 1, asked)
@@ -166,7 +174,7 @@ def run(model: str, case: Case, folder: Path, factor: float) -> list[tuple[int, 
 
 
 def answers(model: str, folder: Path, case: Case) -> Iterable[dict[str, Any]]:
-    for factor in case.factors:
+    for factor in (*case.factors, *((0.0,) if case.retaining else ())):
         work = partial(run, model, case, folder, factor)
         yield {"name": case.name, "factor": factor, "found": in_child(work)}
 

@@ -40,6 +40,17 @@ def cases() -> list[Case]:
         made += [
             Case(name=f"{layout}-large", mode=sync, blocks=3 * blocks, requests=160, quarter=True),
             Case(name=f"{layout}-chunks", mode=sync, blocks=blocks, budget=72),
+            Case(
+                name=f"{layout}-retaining",
+                mode=sync,
+                blocks=blocks,
+                requests=120,
+                systems=8,
+                system_tokens=400,
+                user_tokens=120,
+                turns=1,
+                retaining=True,
+            ),
             Case(name=f"{layout}-async-chunks", mode=overlapped, blocks=blocks, budget=72),
             Case(
                 name=f"{layout}-several",
@@ -67,6 +78,7 @@ CASES = {case.name: case for case in cases()}
 ALIKE = [
     case.name
     for case in CASES.values()
+    if not case.retaining
     if case.running == 1 or ("several" in case.name and case.name.startswith(WINDOWS))
 ]
 """Those in which all sizes admit requests at the same time."""
@@ -102,14 +114,18 @@ def served(
     return folder, found
 
 
-def simulated(file: Path, factors: Sequence[float]) -> dict[float, Found]:
-    """Hits at other sizes, from the stream of one."""
+def simulated(
+    file: Path, factors: Sequence[float], *, retaining: bool = False
+) -> dict[float, Found]:
+    """Hits at other sizes, from the stream of one; at 0, of one that keeps every window."""
     found: dict[float, Found] = {factor: [] for factor in factors}
+    if retaining:
+        found[0.0] = []
     follower: Follower | None = None
     block_size = 0
 
     def noted(event: PrefixLookup, blocks: Sequence[int]) -> None:
-        for factor, hit in zip(factors, blocks, strict=True):
+        for factor, hit in zip(found, blocks, strict=True):
             found[factor].append((event.sequence - 1, block_size * hit, event.resumed))
 
     source = RecordingSource(f"file://{file}", Clock())
@@ -120,7 +136,7 @@ def simulated(file: Path, factors: Sequence[float]) -> dict[float, Found]:
                     if follower is None and isinstance(event, PoolCreated | PoolSnapshot):
                         block_size, usable = event.block_size, event.num_blocks - event.reserved
                         sizes = [int(factor * usable) for factor in factors]
-                        follower = Follower(event, sizes, noted)
+                        follower = Follower(event, sizes, noted, usable if retaining else 0)
                     elif follower is not None:
                         follower.take(event)
     finally:
@@ -141,6 +157,19 @@ def test_every_lookup_at_every_size_finds_what_a_vllm_of_that_size_finds(
     assert found == real[name]
     totals = [sum(hit for _, hit, _ in found[factor]) for factor in sorted(factors)]
     assert totals[0] < totals[-1], "the sizes make no difference: nothing was tested"
+
+
+@pytest.mark.parametrize("layout", POOLS)
+def test_a_pool_that_keeps_every_window_finds_what_vllm_would_find_if_it_did(
+    served: tuple[Path, dict[str, dict[float, Found]]], layout: str
+) -> None:
+    folder, real = served
+    name = f"{layout}-retaining"
+    found = simulated(folder / f"{name}.kvsf", (1.0,), retaining=True)
+    assert found == {factor: real[name][factor] for factor in (1.0, 0.0)}
+    now, then = (sum(hit for _, hit, _ in found[factor]) for factor in (1.0, 0.0))
+    if layout in WINDOWS:
+        assert then > 1.2 * now
 
 
 @pytest.mark.parametrize("layout", POOLS)

@@ -1,10 +1,11 @@
 """The adviser on a running vLLM whose layers are of several kinds: asked, obeyed, measured again.
 
-    python -m tools.checks.hybrid_advice [--model NAME] [--python PYTHON] [--requests N]
+    python -m tools.checks.hybrid_advice [--model NAME] [--python PYTHON] [--requests N] [--questions]
 
-`kvscope run` watches a vLLM with a small pool while conversations are sent to it, and is asked for
-advice. Its first proposal, which has to be another size of the pool, is carried out, and the same
-conversations are sent again. Exit status 1 if what is saved is off by more than a fifth.
+`kvscope run` watches a vLLM with a small pool while requests are sent to it, and is asked for
+advice. Its first proposal, and that to keep more windows and states if it makes one, are carried
+out one after the other: the same requests are sent again. Exit status 1 if what is saved is off by
+more than a fifth.
 """
 
 import sys
@@ -25,6 +26,7 @@ from tools.checks.hybrid_whatif import main
 
 LIMIT = 0.2
 """Largest error that passes, as a share of what is saved."""
+_RETENTION = "prefix_cache_retention_interval"
 _HITS = "kvscope_prefix_cache_hit_tokens_total"
 
 
@@ -39,12 +41,12 @@ class Run:
     advice: dict[str, Any]
 
 
-def serve(python: Path, model: Path, num_blocks: int, load: Load) -> Run:
-    """The load, over HTTP."""
+def serve(python: Path, model: Path, num_blocks: int, load: Load, *further: str) -> Run:
+    """The load, over HTTP. further: options of vLLM."""
     options = (
         *("--dtype", "bfloat16", "--max-model-len", str(load.longest)),
         *("--max-num-seqs", str(load.clients), "--max-num-batched-tokens", "512"),
-        *("--num-gpu-blocks-override", str(num_blocks)),
+        *("--num-gpu-blocks-override", str(num_blocks), *further),
     )
     with (
         tempfile.TemporaryDirectory(prefix="kvscope-") as folder,
@@ -70,18 +72,28 @@ def _advice(vllm: Observed) -> dict[str, Any]:
 
 
 def compare(python: Path, model: Path, usable_blocks: int, load: Load) -> bool:
-    """Whether the first proposal's gain comes as predicted."""
+    """Whether the gains of the proposals come as predicted."""
     before = serve(python, model, usable_blocks + 1, load)
     proposals = before.advice["proposals"]
     if not proposals:
         print(f"nothing is proposed: {before.advice['declined']}")
         return False
-    first = proposals[0]
-    print(f"{first['text']} (confidence {first['confidence']}: {first['because']})", flush=True)
-    if first["option"] != "num_gpu_blocks_override":
-        return False
-    after = serve(python, model, int(first["proposed"]), load)
-    gain = first["gain"]
+    first, *others = proposals
+    tried = [first, *(one for one in others if one["option"] == _RETENTION)]
+    outcomes = []
+    for proposal in tried:
+        print(
+            f"{proposal['text']} (confidence {proposal['confidence']}: {proposal['because']})",
+            flush=True,
+        )
+        value = str(int(proposal["proposed"]))
+        after = serve(python, model, usable_blocks + 1, load, proposal["flag"], value)
+        outcomes.append(_comes(proposal["gain"], before, after))
+    return all(outcomes)
+
+
+def _comes(gain: dict[str, Any], before: Run, after: Run) -> bool:
+    """Print a proposal's figures; returns whether they are near enough."""
     predicted = gain["saved_tokens_per_second"] * before.advice["seconds"]
     saved = before.prefill_tokens - after.prefill_tokens
     ratio = gain["hit_ratio_from"] * after.hit_tokens / before.hit_tokens

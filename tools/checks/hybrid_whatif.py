@@ -1,6 +1,6 @@
 """Predictions for a model with several kinds of KV cache against a vLLM that really runs so.
 
-    python -m tools.checks.hybrid_whatif [--model NAME] [--python PYTHON] [--requests N]
+    python -m tools.checks.hybrid_whatif [--model NAME] [--python PYTHON] [--requests N] [--questions]
 
 A vLLM serves a load with a pool of C blocks, and `/api/whatif` of a sidecar beside it says what
 C/2, 2 C and 4 C would have found. Then the same load is served by vLLMs with pools of these sizes.
@@ -33,6 +33,7 @@ SCALES = (0.5, 2.0, 4.0)
 BLOCKS = {"gemma3": 480, "qwen3_next": 200}
 """Usable ones, of the observed pool."""
 LOAD = Load(requests=700, clients=4, conversations=24)
+QUESTIONS = replace(LOAD, systems=24, system_tokens=480, turns=1, user_tokens=64)
 LIMIT = 0.01
 """Largest error of a hit ratio that passes."""
 _Counts = dict[str, int]
@@ -134,8 +135,13 @@ def main(description: str, compare: Callable[[Path, Path, int, Load], bool]) -> 
     parser.add_argument("--model", choices=BLOCKS, default="gemma3")
     parser.add_argument("--python", type=Path, default=ROOT / ".venv/vllm/bin/python")
     parser.add_argument("--requests", type=int, default=LOAD.requests)
+    parser.add_argument(
+        "--questions",
+        action="store_true",
+        help="single questions below long system prompts instead of conversations",
+    )
     given = parser.parse_args()
-    load = replace(LOAD, requests=given.requests)
+    load = replace(QUESTIONS if given.questions else LOAD, requests=given.requests)
     with tempfile.TemporaryDirectory(prefix="kvscope-") as folder:
         model = make_hybrid(Path(folder) / "model", given.model)
         return int(not compare(given.python, model, BLOCKS[given.model], load))

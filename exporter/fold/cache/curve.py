@@ -116,6 +116,9 @@ class Curve:
     points: tuple[Point, ...]
     cached_blocks: int | None = None
     """Blocks that became findable in the present pool; None: not counted."""
+    retaining_hit_blocks: int | None = None
+    """Hits at the present size if every window and state were kept; None: not known, or they are.
+    """
 
 
 class Grid:

@@ -67,10 +67,15 @@ class Follower:
         pool: PoolCreated | PoolSnapshot,
         capacities: Sequence[int],
         on_lookup: OnLookup,
+        retaining: int = 0,
     ) -> None:
+        """retaining: blocks of one more pool, the last, that keeps every window and state; 0: there
+        is none."""
         groups, size = pool.groups, pool.block_size
         layers = layers_of(groups, pool.retention)
         self.pools = [Coordinator(capacity, layers, size) for capacity in capacities]
+        if retaining:
+            self.pools.append(Coordinator(retaining, layers_of(groups, None), size))
         self._block_size = size
         full = next(i for i, group in enumerate(groups) if group.kind == "full_attention")
         self._full = suffix_of(full)

@@ -28,6 +28,8 @@ AGREE_RATIO = 0.01
 MIN_QUERIED = 100
 """Fewest blocks looked up in a window that show whether they agree."""
 NEVER = 1 << 63
+_RETAINING = len(SCALES) + 1
+"""Place in `Totals.hit_blocks` of the pool that keeps every window and state."""
 REMEMBERED_POOLS = 16
 """Sizes of the pool of computed blocks after which the older half counts for less."""
 
@@ -44,8 +46,9 @@ class Totals(NamedTuple):
     """The same regardless of sign, summed over lookups; where a share of the prompts is simulated,
     each counts as often as that is of all."""
     hit_blocks: "array[int]"
-    """By pool. Where a share is simulated: what the engine found, plus what the pool found more
-    than that of the present size, as many times."""
+    """By pool: each of SCALES, the infinite one, and the one that keeps every window and state.
+    Where a share is simulated: what the engine found, plus what the pool found more than that of
+    the present size, as many times."""
 
 
 class Simulation:
@@ -58,8 +61,9 @@ class Simulation:
         self._follower: Follower | None = None
         self._block_size = 0
         self._scales: tuple[float, ...] = ()
+        self._places: list[int] = []  # of each pool in `Totals.hit_blocks`
         self._capacities: list[int] = []
-        self._totals = Totals(0, 0, 0, 0, array("q", bytes(8 * (len(SCALES) + 1))))
+        self._totals = Totals(0, 0, 0, 0, array("q", bytes(8 * (_RETAINING + 1))))
         self._shown = self._totals.hit_blocks[:]
         self._pool: PoolCreated | None = None  # the real one, empty
         self._budget = budget
@@ -119,18 +123,23 @@ class Simulation:
                 scales.append(scale)
         endless = max(ENDLESS_BLOCKS, capacities[-1])
         self._computed = [0, 0]
-        follower = Follower(event, [*self._sampled(capacities), endless], self._found)
+        sizes = self._sampled(capacities)
+        retaining = 0 if event.retention is None else sizes[SAME]
+        follower = Follower(event, [*sizes, endless], self._found, retaining)
         with self._lock:
             self._follower, self._block_size = follower, event.block_size
             self._sample = sample
             self.usable_blocks = usable
             self._scales, self._capacities = (*scales, inf), [*capacities, endless]
+            self._places = [*map(_place, self._scales), *([_RETAINING] if retaining else [])]
             self._slots = Slots(SLOT_NS, KEEP_NS)
             self._began_ns = self._time_ns
             known = 1 if sample is None else 0  # the largest scale whose content is known
             self._doubt_ns = [
                 self._time_ns if is_new or scale <= known else NEVER for scale in self._scales
             ]
+            if retaining:
+                self._doubt_ns.append(self._time_ns if is_new else NEVER)
 
     def _sampled(self, capacities: Sequence[int]) -> list[int]:
         """Sizes of pools for the sample: its share of the content, and all blocks above the roots.
@@ -171,7 +180,7 @@ class Simulation:
                     self._computed[0] += computed
                     self._computed[1] += computed if takes else 0
                 if not takes:
-                    self._count(event, 0, 0, [event.hit_blocks] * len(self._scales))
+                    self._count(event, 0, 0, [event.hit_blocks] * len(self._places))
             if takes:
                 self._follower.take(event)
 
@@ -187,6 +196,8 @@ class Simulation:
             sizes = self._sampled(self._capacities[:-1])
             for coordinator, size in zip(self._follower.pools, sizes, strict=False):
                 coordinator.pool.resize(size)
+            if self._places[-1] == _RETAINING:
+                self._follower.pools[-1].pool.resize(sizes[SAME])
 
     def spend(self, spent_ns: int) -> None:
         """CPU time that was taken for all this."""
@@ -221,7 +232,7 @@ class Simulation:
             self._shown = array("q", map(max, self._shown, self._totals.hit_blocks))
             return {
                 f"{scale:g}": self._shown[_place(scale)]
-                for scale, doubt_ns in zip(self._scales, self._doubt_ns, strict=True)
+                for scale, doubt_ns in zip(self._scales, self._doubt_ns, strict=False)
                 if doubt_ns <= max(since, self._began_ns)
             }
 
@@ -247,12 +258,17 @@ class Simulation:
                     known_seconds=None if doubt_ns == NEVER else max(0, now_ns - doubt_ns) / 1e9,
                 )
                 for scale, capacity, doubt_ns in zip(
-                    self._scales, self._capacities, self._doubt_ns, strict=True
+                    self._scales, self._capacities, self._doubt_ns, strict=False
                 )
                 if scale != inf or doubt_ns != NEVER
             ]
-        seconds = max(0, now_ns - begin_ns) / 1e9
-        return Curve(seconds=seconds, queried_blocks=change.queried_blocks, points=tuple(points))
+            retains = self._places[-1] == _RETAINING and self._doubt_ns[-1] <= begin_ns
+        return Curve(
+            seconds=max(0, now_ns - begin_ns) / 1e9,
+            queried_blocks=change.queried_blocks,
+            points=tuple(points),
+            retaining_hit_blocks=change.hit_blocks[_RETAINING] if retains else None,
+        )
 
     def _since(self, time_ns: int) -> Totals:
         """Counts since then, or since the pool is known."""
@@ -284,8 +300,8 @@ class Simulation:
             self._slots.before_change(self._time_ns, lambda: self._totals)
             before = self._totals
             hits = before.hit_blocks[:]
-            for scale, blocks in zip(self._scales, found, strict=True):
-                hits[_place(scale)] += blocks
+            for place, blocks in zip(self._places, found, strict=True):
+                hits[place] += blocks
             self._totals = Totals(
                 before.queried_blocks + len(event.hashes),
                 before.compared_blocks + compared,
@@ -300,7 +316,8 @@ class Simulation:
         """Note the pools whose hits are not what a real one would have, or are from now on."""
         assert self._follower is not None
         for index, coordinator in enumerate(self._follower.pools):
-            pool, scale = coordinator.pool, self._scales[index]
+            pool = coordinator.pool
+            scale = self._scales[index] if index < len(self._scales) else 1.0
             if self._doubt_ns[index] == NEVER:
                 if scale != inf and pool.handed_out >= pool.capacity:
                     self._doubt_ns[index] = self._time_ns
