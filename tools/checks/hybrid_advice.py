@@ -1,6 +1,6 @@
 """The adviser on a running vLLM whose layers are of several kinds: asked, obeyed, measured again.
 
-    python -m tools.checks.hybrid_advice [--model NAME] [--python PYTHON] [--requests N] [--questions]
+    python -m tools.checks.hybrid_advice [--model NAME] [--python P] [--requests N] [--questions]
 
 `kvscope run` watches a vLLM with a small pool while requests are sent to it, and is asked for
 advice. Its first proposal, and that to keep more windows and states if it makes one, are carried

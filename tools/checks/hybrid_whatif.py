@@ -1,6 +1,6 @@
 """Predictions for a model with several kinds of KV cache against a vLLM that really runs so.
 
-    python -m tools.checks.hybrid_whatif [--model NAME] [--python PYTHON] [--requests N] [--questions]
+    python -m tools.checks.hybrid_whatif [--model NAME] [--python P] [--requests N] [--questions]
 
 A vLLM serves a load with a pool of C blocks, and `/api/whatif` of a sidecar beside it says what
 C/2, 2 C and 4 C would have found. Then the same load is served by vLLMs with pools of these sizes.
