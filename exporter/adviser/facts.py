@@ -158,7 +158,7 @@ class Facts:
     """Whether an option makes admissions leave a share of the pool free."""
     retention: int | None = None
     """Tokens from one kept window or state to the next; 0: only those where a request is known to
-    resume. None: all are kept, there are none, or not known."""
+    resume. None: all are kept, the model has no such layers, or not known."""
     alignment: int | None = None
     """Tokens of which a hit is a multiple; None: not known."""
     tier_blocks: int = 0

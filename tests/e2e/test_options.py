@@ -90,7 +90,7 @@ def test_the_settings_of_the_engine_build_its_defaults() -> None:
 
 
 def test_the_adviser_names_options_of_the_engine() -> None:
-    """Which are vLLM's as well, but for some that only a vLLM has, and SGLang's."""
+    """Some are only a vLLM's, others SGLang's; the engine has all the rest."""
     flags = {flag for setting in settings(EngineConfig) for flag in setting.flags}
     others = {
         "kv_offloading_size", "watermark", "prefix_cache_retention_interval",

@@ -69,8 +69,8 @@ class Follower:
         on_lookup: OnLookup,
         retaining: int = 0,
     ) -> None:
-        """retaining: blocks of one more pool, the last, that keeps every window and state; 0: there
-        is none."""
+        """retaining: blocks of one more pool, the last, that keeps every window and state; 0:
+        no such pool."""
         groups, size = pool.groups, pool.block_size
         layers = layers_of(groups, pool.retention)
         self.pools = [Coordinator(capacity, layers, size) for capacity in capacities]
