@@ -10,6 +10,7 @@ CHAOS_SECONDS ?= 600
 FUZZ_INPUTS ?= 10000
 PYTEST_ARGS ?=
 VLLM_PYTHON ?=
+SGLANG_PYTHON ?=
 VLLM ?= 0.32.0
 SGLANG ?= 0.5.23
 VERSIONS ?= 0.20.2 0.28.0
@@ -105,7 +106,7 @@ lint: venv ## Run ruff, check formatting and lines per file
 types: venv ## Run mypy --strict
 	$(VENV)/bin/mypy
 
-bench: venv ## Run the benchmarks (VLLM_PYTHON=... to compare with the vLLM of that interpreter)
+bench: venv ## Run the benchmarks (VLLM_PYTHON=..., SGLANG_PYTHON=... for those in that interpreter's server)
 	$(or $(VLLM_PYTHON),$(VENV)/bin/python) -m benchmarks.pool_life
 	$(VENV)/bin/python -m benchmarks.step_growth
 	$(VENV)/bin/python -m benchmarks.swap_cost
@@ -126,6 +127,7 @@ bench: venv ## Run the benchmarks (VLLM_PYTHON=... to compare with the vLLM of t
 	$(VENV)/bin/python -m benchmarks.gpu_cost
 	$(if $(VLLM_PYTHON),$(VLLM_PYTHON) -m benchmarks.vllm_scheduler_cost)
 	$(if $(VLLM_PYTHON),$(VLLM_PYTHON) -m benchmarks.vllm_groups_cost)
+	$(if $(SGLANG_PYTHON),$(SGLANG_PYTHON) -m benchmarks.sglang_cost)
 	$(VENV)/bin/python -m benchmarks.decode $(if $(VLLM_PYTHON),--vllm-python $(VLLM_PYTHON))
 
 docs: venv ## Generate the reference of metrics, servers, commands and environment variables
