@@ -18,7 +18,7 @@ VERSIONS ?= 0.20.2 0.28.0
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help venv tools vllm vllm-beside sglang sglang-beside demo test nightly test-vllm-versions chaos engine-chaos fleet fuzz lint types bench \
+.PHONY: help venv tools vllm vllm-beside sglang sglang-beside demo test nightly weekly test-vllm-versions chaos engine-chaos fleet fuzz lint types bench \
   docs site release-check dashboards alerts regenerate screenshots clean
 
 PIP_INSTALL := $(VENV)/bin/pip install $(if $(CI),--quiet) -c $(VENV)/constraints.txt
@@ -79,6 +79,9 @@ test: venv $(if $(PYTEST_ARGS),,vllm-beside) tools lint ## Lint, types and all t
 
 nightly: venv vllm-beside sglang-beside tools ## The rest: real vLLM and SGLang, chaos, what measures times, long runs, more examples (PYTEST_ARGS=...)
 	$(VENV)/bin/python -m tools.run_tests --nightly $(PYTEST_ARGS)
+
+weekly: venv vllm-beside tools ## More models and options on a real vLLM, ten minutes (PYTEST_ARGS=...)
+	$(VENV)/bin/python -m tools.run_tests --weekly $(PYTEST_ARGS)
 
 test-vllm-versions: venv ## Run the observer's tests on older vLLMs (VERSIONS="0.20.2 0.28.0")
 	$(VENV)/bin/python -m tests.vllm.versions $(VERSIONS)

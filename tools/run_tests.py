@@ -1,6 +1,7 @@
 """Runs the tests in lanes, several beside each other; what fails there is run again, alone.
 
-    python -m tools.run_tests [--nightly] [--times FILE] [--beside COMMAND] [PATH...] [OPTION...]
+    python -m tools.run_tests [--nightly | --weekly] [--times FILE] [--beside COMMAND]
+                              [PATH...] [OPTION...]
 
 A test that fails in a lane and passes when run again with nothing beside it is named at the end and
 counted as passed: two cores were too few for it. A second failure is a failure, and so is a worker
@@ -71,12 +72,15 @@ NIGHTLY = (
         ),
         Lane("waits", 2, "nightly and waits", r"mark\.waits\b"),
     ),
-    # A server of one thread waits for its own processes most of the time: two at once.
-    (Lane("vllm", 2, "nightly and vllm", r"mark\.vllm\b"),),
-    (Lane("sglang", 0, "nightly and sglang", r"mark\.sglang\b"),),
+    # A server of one thread waits for its own processes most of the time: several at once.
+    (
+        Lane("vllm", 2, "nightly and vllm and not weekly", r"mark\.vllm\b"),
+        Lane("sglang", 1, "nightly and sglang", r"mark\.sglang\b"),
+    ),
     # Last, with nothing beside it: these measure times.
     (Lane("chaos and timed", 0, "chaos or timed", r"mark\.(chaos|timed)\b"),),
 )
+WEEKLY = ((Lane("vllm", 2, "weekly", r"mark\.weekly\b"),),)
 
 
 @dataclass(slots=True, eq=False)  # a plugin must have a hash
@@ -132,6 +136,7 @@ def main() -> int:
     if arguments[:1] == ["--lane"]:
         return _pytest(Path(arguments[1]), arguments[2:])
     nightly, arguments = _taken("--nightly", arguments, 0)
+    weekly, arguments = _taken("--weekly", arguments, 0)
     times, arguments = _taken("--times", arguments, 1)
     beside, arguments = _taken("--beside", arguments, 1)
     paths = list(itertools.takewhile(lambda text: not text.startswith("-"), arguments))
@@ -147,7 +152,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="kvscope-tests-") as folder:
         run = Run(Path(folder), paths or ["tests"], options)
         with run.checked(shlex.split(beside[0]) if beside else ()):
-            for lanes in TEST if nightly is None else NIGHTLY:
+            for lanes in WEEKLY if weekly is not None else TEST if nightly is None else NIGHTLY:
                 run.beside(lanes)
         run.again()
     run.conclude(time.monotonic() - started)
@@ -229,7 +234,7 @@ class Run:
         if self._passed_alone:
             print("kvscope: passed only when run alone:", *self._passed_alone, sep="\n  ")
         if self.status == _NONE_SELECTED:
-            print("kvscope: no test selected; some are in the other of `make test`, `make nightly`")
+            print("kvscope: no test selected; others: `make test`, `make nightly`, `make weekly`")
         else:
             ended = "failed" if self.status else "passed"
             print(f"kvscope: {ended} in {seconds // 60:.0f} min {seconds % 60:.0f} s", flush=True)

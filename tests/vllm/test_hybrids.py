@@ -16,8 +16,17 @@ from tests.vllm.observed import Observed, observed
 
 pytestmark = [pytest.mark.vllm, pytest.mark.nightly, pytest.mark.slow, pytest.mark.timeout(900)]
 
+NIGHTLY = ("gemma3", "qwen3_next")
+"""A window and a state; the others weekly."""
 
-@pytest.fixture(scope="module", params=HYBRIDS)
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(name, marks=[] if name in NIGHTLY else [pytest.mark.weekly])
+        for name in HYBRIDS
+    ],
+)
 def name(request: pytest.FixtureRequest) -> str:
     chosen: str = request.param
     return chosen

@@ -7,7 +7,10 @@ import pytest
 
 from tests.vllm.driven import run_in_vllm
 
-pytestmark = [pytest.mark.vllm, pytest.mark.nightly, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [
+    *(pytest.mark.vllm, pytest.mark.nightly, pytest.mark.weekly, pytest.mark.slow),
+    pytest.mark.timeout(900),
+]
 
 
 def test_a_watermark_ends_most_recomputing_and_a_threshold_for_long_prompts_adds_to_it(
