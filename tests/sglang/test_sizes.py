@@ -40,7 +40,8 @@ def runs(sglang_python: Path, model: Path, environment: dict[str, str]) -> dict[
 def test_half_the_pool_and_twice_the_pool_find_what_was_predicted(runs: dict[str, Any]) -> None:
     predicted = runs["lru-1000"]["published"]
     half, same, twice = (runs[f"lru-{pages}"] for pages in (500, 1000, 2000))
-    assert half["queried"] == same["queried"] == twice["queried"]
+    for other in (half, twice):  # a size changes when an answer comes, and so what is sent last
+        assert other["queried"] == pytest.approx(same["queried"], rel=0.02)
     assert twice["found"] - half["found"] > 0.1  # the load depends on the size
     assert predicted["1"] == pytest.approx(same["found"], abs=NEAR)
     assert predicted["0.5"] == pytest.approx(half["found"], abs=NEAR)
