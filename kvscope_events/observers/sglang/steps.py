@@ -22,7 +22,7 @@ from kvscope_events.events import (
 from kvscope_events.observers.sglang.content import can_name, lookup_names
 from kvscope_events.observers.sglang.pages import Arguments, Keywords, Pages
 from kvscope_events.observers.sglang.requests import Sequence, Sequences, ending
-from kvscope_events.vocabulary import PageReleaseCause
+from kvscope_events.vocabulary import PageReleaseCause, PreemptionCause
 
 
 class Steps:
@@ -52,8 +52,11 @@ class Steps:
 
     def queued(self, note: Any, result: Any, args: Arguments, kwargs: Keywords) -> None:
         request = args[0] if args else kwargs["req"]
-        if kwargs.get("is_retracted", args[1] if len(args) > 1 else False):
-            self._preempted(request)
+        waiting = self.sequences.waiting.get(request.rid)
+        if waiting is not None and waiting.preempted_ns is not None:
+            # A pause, for new weights, retracts without saying so in `is_retracted`.
+            paused = getattr(self.scheduler, "_engine_paused", False)
+            self._preempted(waiting, "reset" if paused else "out_of_blocks")
             return
         queue = self.scheduler.waiting_queue
         if queue and queue[-1] is request:  # otherwise refused: the queue is full, its priority
@@ -227,17 +230,14 @@ class Steps:
             if sequence is not None:
                 self._end(sequence, time.monotonic_ns())
 
-    def _preempted(self, request: Any) -> None:
-        sequence = self.sequences.waiting.get(request.rid)
-        if sequence is None or sequence.preempted_ns is None:
-            return
+    def _preempted(self, sequence: Sequence, cause: PreemptionCause) -> None:
+        preempted_ns = sequence.preempted_ns or 0
         sequence.preemptions += 1
-        admitted_ns = sequence.admitted_ns or sequence.preempted_ns
         tokens, pages = sequence.discarded
         self.events.append(
             RequestPreempted(
-                *(sequence.number, sequence.number, "recompute", "out_of_blocks"),
-                *(tokens, pages, max(0, sequence.preempted_ns - admitted_ns)),
+                *(sequence.number, sequence.number, "recompute", cause, tokens, pages),
+                max(0, preempted_ns - (sequence.admitted_ns or preempted_ns)),
             )
         )
 

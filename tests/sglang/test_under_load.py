@@ -1,0 +1,114 @@
+"""A real SGLang under load, observed through `kvscope run`: every sum that it has itself."""
+
+import re
+from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.sglang.conftest import REFERENCE, Unobserved
+from tests.sglang.counted_otherwise import (
+    ALL,
+    REASONS,
+    WHEN_CLIENTS_LEAVE,
+    WHEN_RETRACTED_CLIENTS_LEAVE,
+    Reason,
+)
+from tests.sglang.counters import both, disagreements
+from tests.sglang.http_load import ask, jobs
+from tests.sglang.server import Observed
+from tests.support.waiting import wait_for
+
+pytestmark = [pytest.mark.sglang, pytest.mark.nightly, pytest.mark.slow, pytest.mark.timeout(600)]
+
+LEAVING = 0.5
+
+
+def compare(sglang: Observed, *, without: Collection[str] = ()) -> None:
+    """Both pages say the same once all is quiet."""
+    sglang.settle()
+    assert disagreements(sglang.page(), sglang.server.page(), without=without) == []
+    assert sglang.value("kvscope_kv_ledger_imbalance_blocks") == 0
+    assert sglang.server.said_by_us() == ["observing"], sglang.server.tail()
+
+
+def sglang_says(sglang: Observed, what: str) -> float:
+    return both(what, sglang.page(), sglang.server.page())[1]
+
+
+def test_another_kind_of_sglang_is_served_unobserved_and_says_why(unobserved: Unobserved) -> None:
+    said = [line for line in unobserved.log.splitlines() if "kvscope: " in line]
+    assert len(said) == 1
+    assert re.search("off: --enable-streaming-session: sessions keep pages", said[0])
+
+
+def test_it_returns_the_tokens_of_an_unobserved_one(
+    sglang: Observed, unobserved: Unobserved
+) -> None:
+    assert sum(map(len, unobserved.answers)) > 1000
+    assert ask(sglang.server, REFERENCE) == unobserved.answers
+    compare(sglang)
+
+
+def test_every_sum_under_load(sglang: Observed) -> None:
+    rounds = 0
+    while sglang_says(sglang, "retractions") < 2 and rounds < 4:
+        rounds += 1
+        ask(sglang.server, jobs(40, rounds))
+    compare(sglang)
+    for what in ("hit", "evicted", "retractions", "computed again"):
+        assert sglang_says(sglang, what) > 0, what
+
+
+def test_a_flush(sglang: Observed) -> None:
+    resets = sglang.value("kvscope_prefix_cache_resets_total") or 0
+    sglang.settle()
+    sglang.server.flush()
+    compare(sglang)
+    assert sglang.value("kvscope_prefix_cache_resets_total") == resets + 1
+    assert sglang.value("kvscope_kv_blocks", state="cached") == 0
+
+
+def test_clients_that_leave(sglang: Observed) -> None:
+    """They wait, stream, or have their answer when they do."""
+    retractions = sglang_says(sglang, "retractions")
+    ask(sglang.server, jobs(40, 11, leaving=LEAVING))
+    sglang.settle()
+    none = sglang_says(sglang, "retractions") == retractions
+    compare(sglang, without=_otherwise(retracted=not none))
+    ours, theirs = both("requests", sglang.page(), sglang.server.page())
+    assert theirs < ours <= theirs + 40
+    ours, theirs = both("aborted", sglang.page(), sglang.server.page())
+    assert 5 < ours <= theirs <= 40
+
+
+def _otherwise(*, retracted: bool) -> set[str]:
+    return {*WHEN_CLIENTS_LEAVE, *(WHEN_RETRACTED_CLIENTS_LEAVE if retracted else ())}
+
+
+def test_a_pause_that_retracts_what_runs(sglang: Observed, unobserved: Unobserved) -> None:
+    """As for new weights: all come again, and each is one request."""
+    arrived = sglang.value("kvscope_events_total", type="RequestArrived") or 0
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(ask, sglang.server, REFERENCE)
+        wait_for(lambda: sglang.value("kvscope_requests", state="running"), "they run")
+        sglang.server.pause()
+        sglang.server.resume()
+        assert asked.result() == unobserved.answers
+    compare(sglang, without=ALL)
+    retracted = sglang.value("kvscope_preemptions_total", cause="reset") or 0
+    assert retracted > 0
+    ours, theirs = both("computed again", sglang.page(), sglang.server.page())
+    assert ours <= theirs <= ours + retracted
+    now = sglang.value("kvscope_events_total", type="RequestArrived") or 0
+    assert now == arrived + len(REFERENCE)
+
+
+@pytest.mark.parametrize("reason", sorted(REASONS, key=lambda reason: reason.statements))
+def test_the_reason_is_in_sglangs_source(sglang_python: Path, reason: Reason) -> None:
+    (package,) = sglang_python.parent.parent.glob("lib/python3*/site-packages/sglang")
+    source = (package / reason.file).read_text()
+    place = 0
+    for statement in reason.statements:
+        place = source.index(statement, place) + len(statement)
