@@ -64,25 +64,32 @@ class Situation:
 def firing(
     folder: Path, situations: Iterable[Situation], tool: str
 ) -> dict[str, list[tuple[int, frozenset[Alert]]]]:
-    """For each situation the seconds at which the set of firing alerts changes, and the set."""
-    timelines = {}
-    for situation in situations:
-        path = folder / f"{situation.name}.test.yml"
-        path.write_text(yaml.safe_dump(_question(situation)))
-        text = output(tool, "test", "rules", path)
-        assert " err: " not in text, text
-        found = dict(_answers(text))
-        timeline, before = [], frozenset[Alert]()
-        for seconds in range(0, situation.minutes * 60 + 1, STEP_SECONDS):
-            now = found.get(seconds, frozenset())
-            if now != before:
-                timeline.append((seconds, now))
-            before = now
-        timelines[situation.name] = timeline
+    """For each situation the seconds at which the set of firing alerts changes, and the set.
+
+    All are evaluated at once, as by one Prometheus that scrapes several clusters: most of what
+    promtool does is the same for one as for all.
+    """
+    played = list(situations)
+    (minutes,) = {situation.minutes for situation in played}
+    path = folder / "situations.test.yml"
+    path.write_text(yaml.safe_dump(_question(played)))
+    text = output(tool, "test", "rules", path)
+    assert " err: " not in text, text
+    found = dict(_answers(text))
+    timelines: dict[str, list[tuple[int, frozenset[Alert]]]] = {s.name: [] for s in played}
+    before: dict[str, frozenset[Alert]] = {}
+    for seconds in range(0, minutes * 60 + 1, STEP_SECONDS):
+        now: dict[str, set[Alert]] = {name: set() for name in timelines}
+        for alert in found.get(seconds, ()):
+            now[dict(alert)["cluster"]].add(alert)  # every alert has to say where it is
+        for name, alerts in now.items():
+            if alerts != before.get(name, frozenset()):
+                timelines[name].append((seconds, frozenset(alerts)))
+            before[name] = frozenset(alerts)
     return timelines
 
 
-def _question(situation: Situation) -> dict[str, object]:
+def _question(situations: list[Situation]) -> dict[str, object]:
     """A test that expects nothing at any time, so that promtool reports what there is."""
     groups = [group["name"] for group in yaml.safe_load(RULE_FILE.read_text())["groups"]]
     recording = [name for name in groups if name.endswith(".rules")]
@@ -98,6 +105,7 @@ def _question(situation: Situation) -> dict[str, object]:
                         "series": key,
                         "values": " ".join("_" if v is None else f"{v:.10g}" for v in values),
                     }
+                    for situation in situations
                     for key, values in situation.series.items()
                 ],
                 "promql_expr_test": [
@@ -106,7 +114,7 @@ def _question(situation: Situation) -> dict[str, object]:
                         "eval_time": f"{step * STEP_SECONDS}s",
                         "exp_samples": [],
                     }
-                    for step in range(situation.steps)
+                    for step in range(situations[0].steps)
                 ],
             }
         ],
