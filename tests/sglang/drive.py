@@ -3,18 +3,25 @@
     python -m tests.sglang.drive MODEL REQUESTS SCENARIO[!FAULT]...
 
 Runs in SGLang's Python, with the observer's folder on PYTHONPATH. After each step the ledger that
-follows the observer's events is compared with SGLang's own counts. One JSON line a scenario.
+follows the observer's events is compared with SGLang's own counts. One JSON line a scenario, in any
+order. FAULT is a method of ours that raises at its third call, or several, see `break_hook`; or
+`unobserved`.
 """
 
+import fcntl
 import importlib
+import importlib.util
 import inspect
 import itertools
 import json
+import logging
 import os
+import random
 import sys
 import traceback
 from collections import Counter
 from collections.abc import Iterable
+from types import FunctionType
 from typing import Any
 
 from exporter.fold.cache import Cache
@@ -30,11 +37,15 @@ from kvscope_events.events import (
     SequenceFinished,
     StepCompleted,
 )
+from kvscope_events.observers.endpoints import DIRECTORY_VARIABLE, SWITCH_VARIABLE
 from kvscope_events.wire.frame import decode_batch, encode_batch
 from tests.sglang.load import Load
 from tests.sglang.scenarios import COMMON, SCENARIOS
 
 MAX_EXAMPLES = 5
+UNOBSERVED = "unobserved"
+AT_ONCE = 2
+"""Processes, each of a thread."""
 
 
 class Witness:
@@ -117,18 +128,34 @@ class Witness:
             found["emitted"] += len(event.emitted)
 
 
-def break_hook(name: str) -> None:
-    """Let this method of the observer's, as `module.Class.method`, raise at its third call."""
-    module, owner, method = name.split(".")
-    found = getattr(importlib.import_module(f"kvscope_events.observers.sglang.{module}"), owner)
-    original, calls = getattr(found, method), itertools.count(1)
+def break_hook(text: str) -> None:
+    """Let these of ours raise, each once: `module.Class.method@CALL`, joined by `+`."""
+    for one in text.split("+"):
+        name, _, call = one.partition("@")
+        module, *owners, attribute = name.split(".")
+        owner = _module_of_ours(module)
+        for part in owners:
+            owner = getattr(owner, part)
+        setattr(owner, attribute, _broken(getattr(owner, attribute), int(call or 3)))
+
+
+def _module_of_ours(name: str) -> Any:
+    for package in ("observers.sglang", "observers", "wire", ""):
+        full = ".".join(filter(None, ("kvscope_events", package, name)))
+        if importlib.util.find_spec(full) is not None:
+            return importlib.import_module(full)
+    raise ModuleNotFoundError(name)
+
+
+def _broken(original: Any, call: int) -> Any:
+    calls = itertools.count(1)
 
     def broken(*args: Any, **kwargs: Any) -> Any:
-        if next(calls) == 3:
+        if next(calls) == call:
             raise RuntimeError("broken for a test")
         return original(*args, **kwargs)
 
-    setattr(found, method, broken)
+    return broken
 
 
 def metrics() -> dict[str, float]:
@@ -143,6 +170,33 @@ def metrics() -> dict[str, float]:
                 name = sample.name[7:] + (f":{mode}" if mode else "")
                 sums[name] = sums.get(name, 0.0) + sample.value
     return sums
+
+
+def wrappers_on(scheduler: Any) -> int:
+    """Methods of its objects, and of batches, that are hooked now."""
+    from sglang.srt.managers.schedule_batch import ScheduleBatch
+
+    from kvscope_events.observers.sglang import patching
+
+    pool, rows = scheduler.token_to_kv_pool_allocator, scheduler.req_to_token_pool
+    found = 0
+    for target in (scheduler, scheduler.tree_cache, pool, rows, ScheduleBatch):
+        for value in vars(target).values():
+            is_function = isinstance(value, FunctionType)
+            found += is_function and value.__code__.co_filename == patching.__file__
+    return found
+
+
+class Said(logging.Handler):
+    """Collects the warnings of the observer in SGLang's log."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.lines: list[str] = []
+        logging.getLogger("sglang.kvscope").addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
 
 
 def build_scheduler(model: str, arguments: Iterable[str]) -> Any:
@@ -179,38 +233,42 @@ def run(model: str, requests: int, name: str) -> dict[str, Any]:
         from tests.sglang.tiers import copy_nothing
 
         copy_nothing()
+    said = Said()
     scheduler = build_scheduler(model, scenario.arguments)
     from kvscope_events.observers.sglang import plugin
 
     observer = plugin.observer
-    assert observer is not None, "no observer"
-    wrapped = observer.patches.num_replaced
-    witness = Witness(scheduler, observer)
+    wrapped = wrappers_on(scheduler)
+    witness = None if observer is None else Witness(scheduler, observer)
     processed = scheduler.process_batch_result
 
     def process(*arguments: Any, **keywords: Any) -> Any:
         result = processed(*arguments, **keywords)
-        witness.look(at_end_of_step=True)
+        if witness is not None:
+            witness.look(at_end_of_step=True)
         return result
 
     scheduler.process_batch_result = process
     load = Load(requests, priority=scenario.priority)
     put_between(scheduler, load)
     scheduler.run_event_loop()
-    if observer.live:
+    live = observer is not None and observer.live
+    if observer is not None and live:
         observer.flush()
-    witness.look(at_end_of_step=False)
-    recorded = scheduler.tree_cache.take_events() if not observer.live else []
+    if witness is not None:
+        witness.look(at_end_of_step=False)
     return {
         "scenario": name,
-        "live": observer.live,
-        "wrapped": [wrapped, observer.patches.num_replaced],
-        "left_over": len(recorded),
-        "differences": observer.differences,
+        "live": live,
+        "wrapped": [wrapped, wrappers_on(scheduler)],
+        "said": said.lines,
+        "left_over": 0 if live else len(scheduler.tree_cache.take_events()),
+        "differences": None if observer is None else observer.differences,
         "tree": type(scheduler.tree_cache).__name__,
-        "found": dict(witness.found),
-        "examples": witness.examples,
+        "found": {} if witness is None else dict(witness.found),
+        "examples": [] if witness is None else witness.examples,
         "replies": dict(load.replies),
+        "tokens": load.tokens,
         "metrics": metrics(),
     }
 
@@ -222,22 +280,33 @@ def main() -> None:
         os.environ.update(scenario.environment)  # some are read at the import
     import sglang.srt.managers.scheduler  # noqa: F401  # once, for all scenarios
 
+    running: set[int] = set()
     for name in names:
+        if len(running) == AT_ONCE:
+            running.discard(os.wait()[0])
         child = os.fork()
         if child:
-            os.waitpid(child, 0)
+            running.add(child)
             continue
         try:
+            os.environ[DIRECTORY_VARIABLE] += f"/{os.getpid()}"
+            random.seed()  # SGLang draws its ports
             scenario_name, _, fault = name.partition("!")
-            if fault:
+            if fault == UNOBSERVED:
+                os.environ[SWITCH_VARIABLE] = "off"
+            elif fault:
                 break_hook(fault)
             found = {**run(model, int(requests), scenario_name), "fault": fault}
-            print("FOUND", json.dumps(found), flush=True)
+            with open(__file__) as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)  # a line is longer than what a pipe takes at once
+                print("FOUND", json.dumps(found), flush=True)
         except BaseException:
             traceback.print_exc()
         finally:
             sys.stdout.flush()
             os._exit(0)
+    for _ in running:
+        os.wait()
 
 
 if __name__ == "__main__":

@@ -18,6 +18,8 @@ class Load:
         self.sent = 0
         self.flushed = False
         self.replies: Counter[str] = Counter()
+        self.tokens: dict[str, list[int]] = {}
+        """By request; those of the end of its prompt come first, for a detokenizer."""
         self._most, self._priority = live, priority
         self._random = random.Random(7)
         self._systems = [self._tokens(self._random.randint(40, 200)) for _ in range(5)]
@@ -49,6 +51,7 @@ class Load:
             self.replies["aborted"] += output.rid in self.live
             self.live.discard(output.rid)
         for place, reason in enumerate(getattr(output, "finished_reasons", None) or ()):
+            self.tokens.setdefault(output.rids[place], []).extend(output.decode_ids[place])
             if reason is None:
                 continue
             self.live.discard(output.rids[place])

@@ -72,11 +72,17 @@ class Observer:
         after the end."""
         self._discard = discard
         self.patches.apply(self._methods)
-        if self.content is not None:
-            self._scheduler.tree_cache.take_events = self.content_for_publisher
-        self.outlet.start(self.state_for_readers)
-        self.outlet.send(self._introduction(self.created))
-        threading.Thread(target=self._serve_idle, name="kvscope-idle", daemon=True).start()
+        try:
+            if self.content is not None:
+                self._scheduler.tree_cache.take_events = self.content_for_publisher
+            self.outlet.start(self.state_for_readers)
+            self.outlet.send(self._introduction(self.created))
+            threading.Thread(target=self._serve_idle, name="kvscope-idle", daemon=True).start()
+        except BaseException:
+            self.live = False
+            self.patches.restore()
+            self._restore_events()
+            raise
 
     # On the scheduler's thread.
 
@@ -201,8 +207,8 @@ class Observer:
         """Stop observing, restore SGLang's methods, and report why. Never raises."""
         if not self.live:
             return
-        self.live = False
-        for step in (self.patches.restore, self._restore_events):
+        self.live = self.patches.live = False
+        for step in (self.patches.restore, self._restore_events, self._discard_names):
             try:
                 step()
             except Exception as error:
@@ -224,11 +230,14 @@ class Observer:
         self._stopping.set()
         self.patches.restore()
         self._restore_events()
+        self._discard_names()
         self.outlet.stop()
 
     def _restore_events(self) -> None:
         tree = self._scheduler.tree_cache
         if vars(tree).get("take_events") == self.content_for_publisher:
             del tree.take_events
+
+    def _discard_names(self) -> None:
         if self._discard:
             discard_names(self._scheduler)

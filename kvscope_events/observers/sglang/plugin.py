@@ -117,8 +117,10 @@ def observe(scheduler: Any, module: Any) -> None:
 
 
 def _content_of(scheduler: Any, page: int) -> Content | None:
+    """None: the tree reports no names, or they are not wanted."""
     tree = scheduler.tree_cache
+    publisher = getattr(scheduler, "kv_events_publisher", None)
+    publishes = bool(getattr(publisher, "enable_kv_cache_events", False))
     if getattr(tree, "disable", False) or not hasattr(tree, "take_events") or not _wanted(page):
         return None
-    publisher = getattr(scheduler, "kv_events_publisher", None)
-    return Content(tree, page, bool(getattr(publisher, "enable_kv_cache_events", False)))
+    return Content(tree, page, publishes) if publishes or _switched_on else None
