@@ -14,11 +14,12 @@ SGLANG_PYTHON ?=
 VLLM ?= 0.32.0
 SGLANG ?= 0.5.23
 VERSIONS ?= 0.20.2 0.28.0
+SGLANG_VERSIONS ?= 0.5.17 0.5.19
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help venv tools vllm vllm-beside sglang sglang-beside demo test nightly weekly test-vllm-versions chaos engine-chaos fleet fuzz lint types bench \
+.PHONY: help venv tools vllm vllm-beside sglang sglang-beside demo test nightly weekly test-vllm-versions test-sglang-versions chaos engine-chaos fleet fuzz lint types bench \
   docs site release-check dashboards alerts regenerate screenshots clean
 
 PIP_INSTALL := $(VENV)/bin/pip install $(if $(CI),--quiet) -c $(VENV)/constraints.txt
@@ -85,6 +86,9 @@ weekly: venv vllm-beside tools ## More models and options on a real vLLM, ten mi
 
 test-vllm-versions: venv ## Run the observer's tests on older vLLMs (VERSIONS="0.20.2 0.28.0")
 	$(VENV)/bin/python -m tests.vllm.versions $(VERSIONS)
+
+test-sglang-versions: venv ## Drive older SGLangs, observed (SGLANG_VERSIONS="0.5.17 0.5.19")
+	$(VENV)/bin/python -m tests.sglang.versions $(SGLANG_VERSIONS)
 
 chaos: venv ## Attack a server for ten minutes, and see what other clients notice (CHAOS_SECONDS=600)
 	$(VENV)/bin/python -m tools.chaos --seconds $(CHAOS_SECONDS)

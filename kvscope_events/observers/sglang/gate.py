@@ -3,7 +3,7 @@ one line."""
 
 from typing import Any
 
-TESTED = ("0.5.23",)
+TESTED = ("0.5.17", "0.5.19", "0.5.23")
 """Releases that were compared with SGLang's own counts. Others with known methods are observed as
 well: the check of each step ends that if they work differently."""
 TREES = ("RadixCache", "ChunkCache", "UnifiedRadixCache")
