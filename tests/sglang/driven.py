@@ -38,7 +38,7 @@ def run_scenarios(
             env={**environment, **sockets},
             capture_output=True,
             text=True,
-            timeout=400,
+            timeout=800,
             check=False,
         )
     lines = [line for line in done.stdout.splitlines() if line.startswith("FOUND ")]

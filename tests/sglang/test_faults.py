@@ -8,7 +8,10 @@ import pytest
 from tests.sglang.drive import UNOBSERVED
 from tests.sglang.driven import run_scenarios
 
-pytestmark = [pytest.mark.sglang, pytest.mark.nightly, pytest.mark.timeout(900)]
+pytestmark = [
+    *(pytest.mark.sglang, pytest.mark.nightly, pytest.mark.weekly),
+    pytest.mark.timeout(900),
+]
 
 PLAIN, TIERS, RETRACTED = "p16-overlap", "p16-hicache", "p16-retracted"
 REQUESTS = {PLAIN: 10, RETRACTED: 30}

@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.sglang, pytest.mark.nightly, pytest.mark.timeout(900)]
+pytestmark = [
+    *(pytest.mark.sglang, pytest.mark.nightly, pytest.mark.weekly),
+    pytest.mark.timeout(900),
+]
 
 REQUESTS = 1000
 CASES = ("lru-500", "lru-1000", "lru-2000", "lru-1000-queue", "lfu-500")
