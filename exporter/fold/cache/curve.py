@@ -122,13 +122,14 @@ class Curve:
 
 
 class Grid:
-    """Counts of lookups at the fixed sizes SCALES of one pool, in constant memory.
+    """Counts of lookups at fixed sizes of one pool, in constant memory.
 
     Sizes that the horizon does not cover are left out.
     """
 
-    def __init__(self, usable_blocks: int, horizon: int) -> None:
-        sizes = [int(scale * usable_blocks) for scale in SCALES]
+    def __init__(self, usable_blocks: int, horizon: int, scales: Sequence[float] = SCALES) -> None:
+        """scales: shares of `usable_blocks`, ascending."""
+        sizes = [int(scale * usable_blocks) for scale in scales]
         self.capacities = [size for size in sizes if size <= horizon]
         self.queried_blocks = 0
         self.held_blocks = 0
