@@ -2,6 +2,7 @@
 
 import os
 import secrets
+from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -72,8 +73,15 @@ def _hello_of(config: EngineConfig) -> Hello:
         enable_prefix_caching=caching,
         prefix_caching_hash_algo=_HASH_ALGORITHM,
         pid_space=pid_space(),
+        name_space=_name_space(config) if caching else None,
         keeps_blocks=False,  # a request that ends gives back all its blocks
     )
+
+
+def _name_space(config: EngineConfig) -> str:
+    """Names begin with the model's, so that any two engines with one block size agree."""
+    facts = ("kvscope", config.model.name, str(config.cache.block_size), _HASH_ALGORITHM)
+    return sha256("\n".join(facts).encode()).hexdigest()[:32]
 
 
 def _installed_version() -> str:

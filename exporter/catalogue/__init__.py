@@ -7,6 +7,7 @@ from exporter.catalogue.configuration import CONFIGURATION
 from exporter.catalogue.content import CONTENT
 from exporter.catalogue.device_memory import DEVICE_MEMORY
 from exporter.catalogue.exhaustion import EXHAUSTION
+from exporter.catalogue.fleet import FLEET
 from exporter.catalogue.gen_ai import GEN_AI
 from exporter.catalogue.gpu import GPU
 from exporter.catalogue.groups import GROUP_METRICS
@@ -63,6 +64,7 @@ CATALOGUE = (
     *VLLM,
     *VLLM_RESIDENCY,
     *VLLM_LEGACY,
+    *FLEET,
     *SELF,
     *CONFIGURATION,
     *OTLP,
@@ -82,6 +84,7 @@ GROUPS: dict[str, str] = {
     "device_memory": "Device memory",
     "gpu": "GPU",
     "host": "Host",
+    "fleet": "Fleet: of `kvscope fleet` alone",
     "self": "Self",
     "gen_ai": "OpenTelemetry's generative AI, by OTLP alone",
     "http": "HTTP server of the engine, under the names that vLLM's has",

@@ -66,6 +66,7 @@ from exporter.fold import (
     Vllm,
 )
 from exporter.fold.churn import Content
+from exporter.fold.fleet.projection import Projection
 from exporter.fold.shadow import Shadows
 from exporter.fold.tiers import Tiers
 from exporter.sources.attachments import SourceKind
@@ -140,6 +141,7 @@ PARTS: tuple[Part[Any], ...] = (
     Part(STREAM, DeviceMemory),
     Part(STREAM, Census),
     Part(ANSWERS, Recent),
+    Part(ANSWERS, Projection),
 )
 
 _OF_CONTENT = frozenset({"tiers"})

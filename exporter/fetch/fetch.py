@@ -68,9 +68,12 @@ class Fetcher:
         self._server_name = server_name
         self._former: Attempt | None = None
 
-    def fetch(self, timeout: float) -> Document:
-        """Wait at most `timeout` seconds. Raises FetchError."""
-        attempt = self._begin(timeout)
+    def fetch(self, timeout: float, query: str = "") -> Document:
+        """Wait at most `timeout` seconds. Raises FetchError.
+
+        query: appended to the URL.
+        """
+        attempt = self._begin(timeout, query)
         attempt.join(timeout)
         return attempt.result()
 
@@ -86,11 +89,11 @@ class Fetcher:
             raise
         return attempt.result()
 
-    def _begin(self, timeout: float) -> Attempt:
+    def _begin(self, timeout: float, query: str = "") -> Attempt:
         if self._former is not None and self._former.is_alive():
             raise FetchError("timeout", "the previous attempt has not ended")
         question = Question(
-            url=self._url,
+            url=self._url + query,
             headers={**self._headers, "Accept-Encoding": "gzip, identity"},
             content=self._content,
             max_bytes=self._max_bytes,

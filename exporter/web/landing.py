@@ -2,7 +2,7 @@
 
 import base64
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
 from typing import NamedTuple, Protocol
 from urllib.parse import quote
@@ -55,33 +55,42 @@ def landing_router(
 
     @router.api_route(ROOT.path, methods=METHODS, include_in_schema=False)
     def landing() -> Response:  # on a worker thread: a state may wait for a page being rendered
-        page = "".join(_page(title, servers(), has_targets=has_targets))
-        return HTMLResponse(page, headers=_HEADERS)
+        return html(_page(title, servers(), has_targets=has_targets))
 
     return router
 
 
-def _page(title: str, servers: Sequence[Listed], *, has_targets: bool) -> Iterator[str]:
-    yield (
+def html(parts: Iterable[str]) -> Response:
+    """A page that loads nothing and may not be framed."""
+    return HTMLResponse("".join(parts), headers=_HEADERS)
+
+
+def head(title: str) -> str:
+    """The beginning of a page."""
+    return (
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}'
         f"</title><style>{_STYLE}</style></head><body>\n<h1>{escape(title)}</h1>\n"
         f"<p>Version {escape(build_version())}. Metrics of paged-KV inference servers, for "
         "Prometheus.</p>\n"
     )
-    yield _links("Pages", _pages(has_targets=has_targets))
+
+
+def _page(title: str, servers: Sequence[Listed], *, has_targets: bool) -> Iterator[str]:
+    yield head(title)
+    yield links("Pages", _pages(has_targets=has_targets))
     yield "<h2>Servers</h2>\n<table><tr><th>server</th><th>state</th><th></th></tr>\n"
     for listed in servers:
         target = f"?target={quote(listed.name, safe='')}" if has_targets else ""
-        links = [(f"/api/{name}{target}", name) for name in QUESTIONS]
+        answers = [(f"/api/{name}{target}", name) for name in QUESTIONS]
         if has_targets:
-            links.insert(0, (f"/scrape{target}", "metrics"))
-        cells = " ".join(_link(href, text) for href, text in links)
+            answers.insert(0, (f"/scrape{target}", "metrics"))
+        cells = " ".join(_link(href, text) for href, text in answers)
         state = listed.presence.state or "retired"
         yield f"<tr><td>{escape(listed.name)}</td><td>{state}</td><td>{cells}</td></tr>\n"
     yield "</table>\n"
     if not servers:
         yield "<p>No server is watched.</p>\n"
-    yield _links(
+    yield links(
         "Answers as JSON",
         [(f"/api/{question.name}", question.summary) for question in QUESTIONS.values()],
         live=len(servers) == 1,
@@ -100,11 +109,11 @@ def _pages(*, has_targets: bool) -> list[tuple[str, str]]:
     return pages
 
 
-def _links(heading: str, links: Sequence[tuple[str, str]], *, live: bool = True) -> str:
-    """live: False: only the paths, since they need a target."""
+def links(heading: str, pages: Sequence[tuple[str, str]], *, live: bool = True) -> str:
+    """A list of them. live: False: only the paths, since they need a target."""
     items = "".join(
         f"<li>{_link(path, path) if live else escape(path)}: {escape(what)}</li>\n"
-        for path, what in links
+        for path, what in pages
     )
     return f"<h2>{escape(heading)}</h2>\n<ul>\n{items}</ul>\n"
 

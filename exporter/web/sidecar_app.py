@@ -16,6 +16,7 @@ from exporter.web.answers import Answering, NoServerError, answers_router
 from exporter.web.compact import Compact, compact_router
 from exporter.web.landing import Listed, landing_router
 from exporter.web.metrics import METHODS, Exposition, bare_app, page_response
+from exporter.web.projection import Projections, projection_router
 from exporter.web.retire import Retirable, retire_router
 
 
@@ -56,6 +57,7 @@ def sidecar_app(pages: Pages, address: str | None = None) -> FastAPI:
     app.include_router(compact_router(lambda name: _server(pages, name or _only(pages))))
     app.include_router(answers_router(lambda name: _server(pages, name or _only(pages))))
     app.include_router(retire_router(lambda name: _server(pages, name or _only(pages))))
+    app.include_router(projection_router(projections_of(pages)))
     app.include_router(_targets_router(pages, address))
 
     @app.api_route(HEALTH.path, methods=METHODS)
@@ -63,6 +65,16 @@ def sidecar_app(pages: Pages, address: str | None = None) -> FastAPI:
         return {"status": "ok"}
 
     return app
+
+
+def projections_of(pages: Pages) -> Projections:
+    """The projections of all servers, for a fleet process."""
+
+    def servers() -> dict[str, Answering]:
+        found = [(name, pages.server(name)) for name in pages.names()]
+        return {name: server for name, server in found if server is not None}
+
+    return Projections(servers)
 
 
 def _listed(pages: Pages) -> list[Listed]:

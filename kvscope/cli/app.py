@@ -10,6 +10,7 @@ from typer.core import TyperCommand, TyperOption
 from kvscope.cli.advise import advise
 from kvscope.cli.demo import demo
 from kvscope.cli.doctor import doctor
+from kvscope.cli.fleet import fleet
 from kvscope.cli.gpu import gpu
 from kvscope.cli.load import load
 from kvscope.cli.metrics import metrics
@@ -76,7 +77,7 @@ app = typer.Typer(
 # Options of the command that is run are its own, even without -- before it.
 app.command(cls=Command, context_settings={"allow_interspersed_args": False})(run)
 _COMMANDS = (
-    *(observer, serve, sidecar, demo, load, plan),
+    *(observer, serve, sidecar, fleet, demo, load, plan),
     *(whatif, record, advise, tenants, retire, gpu, doctor, stacks, metrics),
 )
 for command in _COMMANDS:

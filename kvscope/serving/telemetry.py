@@ -16,6 +16,7 @@ from exporter.web.answers import answers_router
 from exporter.web.compact import compact_router
 from exporter.web.landing import Listed, landing_router
 from exporter.web.metrics import metrics_router, no_metrics_router
+from exporter.web.projection import Projections, projection_router
 from exporter.web.requests import RequestCounts
 from kvscope.options.configuration import TelemetryConfig
 from kvscope.options.gpu_devices import polling
@@ -91,6 +92,7 @@ def telemetry(config: TelemetryConfig, port: int) -> Iterator[Telemetry]:
         router.include_router(metrics_router(page))
         router.include_router(compact_router(lambda _target: page))
         router.include_router(answers_router(lambda _target: page))
+        router.include_router(projection_router(Projections(lambda: {"": page})))
         yield Telemetry(
             bus=bus,
             page=page,

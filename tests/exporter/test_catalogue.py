@@ -44,7 +44,7 @@ def test_our_names_follow_the_style(subtests: pytest.Subtests) -> None:
             if row.group == "gpu":
                 assert "engine" not in row.labels
                 assert not row.events, "NVML says it, whatever an engine tells"
-            elif row.group not in ("self", "server"):
+            elif row.group not in ("self", "server", "fleet"):
                 assert first_labels in (["model_name", "engine"], ["gpu", "uuid"])
                 assert row.events or row.group in ("device_memory", "host", "page"), (
                     "what else is it read from?"

@@ -43,6 +43,10 @@ class Asked:
         """By size: leading blocks that the pool itself had found, or such a tier behind it."""
         return self._grid.hit_blocks
 
+    def hits_by_size(self) -> list[tuple[int, int]]:
+        """Blocks of a tier, and the hits with it."""
+        return list(zip(self.sizes, self.hit_blocks, strict=True))
+
     @property
     def names(self) -> int:
         """Names that are remembered."""

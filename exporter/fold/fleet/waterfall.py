@@ -42,8 +42,9 @@ class Waterfall:
         """Sums over all lookups so far."""
         return Steps(self._own, self._best, self._anywhere, self._seen, self._asked)
 
-    def look_up(self, names: Sequence[Hashable], own: int) -> None:
-        """Count the first lookup of a request, before what it caches is stored.
+    def look_up(self, names: Sequence[Hashable], own: int) -> Steps:
+        """Count the first lookup of a request, before what it caches is stored; returns its own
+        steps.
 
         own: leading names that its replica found. The names are not changed afterwards.
         """
@@ -57,3 +58,4 @@ class Waterfall:
         self._anywhere += anywhere
         self._seen += seen
         self._asked += len(names)
+        return Steps(own, best, anywhere, seen, len(names))

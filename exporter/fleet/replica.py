@@ -1,0 +1,116 @@
+"""One engine as a fleet sees it: what it holds, and what its own lookups found."""
+
+from dataclasses import dataclass, field
+
+from exporter.fold.fleet import Steps, Waterfall
+from exporter.fold.fleet.projected import (
+    NAME_BYTES,
+    Asked,
+    Emptied,
+    Gone,
+    Lost,
+    Moment,
+    Part,
+    Stored,
+    numbers_of,
+)
+
+
+class ContradictionError(Exception):
+    """A sidecar contradicts itself: `str()` says how."""
+
+
+@dataclass(slots=True, eq=False)
+class Space:
+    """Replicas whose names can be compared."""
+
+    name_space: str
+    model_name: str
+    block_size: int
+    """Tokens of a name."""
+    hash_algorithm: str | None
+    waterfall: Waterfall
+    bytes_per_block: int | None = None
+    """None: not known."""
+    replicas: int = 0
+    """Those that are counted now."""
+    pool_blocks: int = 0
+    """The sum over their pools."""
+
+
+@dataclass(slots=True, eq=False)
+class Replica:
+    """Lookups of a replica whose content is not known are not counted."""
+
+    sidecar: str
+    server: str
+    engine: str
+    session: str
+    space: Space
+    num_blocks: int
+    next_seq: int | None = None
+    """Number of the next moment; None: there was no answer yet."""
+    slot: int | None = None
+    """None: what it holds is not known."""
+    steps: Steps = field(default_factory=Steps)
+    """Sums over its own lookups."""
+
+    def apply(self, moment: Moment) -> None:
+        """Raises ContradictionError."""
+        waterfall, holders = self.space.waterfall, self.space.waterfall.holders
+        for event in moment.events:
+            match event:
+                case Asked(names, own):
+                    if own > len(names) // NAME_BYTES:
+                        raise ContradictionError("found more names than were looked up")
+                    if self.slot is not None:
+                        found = waterfall.look_up(_numbers(names), own)
+                        self.steps = Steps(*map(int.__add__, self.steps, found))
+                case Stored(names) if self.slot is not None:
+                    holders.store(self.slot, _numbers(names))
+                    self._check(holders.resident_of(self.slot))
+                case Gone(names) if self.slot is not None:
+                    holders.remove(self.slot, _numbers(names))
+                case Emptied():
+                    self.hold(b"")
+                case Lost():
+                    self.lose()
+                case _:  # of a replica whose content is not known
+                    pass
+
+    def hold(self, names: bytes) -> None:
+        """These are all the names that it holds. Raises ContradictionError."""
+        numbers = _numbers(names)
+        self._check(len(numbers))
+        if self.slot is None:
+            self.slot = self.space.waterfall.holders.join()
+            self.space.replicas += 1
+            self.space.pool_blocks += self.num_blocks
+        self.space.waterfall.holders.replace(self.slot, numbers)
+
+    def lose(self) -> None:
+        """From now on its content is unknown."""
+        if self.slot is not None:
+            self.space.waterfall.holders.leave(self.slot)
+            self.space.replicas -= 1
+            self.space.pool_blocks -= self.num_blocks
+            self.slot = None
+
+    def is_of(self, part: Part) -> bool:
+        """Whether this is that engine, in the same life, with the same names and pool."""
+        return (
+            self.session == part.session
+            and self.space.name_space == part.name_space
+            and self.num_blocks == part.num_blocks
+        )
+
+    def _check(self, names: int) -> None:
+        if names > self.num_blocks:
+            raise ContradictionError(f"more names than its {self.num_blocks} blocks can have")
+
+
+def _numbers(names: bytes) -> list[int]:
+    try:
+        return numbers_of(names)
+    except ValueError:
+        raise ContradictionError("a part of a name") from None

@@ -1,0 +1,207 @@
+"""`kvscope fleet`: follows the sidecars of many replicas; runs without torch."""
+
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kvscope.options import protection as options
+from kvscope.output import configure_logging, fail
+from kvscope.serving.protection import protection_of_metrics
+from kvscope.serving.stacks import show_stacks
+
+if TYPE_CHECKING:
+    from exporter.fleet.member import Read
+    from exporter.fleet.roster import Find
+    from exporter.readings.tls import Tls
+
+DEFAULT_PORT = 8011
+"""Next to the sidecar's."""
+logger = logging.getLogger("kvscope")
+
+
+def fleet(
+    sidecar: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[NAME=]URL",
+            help="Base URL of a sidecar, of `kvscope run` or of `kvscope serve`: "
+            "http://HOST:PORT. May be repeated. Default NAME: host and port.",
+        ),
+    ] = None,
+    sidecars_from: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE|URL",
+            help="List of sidecars in the JSON format of Prometheus' file_sd_configs and "
+            "http_sd_configs, read again every 30 s. May be repeated.",
+        ),
+    ] = None,
+    sidecars_at: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME:PORT",
+            help="DNS name with an address for every sidecar, such as a headless service's; "
+            "resolved again every 30 s. May be repeated.",
+        ),
+    ] = None,
+    sidecar_key_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="File with the bearer token that the sidecars' pages require."
+        ),
+    ] = None,
+    sidecar_ca: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="PEM file of the authorities that sign the sidecars' certificates; sidecars found "
+            "by --sidecars-at are read over https then.",
+        ),
+    ] = None,
+    remember_blocks: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=1 << 10,
+            max=1 << 26,
+            help="Blocks that each set of replicas remembers having been asked for, and the "
+            "largest shared tier that is simulated; some 120 bytes each, once they are used.",
+        ),
+    ] = 1 << 22,
+    host: Annotated[str, typer.Option(metavar="HOST", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int,
+        typer.Option(metavar="PORT", min=0, max=65535, help="Port to listen on; 0: any free one."),
+    ] = DEFAULT_PORT,
+    metrics_key_file: options.MetricsKeyFile = None,
+    web_config_file: options.WebConfigFile = None,
+    allowed_host: options.AllowedHost = None,
+    ssl_certfile: options.SslCertfile = None,
+    ssl_keyfile: options.SslKeyfile = None,
+) -> None:
+    """Show where a fleet's prefix cache hits are lost.
+
+    Reads from each sidecar which names of blocks its replicas looked up, gained and lost. /metrics
+    is the page for Prometheus, /api/fleet the answer as JSON, / the same to read.
+
+    Example: kvscope fleet --sidecar http://10.0.0.1:8010 --sidecar http://10.0.0.2:8010
+
+    Example: kvscope fleet --sidecars-at kvscope-sidecars.llm.svc:8010
+    """
+    from exporter.readings.tls import Tls
+
+    configure_logging()
+    show_stacks()
+    tls = Tls(ca=None if sidecar_ca is None else str(sidecar_ca))
+    headers = _headers(sidecar_key_file)
+    try:
+        finds = _finds(sidecar or [], sidecars_from or [], sidecars_at or [], tls)
+    except (ValueError, OSError) as error:
+        raise fail(error) from None
+    if not finds:
+        raise fail("name the sidecars: --sidecar URL, --sidecars-from FILE or --sidecars-at NAME")
+    protection = protection_of_metrics(
+        host, metrics_key_file, web_config_file, allowed_host, ssl_certfile, ssl_keyfile
+    )
+
+    from prometheus_client import CollectorRegistry, ProcessCollector
+
+    from exporter.clock import Clock
+    from exporter.fleet.collector import FleetCollector, FleetPage
+    from exporter.fleet.fleet import Fleet
+    from exporter.fleet.follower import Follower
+    from exporter.fleet.member import reading
+    from exporter.fleet.roster import Roster
+    from exporter.web.access import Access
+    from exporter.web.fleet import fleet_app
+    from kvscope.serving.listen import listening, url_of
+    from kvscope.serving.run import AppServer
+    from kvscope.serving.signals import signals_end
+
+    clock = Clock()
+    follower = Follower(Fleet(remember_blocks), clock)
+
+    def watch(places: Mapping[str, str]) -> None:
+        wanted: dict[str, Callable[[], Read]] = {
+            name: partial(reading, url, tls, headers) for name, url in places.items()
+        }
+        came, went = follower.watch(wanted)
+        if came or went:
+            logger.info("%d sidecars: %d came, %d went", len(places), len(came), len(went))
+
+    roster = Roster(finds, watch)
+    registry = CollectorRegistry()
+    registry.register(FleetCollector(follower.fleet, lambda: follower.members, clock))
+    ProcessCollector(registry=registry)
+    with signals_end() as ending, listening(host, port) as listener:
+        page_tls = protection.tls_of_pages
+        url = url_of(host, listener.getsockname()[1], tls=page_tls is not None)
+        protection.warn(host, url, has_api=False)
+        roster.look()
+        follower.start()
+        roster.start()
+        logger.info("the fleet: %s", url)
+        try:
+            app = fleet_app(FleetPage(registry), follower.fleet)
+            AppServer(Access(app, protection.access), tls=page_tls).run_until_end(listener, ending)
+        finally:
+            roster.stop()
+            follower.stop()
+    logger.info("stopped")
+
+
+def _headers(key_file: Path | None) -> Mapping[str, str]:
+    from exporter.fetch.error import FetchError
+    from exporter.fleet.member import BearerHeader
+
+    if key_file is None:
+        return {}
+    header = BearerHeader(key_file)
+    try:
+        dict(header)
+    except FetchError as error:
+        raise fail(f"--sidecar-key-file: {error}") from None
+    return header
+
+
+def _finds(
+    sidecars: list[str],
+    lists: list[str],
+    names: list[str],
+    tls: "Tls",
+) -> "list[Find]":
+    """Raises ValueError and OSError."""
+    from urllib.parse import urlsplit
+
+    from exporter.configuration.check_server import NAME, NAME_RULE
+    from exporter.fetch.address import is_address
+    from exporter.fleet.roster import behind, fixed, listed_at, listed_in
+
+    finds: list[Find] = []
+    places: dict[str, str] = {}
+    for text in sidecars:
+        name, equals, url = text.partition("=")
+        if not equals or "/" in name:
+            name, url = urlsplit(text).netloc, text
+        if NAME.fullmatch(name) is None:
+            raise ValueError(f"--sidecar {text}: {name!r} is not a name: {NAME_RULE}")
+        if name in places:
+            raise ValueError(f"--sidecar {text}: {name} is given twice")
+        places[name] = url
+    if places:
+        finds.append(fixed(list(places.items())))
+    for place in lists:
+        if place.startswith(("http://", "https://")):
+            finds.append(listed_at(place, tls))
+        else:
+            finds.append(listed_in(Path(place)))
+    for text in names:
+        host, _, port = text.rpartition(":")
+        if not host or not is_address(text):
+            raise ValueError(f"--sidecars-at {text}: expected NAME:PORT")
+        finds.append(behind(host, int(port), "http" if tls.ca is None else "https"))
+    return finds

@@ -1,0 +1,126 @@
+"""The projection of a stream: idle until a reader asks, bounded, and exact about its gaps."""
+
+import pytest
+
+from exporter.fold.cache.blocks import Resident
+from exporter.fold.fleet.projected import Asked, Emptied, Gone, Lost, Stored, numbers_of
+from exporter.fold.fleet.projection import Projection
+from kvscope_events.events import (
+    Batch,
+    BlocksCached,
+    BlocksEvicted,
+    CacheGroup,
+    NamesRemoved,
+    NamesStored,
+    PoolCreated,
+    PrefixLookup,
+)
+from kvscope_events.names import in_group
+from tests.exporter.stream import block_hash
+
+
+def name(number: int) -> bytes:
+    """Differs in its first bytes, as digests do."""
+    return number.to_bytes(8, "little") + bytes(8)
+
+
+def names(*numbers: int) -> bytes:
+    return b"".join(name(number)[:8] for number in numbers)
+
+
+def played(projection: Projection, *events: object) -> None:
+    projection.on_batch(Batch(0, 0, list(events), 7))
+
+
+def pool(groups: int = 0) -> PoolCreated:
+    kinds = [CacheGroup("full_attention", 16)] * groups
+    return PoolCreated(num_blocks=8, block_size=16, bytes_per_block=0, groups=kinds)
+
+
+def lookup(*numbers: int, hits: int = 0, resumed: bool = False) -> PrefixLookup:
+    return PrefixLookup(1, 99, [name(number) for number in numbers], hits, resumed)
+
+
+def told(projection: Projection, seq: int | None = 0) -> list[object]:
+    moments, is_gap = projection.since(seq)
+    assert not is_gap
+    return [event for moment in moments for event in moment.events]
+
+
+@pytest.fixture
+def projection() -> Projection:
+    asked = Projection()
+    assert asked.since(None) == ([], False)
+    return asked
+
+
+def test_nothing_is_kept_until_a_reader_asks():
+    projection = Projection()
+    played(projection, pool(), lookup(1, 2))
+    assert projection.next_seq == 0
+    assert projection.since(None) == ([], False)
+    played(projection, lookup(1, 2, hits=1))
+    assert told(projection) == [Asked(names(1, 2), 1)]
+
+
+def test_first_lookups_and_names_that_come_and_go_are_kept(projection):
+    played(projection, pool(), lookup(1, 2, hits=1), lookup(1, 2, hits=2, resumed=True), lookup())
+    played(projection, BlocksCached(1, [3, 4], [name(2), name(3)], None))
+    played(projection, BlocksEvicted([3], [name(2)], "capacity"))
+    assert told(projection) == [
+        *(Emptied(), Asked(names(1, 2), 1)),
+        *(Stored(names(2, 3)), Gone(names(2))),
+    ]
+    assert told(projection, 2) == [Gone(names(2))]
+    assert told(projection, 3) == []
+
+
+def test_content_of_a_counted_pool_counts_and_that_of_lower_tiers_does_not(projection):
+    played(projection, NamesStored("device", [name(1)], None), NamesStored("host", [name(2)], None))
+    played(projection, NamesRemoved("host", [name(2)]), NamesRemoved("device", [name(1)]))
+    assert told(projection) == [Stored(names(1)), Gone(names(1))]
+
+
+def test_of_several_groups_only_the_one_of_lookups_is_kept(projection):
+    both = [in_group(block_hash(1 << 64), group) for group in (0, 1)]
+    played(projection, pool(groups=2))
+    assert projection.held(Resident()) is None, "the group is not known yet"
+    played(projection, PrefixLookup(1, 17, [both[1]], 0), BlocksCached(1, [1, 2], both, None))
+    assert told(projection) == [Emptied(), Asked(both[1][:8], 0), Stored(both[1][:8])]
+
+
+def test_all_names_are_listed_as_often_as_blocks_hold_them(projection):
+    resident = Resident()
+    resident.add([name(1), name(2)])
+    resident.add([name(2)])
+    held = projection.held(resident)
+    assert held is not None
+    assert sorted(numbers_of(held)) == [1, 2, 2]
+
+
+def test_a_gap_of_the_stream_makes_the_content_unknown(projection):
+    played(projection, lookup(1))
+    projection.on_gap()
+    assert told(projection) == [Asked(names(1), 0), Lost()]
+
+
+def test_a_reader_that_comes_too_late_is_sent_a_gap():
+    projection = Projection(kept_bytes=1000)
+    projection.since(None)
+    for _ in range(9):  # some two hundred bytes each
+        played(projection, lookup(1))
+    assert projection.since(0) == ([], True)
+    moments, is_gap = projection.since(projection.next_seq - 2)
+    assert (len(moments), is_gap) == (2, False)
+
+
+def test_it_idles_again_when_no_reader_has_asked_for_long():
+    projection = Projection(kept_bytes=1000)
+    projection.since(None)
+    for _ in range(99):
+        played(projection, lookup(1))
+    idle_since = projection.next_seq
+    assert idle_since < 20
+    played(projection, lookup(1))
+    assert projection.next_seq == idle_since
+    assert projection.since(idle_since - 1) == ([], True), "a reader that was up to date, too"
