@@ -142,12 +142,16 @@ def test_a_second_sidecar_reads_its_page_beside(attended: Attended) -> None:
 
 def test_a_stop_loses_what_the_page_says_that_it_loses(attended: Attended) -> None:
     """Last. SIGTERM, as every ordinary stop sends it, aborts the requests of a vLLM at once."""
-    with ThreadPoolExecutor(1) as pool:
-        under_way = pool.submit(attended.server.complete, "under way", 900)
-        wait_for(attended.busy, "it runs")
+    requests = 16  # one alone may end before the signal is handled
+    with ThreadPoolExecutor(requests) as pool:
+        complete = attended.server.complete
+        under_way = [pool.submit(complete, f"under way {n}", 900) for n in range(requests)]
+        wait_for(attended.busy, "they run")
         attended.server.send(signal.SIGTERM)
         with pytest.raises((AssertionError, httpx.HTTPError)):
-            assert [len(tokens) for tokens in under_way.result()] == [900]
+            assert [[len(tokens) for tokens in one.result()] for one in under_way] == [
+                [900]
+            ] * requests
     attended.server.wait(60)
 
 
