@@ -109,3 +109,5 @@ class SidecarConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     listen: ListenSettings = ListenSettings()
     compat: tuple[str, ...] | None = None
     """Other servers' metric names to serve as well; None: the value of --compat."""
+    fleet: bool | None = None
+    """Follow all servers as one fleet, read only at start; None: the value of --fleet."""

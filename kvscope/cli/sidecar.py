@@ -104,6 +104,14 @@ def sidecar(
     compat: Annotated[
         str | None, typer.Option(metavar="SETS", help=f"{COMPAT_HELP} Default: {NO_SETS}.")
     ] = None,
+    fleet: Annotated[
+        bool,
+        typer.Option(
+            "--fleet",
+            help="Also follow these servers as the replicas of one fleet, as `kvscope fleet` does "
+            "those of many sidecars.",
+        ),
+    ] = False,
     otlp_endpoint: OtlpEndpoint = None,
     otlp_traces_endpoint: OtlpTracesEndpoint = None,
     gpu: Gpu = True,
@@ -138,6 +146,7 @@ def sidecar(
         host=host or listen.host or _LISTEN.host,
         port=next((p for p in (port, listen.port) if p is not None), DEFAULT_PORT),
         address=address or listen.address,
+        fleet=fleet if wanted.fleet is None else wanted.fleet,
     )
     protection = protection_of_metrics(
         where.host, metrics_key_file, web_config_file, allowed_host, ssl_certfile, ssl_keyfile
@@ -151,6 +160,7 @@ class _Where:
     host: str
     port: int
     address: str | None
+    fleet: bool
 
 
 def _run(
@@ -166,12 +176,14 @@ def _run(
     from exporter.clock import Clock
     from exporter.configuration import ConfigurationError
     from exporter.fetch.address import is_address
+    from exporter.fleet.own import OwnFleet
     from exporter.sidecar.reloads import Reloads
     from exporter.sidecar.sidecar import Sidecar
     from exporter.web.access import Access
+    from exporter.web.fleet import fleet_router
     from exporter.web.gpu import gpu_router
     from exporter.web.limits import allow_files
-    from exporter.web.sidecar_app import sidecar_app
+    from exporter.web.sidecar_app import projections_of, sidecar_app
     from kvscope.serving.listen import listening, url_of
     from kvscope.serving.reloading import hangups, reloading
     from kvscope.serving.run import AppServer
@@ -194,7 +206,8 @@ def _run(
         outlet = outlet_of(otlp, lambda: _served(watched, instance_of(port)))
         tracing = tracing_of(traces, lambda name: _origin(watched, name))
         last.enter_context(tracing_until_end(tracing))  # so that it includes the last spans
-        collectors = (reloads if from_file else None, outlet, tracing)
+        own = OwnFleet(Clock()) if where.fleet else None
+        collectors = (reloads if from_file else None, outlet, tracing, own)
         try:
             watched = Sidecar(
                 wanted.servers,
@@ -209,6 +222,9 @@ def _run(
         app = sidecar_app(watched, where.address)
         if poller is not None:
             app.include_router(gpu_router(poller))
+        if own is not None:
+            app.include_router(fleet_router(own.fleet))
+            last.enter_context(own.following(projections_of(watched)))
         tls = protection.tls_of_pages
         url = url_of(where.host, port, tls=tls is not None)
         protection.warn(where.host, url, has_api=False)

@@ -96,7 +96,7 @@ class Router:
 
 
 def paths_of(trace: Path, requests: int, most_blocks: int) -> list[list[int]]:
-    """Full blocks of the first requests that have at most so many."""
+    """Full blocks of the first requests, without those longer than `most_blocks`."""
     paths = (
         request.hash_ids[: request.input_length // TRACE_BLOCK_TOKENS]
         for request in read_trace(trace)
