@@ -29,6 +29,7 @@ USABLE = 119
 """Blocks of SMALL."""
 
 
+@pytest.mark.weekly
 def test_a_connector_that_holds_blocks_after_the_end(
     vllm_python: Path, models: Callable[[str], Path], tmp_path: Path
 ) -> None:

@@ -43,6 +43,7 @@ class OneByOne:
         yield request, _complete(self._vllm, prompt, output_tokens)
 
 
+@pytest.mark.weekly
 def test_a_host_tier_and_one_of_twice_its_size(
     vllm_python: Path, models: Callable[[str], Path], tmp_path: Path
 ) -> None:

@@ -219,6 +219,7 @@ def test_a_killed_vllm_is_unknown_and_its_successor_known(attached: Attached) ->
     attached.assert_equal()
 
 
+@pytest.mark.weekly
 def test_both_killed_and_both_back(attached: Attached) -> None:
     with under_load(attached) as clients:
         assert attached.server is not None
