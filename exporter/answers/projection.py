@@ -14,7 +14,7 @@ import msgspec
 
 from exporter.answers.question import Asked, Question, UnknownError
 from exporter.fold import Cache, Ledger
-from exporter.fold.fleet.projected import Part
+from exporter.fold.fleet.projected import Lost, Part
 from exporter.fold.fleet.projection import Projection
 from kvscope_events.limits import Count, Label
 
@@ -69,7 +69,8 @@ def _read(server: str, positions: Mapping[str, Position], asked: Asked) -> Part:
         raise UnknownError("the pool has not been created yet")
     position = positions.get(hello.session)
     moments, is_gap = stream.since(None if position is None else position.seq)
-    wants_names = position is None or position.wants_names or is_gap
+    is_lost = is_gap or any(isinstance(e, Lost) for m in moments for e in m.events)
+    wants_names = position is None or position.wants_names or is_lost
     return Part(
         server=server,
         engine=hello.engine,

@@ -1,12 +1,12 @@
 """The waterfall of a fleet equals plain loops over replicas that hold multisets of names."""
 
-from collections import Counter, OrderedDict
-from itertools import takewhile
+from collections import Counter
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.fold.fleet import Steps, Waterfall
+from tests.exporter.fleet_oracle import Oracle
 
 TREE = [(), (0,), (1,), (0, 0), (0, 1), (1, 0), (0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0)]
 """Places in a tree of prompts: a name is a place, and its path are its ancestors and itself."""
@@ -26,62 +26,9 @@ ACTIONS = st.lists(
 TIERS = (1, 2, 3, 5)
 
 
-class Tier:
-    """A plain LRU of names; a path is touched from its end, so that its root stays longest."""
-
-    def __init__(self, blocks):
-        self.blocks, self.names = blocks, OrderedDict()
-
-    def prefix(self, path):
-        return len(list(takewhile(self.names.__contains__, path)))
-
-    def touch(self, path):
-        for name in reversed(path):
-            self.names[name] = None
-            self.names.move_to_end(name)
-        while len(self.names) > self.blocks:
-            self.names.popitem(last=False)
-
-
-class Oracle:
-    """Replicas as multisets, and plain loops over them."""
-
-    def __init__(self):
-        self.held = [Counter() for _ in range(3)]
-        self.tiers = [Tier(blocks) for blocks in TIERS]
-        self.tier_hits = [0] * len(TIERS)
-        self.ever = set()
-        self.sums = Counter()
-
-    def own(self, slot, path):
-        return len(list(takewhile(lambda name: self.held[slot][name], path)))
-
-    def look_up(self, slot, path):
-        own = self.own(slot, path)
-        best = max(self.own(other, path) for other in range(3))
-        anywhere = len(list(takewhile(lambda n: any(h[n] for h in self.held), path)))
-        seen = max(anywhere, len(list(takewhile(self.ever.__contains__, path))))
-        for number, tier in enumerate(self.tiers):
-            self.tier_hits[number] += max(own, tier.prefix(path))
-            tier.touch(path)
-        self.ever.update(path)
-        self.sums.update(own=own, best=best, anywhere=anywhere, seen=seen, asked=len(path))
-        return own
-
-    def store(self, slot, names):
-        self.held[slot].update(names)
-
-    def remove(self, slot, names):
-        for name in names:
-            self.held[slot][name] -= self.held[slot][name] > 0
-
-    def replace(self, slot, names):
-        self.held[slot] = Counter(names)
-
-
 @given(ACTIONS)
 def test_it_equals_plain_loops(actions):
-    oracle, waterfall = Oracle(), Waterfall(horizon=1 << 10, sizes=TIERS)
+    oracle, waterfall = Oracle(3, TIERS), Waterfall(horizon=1 << 10, sizes=TIERS)
     holders = waterfall.holders
     slots = [holders.join() for _ in range(3)]
     for action, number, names in actions:
