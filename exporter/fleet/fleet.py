@@ -8,6 +8,7 @@ import heapq
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Literal, NamedTuple, TypeVar
@@ -122,23 +123,20 @@ class Fleet:
             return read(list(self._spaces.values()))
 
     def _parts(self, sidecar: str, document: Document) -> Iterator[tuple[Replica, Part]]:
-        named: set[Key] = set()
-        for unknown in document.unknown:
-            key = (sidecar, unknown.server, unknown.engine)
-            named.add(key)
-            self._leave_out(key, unknown.model_name, "unknown", unknown.reason)
+        unknown = {(sidecar, u.server, u.engine): u for u in document.unknown}
+        keys = Counter((sidecar, part.server, part.engine) for part in document.parts)
+        keys.update(unknown.keys())
+        for key, engine in unknown.items():
+            self._leave_out(key, engine.model_name, "unknown", engine.reason)
         for part in document.parts:
             key = (sidecar, part.server, part.engine)
-            if key in named:
+            if keys[key] > 1:
                 self._leave_out(key, part.model_name, "doubled", "two engines have these labels")
-                continue
-            named.add(key)
-            replica = self._replica_of(key, part)
-            if replica is not None:
+            elif (replica := self._replica_of(key, part)) is not None:
                 yield replica, part
-        for key in [key for key in self._replicas if key[0] == sidecar and key not in named]:
+        for key in [key for key in self._replicas if key[0] == sidecar and key not in keys]:
             self._replicas.pop(key).lose()  # it is gone
-        for key in [key for key in self._left_out if key[0] == sidecar and key not in named]:
+        for key in [key for key in self._left_out if key[0] == sidecar and key not in keys]:
             del self._left_out[key]
             self._barred.pop(key, None)
 

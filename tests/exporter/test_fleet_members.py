@@ -1,0 +1,227 @@
+"""A fleet's sidecars over HTTP: whatever one of them answers, the others are followed."""
+
+import json
+import logging
+from pathlib import Path
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry
+
+from exporter.clock import Clock
+from exporter.fetch.error import FetchError
+from exporter.fleet.collector import FleetCollector, FleetPage
+from exporter.fleet.fleet import Fleet
+from exporter.fleet.follower import Follower
+from exporter.fleet.member import STALE_SECONDS, BearerHeader, Member, Read, reading
+from exporter.fleet.roster import Find, Roster, RosterError, behind, fixed, listed_at, listed_in
+from exporter.fold.fleet.projected import Stored
+from exporter.readings.tls import Tls
+from tests.exporter.test_fleet_contradictions import document, names, part
+from tests.support import http_peer
+from tests.support.hostile import bomb, drip, endless, head, response, serving
+from tests.support.pages import sample
+
+PATH = "/api/projection"
+MSGPACK = "Content-Type: application/msgpack"
+GOOD = msgspec.msgpack.encode(document(part(Stored(names(1, 2)))))
+OTHER = msgspec.msgpack.encode(document(part(Stored(names(2)), session="other")))
+VERSION_2 = msgspec.msgpack.encode(msgspec.structs.replace(document(), version=2))
+
+
+class Now:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+        self.clock = Clock(lambda: int(self.seconds * 1e9), lambda: int(self.seconds * 1e9))
+
+
+def answering(body: bytes) -> Read:
+    return lambda positions: body
+
+
+def resident(fleet: Fleet) -> int:
+    return fleet.read(lambda all_: sum(s.waterfall.holders.resident_blocks for s in all_))
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        pytest.param(response(b"", MSGPACK), "malformed", id="empty"),
+        pytest.param(response(b"<html>", MSGPACK), "malformed", id="a page"),
+        pytest.param(response(GOOD[:-9], MSGPACK), "malformed", id="cut short"),
+        pytest.param(response(b"\xdd\xff\xff\xff\xff", MSGPACK), "malformed", id="a huge list"),
+        pytest.param(response(VERSION_2, MSGPACK), "malformed", id="another version"),
+        pytest.param(response(b"no", status="401 Unauthorized"), "status", id="without a key"),
+        pytest.param(
+            response(b"", "Location: http://127.0.0.1:1/", status="302 Found"),
+            "redirect",
+            id="elsewhere",
+        ),
+        pytest.param(bomb(100), "too_large", id="a bomb"),
+        pytest.param(endless(head(MSGPACK), bytes(1 << 16)), "too_large", id="without end"),
+    ],
+)
+def test_an_answer_that_cannot_be_read_is_counted_and_the_others_are_followed(
+    answer: bytes, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    fleet = Fleet()
+    with serving({}) as server, caplog.at_level(logging.WARNING):
+        # The query differs from question to question.
+        server.answers = type("Any", (dict,), {"get": lambda *_: answer})()
+        bad = Member("bad", reading(server.url, Tls(), {}), fleet, Clock())
+        good = Member("good", answering(GOOD), fleet, Clock())
+        for one in (bad, good, bad):
+            one.ask()
+        waiting = [(one.name, one.take()) for one in (bad, good)]
+        fleet.fold([(name, answer) for name, answer in waiting if answer is not None])
+        assert bad.errors[kind] == 2
+        assert sum(bad.errors.values()) == 2
+        assert (bad.is_up, good.is_up) == (False, True)
+    assert len(caplog.records) == 1, "once a minute"
+    assert resident(fleet) == 2
+
+
+def test_an_answer_that_never_ends_takes_no_longer_than_the_timeout(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("exporter.fleet.member.TIMEOUT_SECONDS", 0.3)
+    fleet = Fleet()
+    with serving({}) as server:
+        server.answers = type("Any", (dict,), {"get": lambda *_: drip(head(MSGPACK))})()
+        bad = Member("bad", reading(server.url, Tls(), {}), fleet, Clock())
+        bad.ask()
+        assert bad.errors["timeout"] == 1
+
+
+def test_a_sidecar_that_is_cut_off_is_unknown_and_comes_back() -> None:
+    now, fleet = Now(), Fleet()
+    answers: list[bytes] = []
+
+    def read(_positions: str) -> bytes:
+        if not answers:
+            raise FetchError("connection", "refused")
+        return answers[0]
+
+    one = Member("one", read, fleet, now.clock)
+
+    def ask() -> int:
+        one.ask()
+        taken = one.take()
+        fleet.fold([] if taken is None else [("one", taken)])
+        return resident(fleet)
+
+    answers.append(GOOD)
+    assert ask() == 2
+    answers.clear()
+    now.seconds += STALE_SECONDS / 2
+    assert (ask(), one.is_up) == (2, True), "one answer may be late"
+    now.seconds += STALE_SECONDS
+    assert (ask(), one.is_up) == (0, False)
+    assert fleet.replicas() == []
+    assert fleet.positions("one") == {}, "it asks for everything then"
+    answers.append(GOOD)
+    assert (ask(), one.is_up) == (2, True)
+
+
+def test_sidecars_come_and_go() -> None:
+    fleet = Fleet()
+    follower = Follower(fleet)
+    both = {"a": lambda: answering(GOOD), "b": lambda: answering(OTHER)}
+    assert follower.watch(both) == (["a", "b"], [])
+    for one in follower.members:
+        one.ask()
+    follower.fold()
+    assert resident(fleet) == 3
+    assert follower.watch({"b": both["b"]}) == ([], ["a"])
+    assert resident(fleet) == 1
+    registry = CollectorRegistry()
+    registry.register(FleetCollector(fleet, lambda: follower.members, Clock()))
+    page = FleetPage(registry).render()[0].decode()
+    assert sample(page, "kvscope_fleet_replicas", state="counted") == 1
+    assert sample(page, "kvscope_fleet_sidecar_up", sidecar="b") == 1
+    assert 'sidecar="a"' not in page
+    follower.stop()
+
+
+def test_a_key_is_read_for_every_request(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    header = BearerHeader(file)
+    with pytest.raises(FetchError, match="key cannot be read"):
+        dict(header)
+    file.write_text("# of the sidecars\n one \n")
+    assert dict(header) == {"Authorization": "Bearer one"}
+    file.write_text("two")
+    assert dict(header) == {"Authorization": "Bearer two"}
+    file.write_text("\n")
+    with pytest.raises(FetchError, match="no token"):
+        dict(header)
+
+
+TARGETS = [
+    {"targets": ["10.0.0.1:8010", "10.0.0.1:8010", "[::1]:8010"], "labels": {"a": "b"}},
+    {"targets": ["host:1"], "labels": {"__scheme__": "https"}},
+]
+PLACES = [
+    ("10.0.0.1:8010", "http://10.0.0.1:8010"),
+    ("[::1]:8010", "http://[::1]:8010"),
+    ("host:1", "https://host:1"),
+]
+
+
+class TestRoster:
+    def test_targets_for_prometheus_are_read_from_a_file_and_a_url(self, tmp_path: Path) -> None:
+        file = tmp_path / "targets.json"
+        file.write_text(json.dumps(TARGETS))
+        assert list(listed_in(file)()) == PLACES
+        with http_peer.serving({"/sd": http_peer.json(json.dumps(TARGETS))}) as peer:
+            assert list(listed_at(f"{peer.url}/sd", Tls())()) == PLACES
+
+    def test_every_address_of_a_name_is_a_sidecar(self) -> None:
+        found = dict(behind("localhost", 8010, "http")())
+        assert found["127.0.0.1:8010"] == "http://127.0.0.1:8010"
+
+    @pytest.mark.parametrize(
+        "content",
+        [
+            "",
+            "{}",
+            '[{"targets": "x"}]',
+            '[{"targets": ["x/y"]}]',
+            "[" * 100_000,
+            '[{"targets": ["x:1"], "labels": {"__scheme__": "file"}}]',
+        ],
+    )
+    def test_a_list_that_cannot_be_read_is_refused(self, content: str, tmp_path: Path) -> None:
+        file = tmp_path / "targets.json"
+        file.write_text(content)
+        with pytest.raises(RosterError, match=str(file)):
+            listed_in(file)()
+
+    def test_the_last_list_stays_while_a_new_one_cannot_be_read(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        places = [("a", "http://a:1")]
+        seen: list[dict[str, str]] = []
+
+        def find() -> list[tuple[str, str]]:
+            if not places:
+                raise RosterError("list: gone")
+            return places
+
+        finds: list[Find] = [find, fixed([("b", "http://b:1")])]
+        roster = Roster(finds, lambda found: seen.append(dict(found)))
+        roster.look()
+        places.clear()
+        roster.look()
+        roster.look()
+        assert seen == [{"a": "http://a:1", "b": "http://b:1"}] * 3
+        assert [record.message for record in caplog.records] == [
+            "list: gone; 1 sidecars are known from there"
+        ]
+
+    @pytest.mark.parametrize("url", ["", "x", "ftp://x", "http://u:p@x", "http://x:99999"])
+    def test_what_is_no_url_is_refused(self, url: str) -> None:
+        with pytest.raises(ValueError, match="name"):
+            fixed([("name", url)])
