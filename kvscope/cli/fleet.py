@@ -99,8 +99,12 @@ def fleet(
     tls = Tls(ca=None if sidecar_ca is None else str(sidecar_ca))
     headers = _headers(sidecar_key_file)
     try:
+        tls.context()
+    except OSError as error:
+        raise fail(f"--sidecar-ca {sidecar_ca}: {error.strerror or error}") from None
+    try:
         finds = _finds(sidecar or [], sidecars_from or [], sidecars_at or [], tls)
-    except (ValueError, OSError) as error:
+    except ValueError as error:
         raise fail(error) from None
     if not finds:
         raise fail("name the sidecars: --sidecar URL, --sidecars-from FILE or --sidecars-at NAME")
@@ -174,10 +178,10 @@ def _finds(
     names: list[str],
     tls: "Tls",
 ) -> "list[Find]":
-    """Raises ValueError and OSError."""
+    """Raises ValueError."""
     from urllib.parse import urlsplit
 
-    from exporter.configuration.check_server import NAME, NAME_RULE
+    from exporter.configuration.check_server import NAME, NAME_RULE, url_problem
     from exporter.fetch.address import is_address
     from exporter.fleet.roster import behind, fixed, listed_at, listed_in
 
@@ -187,6 +191,8 @@ def _finds(
         name, equals, url = text.partition("=")
         if not equals or "/" in name:
             name, url = urlsplit(text).netloc, text
+        if problem := url_problem(url):
+            raise ValueError(f"--sidecar {text}: {problem}: write http://HOST:PORT")
         if NAME.fullmatch(name) is None:
             raise ValueError(f"--sidecar {text}: {name!r} is not a name: {NAME_RULE}")
         if name in places:

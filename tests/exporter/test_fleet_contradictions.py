@@ -175,7 +175,7 @@ def test_an_engine_that_is_gone_is_forgotten() -> None:
 
 
 def test_clocks_that_differ_change_no_sum_of_what_was_found() -> None:
-    """Of two replicas with the same steps, one is two seconds ahead."""
+    """Two replicas take the same steps, one of them two seconds ahead."""
 
     @dataclass
     class Case:

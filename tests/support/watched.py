@@ -76,10 +76,10 @@ class SidecarProcess:
 
 
 @contextmanager
-def sidecar(*servers: Watched) -> Iterator[SidecarProcess]:
+def sidecar(*servers: Watched, options: tuple[str, ...] = ()) -> Iterator[SidecarProcess]:
     """A sidecar of these servers, each under its name."""
     events = [option for s in servers for option in ("--events", f"{s.name}={s.endpoint}")]
-    with forked_kvscope("sidecar", "--port", "0", "--no-gpu", *events) as process:
+    with forked_kvscope("sidecar", "--port", "0", "--no-gpu", *events, *options) as process:
         url = process.find(r"(http://[\d.]+:\d+)")
         wait_for(lambda: _answers(url), "the sidecar answers")
         yield SidecarProcess(process, url)
