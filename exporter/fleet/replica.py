@@ -1,5 +1,6 @@
 """One engine as a fleet sees it: what it holds, and what its own lookups found."""
 
+from array import array
 from dataclasses import dataclass, field
 
 from exporter.fold.fleet import Steps, Waterfall
@@ -67,10 +68,10 @@ class Replica:
                         found = waterfall.look_up(_numbers(names), own)
                         self.steps = Steps(*map(int.__add__, self.steps, found))
                 case Stored(names) if self.slot is not None:
-                    holders.store(self.slot, _numbers(names))
+                    holders.store(self.slot, _numbers(names).tolist())
                     self._check(holders.resident_of(self.slot))
                 case Gone(names) if self.slot is not None:
-                    holders.remove(self.slot, _numbers(names))
+                    holders.remove(self.slot, _numbers(names).tolist())
                 case Emptied():
                     self.hold(b"")
                 case Lost():
@@ -80,7 +81,7 @@ class Replica:
 
     def hold(self, names: bytes) -> None:
         """These are all the names that it holds. Raises ContradictionError."""
-        numbers = _numbers(names)
+        numbers = _numbers(names).tolist()
         self._check(len(numbers))
         if self.slot is None:
             self.slot = self.space.waterfall.holders.join()
@@ -109,7 +110,7 @@ class Replica:
             raise ContradictionError(f"more names than its {self.num_blocks} blocks can have")
 
 
-def _numbers(names: bytes) -> list[int]:
+def _numbers(names: bytes) -> "array[int]":
     try:
         return numbers_of(names)
     except ValueError:

@@ -69,7 +69,7 @@ def fleet(
             min=1 << 10,
             max=1 << 26,
             help="Blocks that each set of replicas remembers having been asked for, and the "
-            "largest shared tier that is simulated; some 120 bytes each, once they are used.",
+            "largest shared tier that is simulated; about ten bytes each, once they are used.",
         ),
     ] = 1 << 22,
     host: Annotated[str, typer.Option(metavar="HOST", help="Address to listen on.")] = "127.0.0.1",

@@ -7,11 +7,11 @@ the S names that were asked for last, and one stack has the answer for all sizes
 from collections.abc import Hashable, Sequence
 
 from exporter.fold.cache.curve import Grid
-from exporter.fold.cache.run_stack import RunStack, Segment
+from exporter.fold.cache.run_stack import Segment
+from exporter.fold.fleet.path_stack import PathStack
 
 HORIZON = 1 << 22
-"""Names that are remembered, at least, and at most twice as many: 67 million tokens in blocks of
-16. A name with its entry takes about 120 bytes."""
+"""Names that are remembered, at least: 67 million tokens in blocks of 16."""
 SMALLEST = 1 << 8
 PER_DOUBLING = 2
 """Sizes of a tier between one power of two and the next."""
@@ -30,7 +30,7 @@ class Asked:
 
     def __init__(self, horizon: int = HORIZON, sizes: Sequence[int] | None = None) -> None:
         """sizes: of tiers, in blocks, ascending; None: `tier_sizes`."""
-        self._stack = RunStack(horizon)
+        self._stack = PathStack(horizon)
         self._grid = Grid(1, horizon, tier_sizes(horizon) if sizes is None else sizes)
 
     @property
@@ -55,10 +55,10 @@ class Asked:
     def look_up(self, names: Sequence[Hashable], own: int) -> int:
         """Returns how many leading names had been asked for before.
 
-        own: leading names that the pool found. The names are distinct, and not changed afterwards.
+        own: leading names that the pool found. Each name stands for those before it as well; they
+        are kept, and must not change.
         """
-        segments = self._stack.take(names)
-        self._stack.push(names)
+        segments = self._stack.touch(names)
         seen = sum([blocks for _, blocks in segments])
         self._grid.count(len(names), own, seen, _behind(segments, own))
         return seen

@@ -5,15 +5,9 @@ many replicas there are. The integers are shared: as many exist as there are set
 hold the same content.
 """
 
-from collections import Counter
 from collections.abc import Hashable, Sequence
 
 _SPARE = 1024
-
-
-def _further(names: Sequence[Hashable]) -> dict[Hashable, int]:
-    """The number of further occurrences, of names that occur again."""
-    return {name: times - 1 for name, times in Counter(names).items() if times > 1}
 
 
 class Holders:
@@ -62,24 +56,18 @@ class Holders:
 
     def store(self, slot: int, names: Sequence[Hashable]) -> None:
         """Blocks of a replica became findable; several may have one name."""
-        masks, bit = self._masks, 1 << slot
+        masks, shared, bit = self._masks, self._shared, 1 << slot
+        again, get = self._again[slot], self._masks.get
         self._resident[slot] += len(names)
-        if masks.keys().isdisjoint(names):  # nearly always
-            before = len(masks)
-            for name in names:
-                masks[name] = bit
-            if len(masks) - before == len(names):
-                return
-            self._again[slot].update(_further(names))
-            return
-        shared, again = self._shared, self._again[slot]
+        before, after = 0, shared.setdefault(bit, bit)
         for name in names:
-            mask = masks.get(name, 0)
-            if mask & bit:
-                again[name] = again.get(name, 0) + 1
-            else:
-                mask |= bit
-                masks[name] = shared.setdefault(mask, mask)
+            mask = get(name, 0)
+            if mask != before:  # neighbours are mostly held by the same replicas
+                if mask & bit:
+                    again[name] = again.get(name, 0) + 1
+                    continue
+                before, after = mask, shared.setdefault(mask | bit, mask | bit)
+            masks[name] = after
         if len(shared) > _SPARE + len(masks):
             shared.clear()
 
@@ -99,9 +87,9 @@ class Holders:
                 if not again[name]:
                     del again[name]
             else:
-                mask ^= bit
+                mask = shared.setdefault(mask ^ bit, mask ^ bit)
             if mask:
-                masks[name] = shared.setdefault(mask, mask)
+                masks[name] = mask
         self._resident[slot] -= len(names) - strangers
 
     def replace(self, slot: int, names: Sequence[Hashable]) -> None:
@@ -119,20 +107,22 @@ class Holders:
 
     def prefixes(self, names: Sequence[Hashable]) -> tuple[int, int]:
         """Leading names that one replica holds, and those that some replica or other holds."""
-        get = self._masks.get
-        all_of_it = -1
-        best = 0
+        masks = self._masks
+        get = masks.get
+        common, last, best = -1, -1, 0
         for name in names:
             mask = get(name)
-            if mask is None:
-                return best, best
-            all_of_it &= mask
-            if not all_of_it:
-                break
+            if mask is not last:
+                if mask is None:
+                    return best, best
+                common &= mask
+                if not common:
+                    break
+                last = mask
             best += 1
         anywhere = best
         for name in names[best:]:
-            if name not in self._masks:
+            if name not in masks:
                 break
             anywhere += 1
         return best, anywhere

@@ -94,8 +94,8 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 VERSION = 1
 
 
-def numbers_of(names: bytes) -> list[int]:
+def numbers_of(names: bytes) -> "array[int]":
     """Names as whole numbers. Raises ValueError for bytes that are not whole names."""
     numbers = array("Q")
     numbers.frombytes(names)
-    return numbers.tolist()
+    return numbers
