@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from exporter.readings import Tls
 from kvscope.diagnosis import Finding, Status
 from kvscope.diagnosis.depth import Depths, depths
+from kvscope.diagnosis.fleet import fleet_findings, name_findings
 from kvscope.diagnosis.identity import READ_SECONDS, Asker, Identity, identify
 from kvscope.diagnosis.observers import Observer, observers
 from kvscope.diagnosis.scrape import ScrapeError, parse_page
@@ -43,7 +44,12 @@ def target_report(
             return TargetReport(findings, server, None)
         if server.kind in _HEALTH:
             findings += _health(asker.problem("/health"))
-        return TargetReport(findings, server, depths(asker, server, list(look_for())))
+        fleet = fleet_findings(asker, server)
+        if fleet:
+            return TargetReport(findings + fleet, server, None)
+        here = list(look_for())
+        findings += name_findings(here)
+        return TargetReport(findings, server, depths(asker, server, here))
 
 
 def _silence(server: Identity, asked_for: bool) -> Finding:
