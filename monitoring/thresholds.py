@@ -28,6 +28,15 @@ sequences that preempt each other do not stop by themselves."""
 REGRETTED_SHARE = 0.10
 """Share of the prompt tokens that are computed again because their blocks had been evicted.
 Prefill that is a tenth cheaper is worth a look at the pool's size."""
+FLEET_LOSS = 0.10
+"""Share of the prompt tokens that the replicas of a fleet lose by one cause: worth a look for the
+same reason."""
+ROUTING_LOSS_ROSE = 0.05
+"""Points by which the share lost by routing is above that of a day before. Of one workload it moves
+by one or two; another router, or one that has lost its index, moves it by ten and more."""
+WORKLOAD_AS_BEFORE = 0.05
+"""Points by which the share that had been asked for before may differ from that of a day before:
+beyond, the prompts have changed, and with them what any router can find."""
 WHATIF_ERROR = 0.02
 """Share of the queried blocks. The prediction for the present size is exact if the engine evicts
 the oldest release first; two points of hit ratio are more than most changes of a size are worth."""

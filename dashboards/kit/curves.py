@@ -45,10 +45,12 @@ def curve(
     span: int = 12,
     height: int = 10,
     when_absent: str = "",
+    logarithmic: bool = False,
 ) -> Panel:
     """Points joined in the order of the first query's values.
 
     queries: evaluated once, at the end of the time range, and joined to rows by their labels.
+    logarithmic: whether abscissas grow by factors.
     """
     columns = {
         f"Value #{letter}": query.legend for letter, query in zip(LETTERS, queries, strict=False)
@@ -91,7 +93,9 @@ def curve(
     for each in drawn:
         panel.override_by_name(each.y, _looks(each))
     for name in dict.fromkeys(each.x for each in drawn):
-        axis = {"unit": x_unit, "custom.axisLabel": x_axis}
+        axis: dict[str, object] = {"unit": x_unit, "custom.axisLabel": x_axis}
+        if logarithmic:
+            axis["custom.scaleDistribution"] = {"type": "log", "log": 2}
         panel.override_by_name(name, [dm.DynamicConfigValue(*pair) for pair in axis.items()])
     return panel
 

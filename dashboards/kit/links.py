@@ -10,10 +10,11 @@ from monitoring.addresses import RUNBOOKS
 
 SOURCE = common.DataSourceRef(type_val="prometheus", uid="${datasource}")
 
-UIDS = OVERVIEW, KV_POOL, PREFIX_CACHE, MEMORY, LEVELS, WALL, EXPORTER, VLLM = (
+UIDS = OVERVIEW, KV_POOL, PREFIX_CACHE, FLEET_CACHE, MEMORY, LEVELS, WALL, EXPORTER, VLLM = (
     "kvscope-overview",
     "kvscope-kv-pool",
     "kvscope-prefix-cache",
+    "kvscope-fleet-cache",
     "kvscope-memory",
     "kvscope-service-levels",
     "kvscope-wall",

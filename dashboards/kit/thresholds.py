@@ -70,6 +70,9 @@ EXHAUSTION_PROBABILITY: Steps = ((None, GREEN), (shared.EXHAUSTION_PROBABILITY, 
 REGRETTED_SHARE: Steps = ((None, GREEN), (shared.REGRETTED_SHARE, ORANGE))
 """Never red, for the same reason."""
 
+FLEET_LOSS: Steps = ((None, GREEN), (shared.FLEET_LOSS, ORANGE))
+"""Never red, for the same reason."""
+
 WHATIF_ERROR: Steps = ((None, GREEN), (shared.WHATIF_ERROR, ORANGE))
 
 RECOMPUTED_SHARE = rising(shared.RECOMPUTED_NOTICEABLE, shared.RECOMPUTED_SHARE)
@@ -194,6 +197,24 @@ MISS_COLOURS = {
 }
 """Queried blocks: only `evicted`, `unreachable` and `vetoed` ones could have been hits; for
 `forgotten` ones that is not known."""
+
+LOSS_COLOURS = {
+    "found": "green",
+    "routing": "orange",
+    "fetching": "purple",
+    "capacity": "blue",
+    "new content": "#55606e",
+}
+"""Tokens that a fleet's caches found, and the causes of the rest; no cache helps against new
+content."""
+
+REPLICA_COLOURS = {
+    "counted": "green",
+    "unknown": "orange",
+    "incomparable": "purple",
+    "doubled": "yellow",
+}
+"""Replicas by the state in which `kvscope fleet` has them."""
 
 PHASE_COLOURS = {
     "queue": "orange",

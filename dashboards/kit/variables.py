@@ -48,6 +48,22 @@ def variable(
     )
 
 
+def one_of(name: str, label: str, query: str, help: str) -> db.QueryVariable:
+    """A variable with exactly one of the values in the time range: the first, until one is
+    chosen."""
+    return (
+        db.QueryVariable(name)
+        .label(label)
+        .description(help)
+        .datasource(SOURCE)
+        .query(query)
+        .refresh(dm.VariableRefresh.ON_TIME_RANGE_CHANGED)
+        .sort(dm.VariableSort.ALPHABETICAL_ASC)
+        .multi(False)
+        .include_all(False)
+    )
+
+
 def place_variables(family: str) -> list[db.QueryVariable]:
     """Cluster, namespace and pod, each limited by those before. family: one of every engine.
 

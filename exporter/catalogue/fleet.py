@@ -59,6 +59,12 @@ FLEET = (
         "touches its whole path there.",
     ),
     _fleet(
+        "tier_size_blocks",
+        "Blocks of each simulated tier: the label as a number, for graphs over it.",
+        unit="blocks",
+        labels={"tier_blocks": None},
+    ),
+    _fleet(
         "resident_blocks",
         "Blocks that hold findable content over all pools; duplicate: another block has the same.",
         unit="blocks",
@@ -103,6 +109,13 @@ FLEET = (
         "Whether a sidecar has answered within the last ten seconds.",
         unit="",
         labels={"sidecar": None},
+    ),
+    _fleet(
+        "sidecar_last_answer_timestamp_seconds",
+        "Unix time of a sidecar's last answer.",
+        unit="seconds",
+        labels={"sidecar": None},
+        notes="Absent before the first. What is not answered within ten seconds is not known.",
     ),
     _fleet(
         "sidecar_errors_total",

@@ -32,6 +32,14 @@ class FleetCollector(Collector):
             "kvscope_fleet_sidecar_up", {(member.name,): member.is_up for member in members}
         )
         yield families.table(
+            "kvscope_fleet_sidecar_last_answer_timestamp_seconds",
+            {
+                (member.name,): families.wall(member.last_answer_ns)
+                for member in members
+                if member.last_answer_ns is not None
+            },
+        )
+        yield families.table(
             "kvscope_fleet_sidecar_errors_total",
             {
                 (member.name, kind): count
@@ -65,6 +73,10 @@ class FleetCollector(Collector):
                     for space in spaces
                     for size, blocks in space.waterfall.asked.hits_by_size()
                 },
+            ),
+            families.table(
+                "kvscope_fleet_tier_size_blocks",
+                {(str(size),): size for space in spaces for size in space.waterfall.asked.sizes},
             ),
             families.table(
                 "kvscope_fleet_resident_blocks",

@@ -83,7 +83,9 @@ class Member:
         self._fleet = fleet
         self._clock = clock
         self.answered_ns: int | None = None
-        """When the last answer arrived, on this process's monotonic clock."""
+        """The last answer whose replicas are still followed, on this process's monotonic clock."""
+        self.last_answer_ns: int | None = None
+        """The last answer of all, on the same clock; None: it has not answered yet."""
         self._faults = Faults(f"sidecar {name}", SIDECAR_ERROR_KINDS, clock.monotonic_ns)
         self._lock = threading.Lock()
         self._document: Document | None = None
@@ -126,7 +128,7 @@ class Member:
         else:
             with self._lock:
                 self._document = document
-            self.answered_ns = self._clock.monotonic_ns()
+            self.answered_ns = self.last_answer_ns = self._clock.monotonic_ns()
         if self.answered_ns is not None and not self.is_up:
             self.answered_ns = None
             self._fleet.forget(self.name)

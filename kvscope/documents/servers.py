@@ -54,7 +54,8 @@ servers only kvscope's own engine has been watched on a GPU.
 scheduler's, so times begin when a request reaches it ([vllm.md](../guides/vllm.md)).
 "on the same host": exact if the sidecar runs on the server's host, otherwise absent.
 "absent": the server does not report the events that the family needs. Group "HTTP server" of
-[metrics.md](metrics.md) is only on the page of `kvscope serve`.
+[metrics.md](metrics.md) is only on the page of `kvscope serve`, group "Fleet" only on that of
+`kvscope fleet`, about these engines, and of `kvscope sidecar --fleet`.
 """
 
 _EVENTS = """
@@ -80,7 +81,7 @@ GPU).
 
 """
 
-_OF_EVENTS = tuple(row for row in CATALOGUE if row.group not in ("page", "http"))
+_OF_EVENTS = tuple(row for row in CATALOGUE if row.group not in ("page", "http", "fleet"))
 
 
 def servers_page() -> str:

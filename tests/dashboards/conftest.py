@@ -1,11 +1,11 @@
-"""Two servers as a fleet, and Prometheus that scrapes them: everything but Grafana."""
+"""Two servers, who follows both as a fleet, and Prometheus that scrapes them: all but Grafana."""
 
 import os
 import re
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -51,10 +51,17 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     sizes = ("--max-model-len", "256", "--max-num-seqs", "4", "--no-gpu")
     # The board for vLLM asks old servers as well, and those that show how long blocks stay.
     old_names = ("--compat", "vllm,vllm-legacy,vllm-residency")
-    with _demo(folder) as demo, forked_kvscope("serve", *sizes, *old_names, "--port", "0") as idle:
-        running = Stage(
-            demo.find(_ADDRESS), idle.find(r"metrics: http://([\d.:]+)/metrics"), folder
+    with ExitStack() as parts:
+        demo = parts.enter_context(_demo(folder))
+        serve = ("serve", *sizes, *old_names, "--port", "0")
+        idle = parts.enter_context(forked_kvscope(*serve)).find(
+            r"metrics: http://([\d.:]+)/metrics"
         )
+        busy = demo.find(_ADDRESS)
+        both = [f"--sidecar=http://{address}" for address in (busy, idle)]
+        following = parts.enter_context(forked_kvscope("fleet", *both, "--port", "0"))
+        fleet = following.find(r"the fleet: http://([\d.:]+)")
+        running = Stage(busy, idle, fleet, folder)
         settled = re.compile(r"^kvscope_preemptions_total{.*out_of_blocks.*} [1-9]", re.MULTILINE)
         wait_for(
             lambda: settled.search(running.pages()[0]) is not None, "a preemption", START_SECONDS
@@ -69,6 +76,8 @@ rule_files: ["{folder}/*.rules.yml"]
 scrape_configs:
   - job_name: kvscope
     static_configs: [{{targets: ["{busy}", "{idle}"]}}]
+  - job_name: kvscope-fleet
+    static_configs: [{{targets: ["{fleet}"]}}]
 """
 
 
@@ -76,7 +85,9 @@ scrape_configs:
 def scraping(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     """Scrapes both every second, for half a minute so far."""
     folder = tmp_path_factory.mktemp("prometheus")
-    configuration = _CONFIG.format(folder=stage.folder, busy=stage.busy, idle=stage.idle)
+    configuration = _CONFIG.format(
+        folder=stage.folder, busy=stage.busy, idle=stage.idle, fleet=stage.fleet
+    )
     with prometheus_with(configuration, folder) as running:
-        running.wait_for("count(count_over_time(up[1m]) > 30) == 2")
+        running.wait_for("count(count_over_time(up[1m]) > 30) == 3")
         yield running

@@ -34,7 +34,9 @@ def query(name: str, panel: int, ref: str = "A", **chosen: str) -> str:
     """As Grafana sends it; a variable that is not chosen is at All, or at its default."""
     shown = board(name)
     variables = [v for v in shown["templating"]["list"] if v["type"] in ("query", "custom")]
-    values = {v["name"]: v.get("allValue") or v["current"]["value"] for v in variables}
+    values = {  # one without "All" has the first of its values, here the only one
+        v["name"]: v.get("allValue") or v.get("current", {}).get("value", ".+") for v in variables
+    }
     values |= MACROS | chosen
     (found,) = (p for p in panels_of(shown) if p["id"] == panel)
     (expr,) = (t["expr"] for t in found["targets"] if t["refId"] == ref)

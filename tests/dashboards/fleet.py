@@ -16,15 +16,18 @@ class Stage:
     busy: str
     """Host and port."""
     idle: str
+    fleet: str
+    """The process that follows both."""
     folder: Path
     """Folder for ordering faults; see stage.py."""
 
     def pages(self) -> list[str]:
-        """Several of the busy server: some families are absent between two steps."""
+        """Several of each server: some families are absent between two steps."""
         pages = []
         for _ in range(READS):
             pages += [
-                httpx.get(f"http://{a}/metrics", timeout=5).text for a in (self.busy, self.idle)
+                httpx.get(f"http://{a}/metrics", timeout=5).text
+                for a in (self.busy, self.idle, self.fleet)
             ]
             time.sleep(READ_SECONDS)
         return pages

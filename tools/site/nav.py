@@ -21,6 +21,7 @@ NAVIGATION = {
         "docs/guides/vllm",
         "docs/guides/sglang",
         "docs/guides/sidecar",
+        "docs/guides/fleet",
         "docs/guides/kubernetes",
         "docs/guides/stack",
         "docs/guides/dashboards",

@@ -3,7 +3,7 @@
 from dashboards.kit import thresholds as limits
 from dashboards.kit.fleet import outstanding
 from dashboards.kit.frame import Row
-from dashboards.kit.links import KV_POOL, MEMORY, PREFIX_CACHE, to_dashboard
+from dashboards.kit.links import FLEET_CACHE, KV_POOL, MEMORY, PREFIX_CACHE, to_dashboard
 from dashboards.kit.panels import (
     BYTES,
     COUNT,
@@ -26,7 +26,10 @@ from dashboards.kit.queries import (
     rate,
     total,
 )
-from monitoring import formulas
+from monitoring import fleet, formulas
+
+_OF_THE_MODEL = 'cluster=~"$cluster",model_name=~"$model"'
+"""The process that follows the fleet is at another place than its servers."""
 
 
 def row() -> Row:
@@ -52,7 +55,7 @@ def row() -> Row:
                 Q(hundredths(regretted), "regretted"),
                 stacked=True,
                 colours={"useful": "blue", "recomputed": "orange", "regretted": "yellow"},
-                span=8,
+                span=6,
                 calcs=("lastNotNull", "mean"),
                 link=to_dashboard("KV pool", KV_POOL),
             ),
@@ -67,7 +70,7 @@ def row() -> Row:
                 Q(hundredths(total(rate("kvscope_request_queue_seconds_sum"))), "queued"),
                 colours={"preempted": "orange", "queued": "light-blue"},
                 axis="requests standing still",
-                span=8,
+                span=6,
                 calcs=("lastNotNull", "mean"),
                 link=to_dashboard("KV pool", KV_POOL),
             ),
@@ -81,9 +84,28 @@ def row() -> Row:
                     formulas.hit_ratio(RATE_WINDOW, EACH_ENGINE, ENGINE), lowest=True, rank="avg"
                 ),
                 high=1,
-                span=8,
+                span=6,
                 calcs=("lastNotNull", "mean"),
                 link=to_dashboard("Prefix cache", PREFIX_CACHE),
+            ),
+            graph(
+                407,
+                "Hits that the fleet loses",
+                "Share of the prompt tokens that one replica was asked for and others held "
+                "(routing, fetching), or that all had evicted (capacity). From `kvscope fleet`; of "
+                "several such processes it is the mean. Open Fleet cache for what to do.",
+                RATIO,
+                *(
+                    Q(fleet.lost(cause, RATE_WINDOW, selector=_OF_THE_MODEL), cause)
+                    for cause in (fleet.ROUTING, fleet.FETCHING, fleet.CAPACITY)
+                ),
+                stacked=True,
+                colours=limits.LOSS_COLOURS,
+                high=1,
+                span=6,
+                calcs=("lastNotNull", "mean"),
+                when_absent="No `kvscope fleet` is scraped.",
+                link=to_dashboard("Fleet cache", FLEET_CACHE),
             ),
             graph(
                 404,

@@ -3,6 +3,7 @@
 from dashboards.kit.fleet import outstanding
 from dashboards.kit.frame import Row
 from dashboards.kit.levels import FIRST_TOKEN_OBJECTIVE
+from dashboards.kit.links import FLEET_CACHE, to_dashboard
 from dashboards.kit.panels import RATIO, Q, graph, quantiles
 from dashboards.kit.queries import EACH_ENGINE, ENGINE, RATE_WINDOW, WHOLE_RANGE, quantile
 from monitoring import formulas
@@ -42,7 +43,7 @@ def row() -> Row:
                 302,
                 "Hit ratio by engine",
                 "Engines of one model should be alike. One much lower: it restarted, or the router "
-                "sends equal prefixes to different engines; use prefix-aware routing.",
+                "sends equal prefixes to different engines; Fleet cache says how much that costs.",
                 RATIO,
                 *outstanding(
                     formulas.hit_ratio(RATE_WINDOW, EACH_ENGINE, ENGINE), lowest=True, rank="avg"
@@ -50,6 +51,7 @@ def row() -> Row:
                 high=1,
                 span=8,
                 calcs=("lastNotNull", "mean"),
+                link=to_dashboard("Fleet cache", FLEET_CACHE),
             ),
             quantiles(
                 303,

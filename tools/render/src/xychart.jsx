@@ -64,7 +64,8 @@ function draw(pen, drawn, width, height) {
 }
 
 /** Pixels of a value, and round numbers between the bounds. */
-function scale(values, { min, max }, from, to, parts) {
+function scale(values, { min, max, custom }, from, to, parts) {
+  if (custom?.scaleDistribution?.type === 'log') return byFactors(values, custom.scaleDistribution.log, from, to, parts);
   const low = min ?? Math.min(...values);
   const span = (max ?? Math.max(...values)) - low || 1;
   const power = 10 ** Math.floor(Math.log10(span / parts));
@@ -73,6 +74,17 @@ function scale(values, { min, max }, from, to, parts) {
   const ticks = [];
   for (let tick = Math.ceil(low / step) * step; tick <= high + step / 1e6; tick += step) ticks.push(tick);
   return { ticks, at: (value) => from + ((to - from) * (value - low)) / (high - low) };
+}
+
+/** The same where equal distances are equal factors; ticks are powers of the base. */
+function byFactors(values, base, from, to, parts) {
+  const log = (value) => Math.log(value) / Math.log(base);
+  const low = Math.floor(log(Math.min(...values)));
+  const high = Math.max(low + 1, Math.ceil(log(Math.max(...values))));
+  const step = Math.ceil((high - low) / parts);
+  const ticks = [];
+  for (let power = low; power <= high; power += step) ticks.push(base ** power);
+  return { ticks, at: (value) => from + ((to - from) * (log(value) - low)) / (high - low) };
 }
 
 function axes(pen, [x, y], { across, up }, width, height) {

@@ -1,0 +1,125 @@
+"""Fleet cache: what a tier behind all pools would bring, by its size."""
+
+from dashboards.boards.fleet_cache.figures import (
+    BY_SPACE,
+    EVERY_ROW,
+    NO_FLEET,
+    SPACE,
+    at_every_size,
+    enough,
+    reached,
+    shown,
+    tier_bytes,
+    tier_share,
+    tier_sizes,
+)
+from dashboards.kit.curves import Drawn, curve
+from dashboards.kit.frame import Row
+from dashboards.kit.panels import BLOCKS, BYTES, RATIO, TOKENS_PER_SECOND, Q, numbers
+from dashboards.kit.queries import WHOLE_RANGE, series, total
+from dashboards.kit.tables import Column, rows
+from monitoring import fleet
+from monitoring.selectors import rate
+
+_POOLS = total(series("kvscope_fleet_pool_blocks", SPACE))
+_MARKS = {0: ("", "transparent"), 1: ("as the pools", "transparent"), 2: ("enough", "blue")}
+_TIERS = "kvscope_fleet_tier_hit_tokens_total"
+
+
+def _mark() -> str:
+    """2 for the smallest tier that is enough, 1 for the largest that does not exceed all pools
+    together, 0 for the others: codes of _MARKS."""
+    sizes = tier_sizes()
+    smaller = f"({sizes} <= {EVERY_ROW} {_POOLS})"
+    return shown(
+        f"2 * group by (tier_blocks) ({sizes} == {EVERY_ROW} {enough(sizes)})"
+        f"\nor group by (tier_blocks) ({sizes} == {EVERY_ROW} max({smaller}))"
+        f"\nor 0 * {sizes}"
+    )
+
+
+def _saved() -> str:
+    """Prompt tokens a second beyond what the pools find by themselves."""
+    with_tier = total(rate(_TIERS, WHOLE_RANGE, SPACE), "tier_blocks")
+    return f"{with_tier} - {EVERY_ROW} {fleet.tokens('own', WHOLE_RANGE, selector=SPACE)}"
+
+
+def row() -> Row:
+    sizes, memory = tier_sizes(), tier_bytes()
+    pool_bytes = total(
+        f"{series('kvscope_fleet_pool_blocks', SPACE)}"
+        f" * on ({BY_SPACE}, instance) {series('kvscope_fleet_block_bytes', SPACE)}"
+    )
+    return Row(
+        200,
+        "Would a shared tier help?  (time range on screen)",
+        [
+            curve(
+                201,
+                "Hit ratio with a shared tier behind all pools",
+                "Share of the tokens asked for that the pools find together with a tier of that "
+                "many blocks, which all replicas share and which holds copies (host memory or a "
+                "store behind a connector). Steep: a tier of that size pays. Flat from the left: "
+                "the router or the workload is the limit. you are here: the blocks of all pools, "
+                "and what they find without a tier. Several models: each has a tier of that size.",
+                Q(shown(sizes), "blocks"),
+                Q(shown(tier_share()), "with a tier"),
+                Q(at_every_size(reached("seen")), "asked for before"),
+                Q(at_every_size(_POOLS), "blocks of the pools"),
+                Q(at_every_size(reached("own")), "found today"),
+                drawn=(
+                    Drawn("with a tier of this size", "blocks", "with a tier", "green"),
+                    Drawn("no limit", "blocks", "asked for before", "text", "lines"),
+                    Drawn("you are here", "blocks of the pools", "found today", "orange", "points"),
+                ),
+                x_axis="blocks of the tier",
+                x_unit=BLOCKS,
+                y_unit=RATIO,
+                logarithmic=True,
+                span=10,
+                when_absent=NO_FLEET,
+            ),
+            rows(
+                202,
+                "What a tier would cost, and save",
+                "By size: its blocks, its bytes of K and V, the hit ratio with it, and the prompt "
+                "tokens a second that it would spare beyond what the pools find. enough: the "
+                "smallest simulated one with 95 % of all possible hits. as the pools: the largest "
+                "that does not exceed all pools together. Bytes are absent where the server does "
+                "not say how many a block has.",
+                Q(shown(sizes), "blocks"),
+                Q(shown(memory), "memory"),
+                Q(shown(tier_share()), "ratio"),
+                Q(shown(_saved()), "saved"),
+                Q(_mark(), "mark"),
+                columns={
+                    "blocks": Column("Blocks", BLOCKS, width=90, decimals=0),
+                    "memory": Column("K and V", BYTES, width=90),
+                    "ratio": Column("Hit ratio", RATIO, width=85),
+                    "saved": Column("Saves", TOKENS_PER_SECOND, least=90, decimals=1),
+                    "mark": Column("Verdict", meanings=_MARKS, width=105),
+                },
+                span=9,
+                height=10,
+                when_absent=NO_FLEET,
+                least_first=("Blocks",),
+            ),
+            numbers(
+                203,
+                "Enough, and today",
+                "enough: the smallest simulated tier with 95 % of all hits that are possible at "
+                "all. pools: what all pools together have now. A tier that is much larger than "
+                "the pools is cheap in host memory, and dear on GPUs.",
+                BLOCKS,
+                Q(enough(sizes), "enough, blocks"),
+                Q(enough(memory), "enough, bytes"),
+                Q(_POOLS, "pools, blocks"),
+                Q(pool_bytes, "pools, bytes"),
+                units={"enough, bytes": BYTES, "pools, bytes": BYTES},
+                span=5,
+                height=10,
+                decimals=0,
+                when_absent="not known",
+            ),
+        ],
+    )
