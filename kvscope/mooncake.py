@@ -42,6 +42,12 @@ class TraceRequest(msgspec.Struct, frozen=True, rename={"timestamp_ms": "timesta
     output_length: _NonNegative
     hash_ids: list[_NonNegative]
     """Ids of the prompt's blocks, first to last; the last one is usually partial."""
+    session_id: int | str | None = None
+    """The conversation, in traces that name it; None: not known."""
+    chat_id: int | str | None = None
+    """The request, in traces that link turns of a conversation (as Bailian's)."""
+    parent_chat_id: int | str | None = None
+    """The turn before this one; one that is not in the trace: the conversation begins here."""
 
     @property
     def num_full_blocks(self) -> int:

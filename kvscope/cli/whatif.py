@@ -1,4 +1,4 @@
-"""`kvscope whatif`: hits of caches of other sizes, from a trace or a recording."""
+"""`kvscope whatif`: hits of other caches, and behind other routers, from traces and recordings."""
 
 import json
 import signal
@@ -9,32 +9,39 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from kvscope.options.generated import with_options
+from kvscope.options.routing import RoutingOptions
 from kvscope.output import EXIT_SIGNALLED, fail
 from kvscope.whatif.findings import Findings, WhatIfError
 from kvscope_events.printable import printable
 from kvscope_events.wire.endpoint import EndpointError
 from kvscope_events.wire.frame import MAGIC
 
+if TYPE_CHECKING:
+    from kvscope.whatif.routing.workload import Workload
+
 _FIRST_AFTER_SECONDS = 1.0
 _LINE_EVERY_SECONDS = 5.0
 """Interval without a terminal."""
 _HERE = "◀ the pool"
+_ROUTING = RoutingOptions()
 
 
+@with_options
 def whatif(
     file: Annotated[
-        Path,
+        list[Path],
         typer.Argument(
             metavar="FILE",
             help="A trace in Mooncake's format (a JSON object a line, with hash_ids), or a "
-            "recording of kvscope record.",
+            "recording of kvscope record; with --replicas also the recordings of several replicas.",
         ),
     ],
     capacity: Annotated[
@@ -42,39 +49,51 @@ def whatif(
         typer.Option(
             metavar="BLOCKS",
             help="A capacity to compute, in blocks; may be repeated. Default: about ten up to the "
-            "number of different blocks, or up to four times the recorded pool.",
+            "number of different blocks, or up to four times the recorded pool. With --replicas: "
+            "of each replica's pool. Default: the recorded pools'.",
         ),
     ] = None,
-    output_json: Annotated[bool, typer.Option("--json", help="Print the curve as JSON.")] = False,
+    output_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     plot: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Draw the curve to a .png, .svg or .pdf as well."),
     ] = None,
+    routing: RoutingOptions = _ROUTING,
 ) -> None:
-    """Compute the hit rate of a prefix cache of any capacity.
+    """Compute the hits of other cache sizes, or behind another router.
 
-    One pass over a trace or a recording gives every capacity at once.
+    One pass over a trace or a recording gives every capacity at once. With --replicas the requests
+    are replayed on that many pools, under each policy of a router.
 
     Example: kvscope whatif conversation_trace.jsonl --capacity 1000 --capacity 50000
 
     Example: kvscope whatif qwen.kvsf --plot curve.png
 
-    docs/guides/whatif.md says how to read the curve, and what is not in it.
+    Example: kvscope whatif conversation_trace.jsonl --replicas 8 --capacity 2000
+
+    Example: kvscope whatif a.kvsf b.kvsf --replicas 2 --policy recorded --policy kv-aware
+
+    docs/guides/whatif.md says how to read the results, and what is not in them.
     """
     capacities = capacity or []
     for blocks in capacities:
         if blocks < 1:
             raise fail(f"--capacity {blocks}: a cache has at least one block")
+    if routing.replicas is not None:
+        if plot is not None:
+            raise fail("--plot draws the curve of one cache: leave out --replicas")
+        _route(file, capacities, routing, output_json)
+    elif len(file) > 1:
+        raise fail("several files are replayed on replicas: give their number, --replicas N")
+    else:
+        _curve(file[0], capacities, output_json, plot)
+
+
+def _curve(file: Path, capacities: Sequence[int], output_json: bool, plot: Path | None) -> None:
     if plot is not None and find_spec("matplotlib") is None:
         raise fail("--plot needs matplotlib: pip install '.[plot]' in a checkout of kvscope")
-    try:
+    with _failing_in_one_line(file):
         found = _read(file, capacities)
-    except (WhatIfError, EndpointError) as error:
-        raise fail(error) from None
-    except OSError as error:
-        raise fail(f"{file}: cannot be read: {error.strerror}") from None
-    except KeyboardInterrupt:
-        raise typer.Exit(EXIT_SIGNALLED + signal.SIGINT) from None
     if plot is not None:
         _plot(found, file, plot)
     if output_json:
@@ -83,42 +102,96 @@ def whatif(
         _show(Console(), file, found)
 
 
-def _read(file: Path, capacities: Sequence[int]) -> Findings:
-    """Raises WhatIfError, EndpointError or OSError."""
+def _route(
+    files: Sequence[Path], capacities: Sequence[int], options: RoutingOptions, output_json: bool
+) -> None:
+    from kvscope.whatif.routing.comparison import compare
+    from kvscope.whatif.routing.report import document, show
+
+    with _failing_in_one_line(files[0]):
+        workload = _workload(files)
+        with _showing_progress("requests replayed") as show_progress:
+            found = compare(workload, options, capacities, show_progress)
+    if output_json:
+        sys.stdout.write(json.dumps(document(files, found), indent=2) + "\n")
+    else:
+        show(Console(), files, found)
+
+
+@contextmanager
+def _failing_in_one_line(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except (WhatIfError, EndpointError) as error:
+        raise fail(error) from None
+    except OSError as error:
+        raise fail(f"{error.filename or file}: cannot be read: {error.strerror}") from None
+    except KeyboardInterrupt:
+        raise typer.Exit(EXIT_SIGNALLED + signal.SIGINT) from None
+
+
+def _is_recording(file: Path) -> bool:
+    """False: it looks like a trace. Raises WhatIfError for neither, or OSError."""
     if not stat.S_ISREG(file.stat().st_mode):
         raise WhatIfError(f"{file}: not a file that can be read twice: name a trace or a recording")
     with file.open("rb") as content:
         begin = content.read(len(MAGIC))
     if not begin:
         raise WhatIfError(f"{file}: the file is empty")
-    if begin == MAGIC:
-        from kvscope.whatif.recording import curve_of_recording
-
-        with _showing_progress("batches") as show_progress:
-            return curve_of_recording(file, capacities, show_progress)
-    if not begin.startswith(b"{"):
+    if begin != MAGIC and not begin.startswith(b"{"):
         raise WhatIfError(
             f"{file}: neither a recording of kvscope record, nor a trace in Mooncake's format, "
             "which has a JSON object on each line"
         )
-    return _read_trace(file, capacities)
+    return begin == MAGIC
 
 
-def _read_trace(file: Path, capacities: Sequence[int]) -> Findings:
-    from kvscope.mooncake import TraceError, read_trace
+def _read(file: Path, capacities: Sequence[int]) -> Findings:
+    """Raises WhatIfError, EndpointError or OSError."""
+    if _is_recording(file):
+        from kvscope.whatif.recording import curve_of_recording
+
+        with _showing_progress("batches read") as show_progress:
+            return curve_of_recording(file, capacities, show_progress)
+    from kvscope.mooncake import read_trace
     from kvscope.whatif.trace import curve_of_trace
 
     def paths() -> Iterator[Sequence[int]]:
         for request in read_trace(file):
             yield request.hash_ids
 
-    with _showing_progress("requests") as show_progress:
-        try:
-            return curve_of_trace(paths(), capacities, show_progress)
-        except WhatIfError as error:
-            raise WhatIfError(f"{file}: {error}") from None
-        except TraceError as error:
-            raise WhatIfError(str(error)) from None
+    with _showing_progress("requests read") as show_progress, _naming(file):
+        return curve_of_trace(paths(), capacities, show_progress)
+
+
+def _workload(files: Sequence[Path]) -> "Workload":
+    """Raises WhatIfError, EndpointError or OSError."""
+    kinds = [_is_recording(file) for file in files]
+    if all(kinds):
+        from kvscope.whatif.routing.recordings import workload_of_recordings
+
+        with _showing_progress("batches read") as show_progress:
+            return workload_of_recordings(files, show_progress)
+    if len(files) > 1:
+        raise WhatIfError("name one trace, or the recordings of several replicas")
+    from kvscope.mooncake import read_trace
+    from kvscope.whatif.routing.workload import workload_of_trace
+
+    with _showing_progress("requests read") as show_progress, _naming(files[0]):
+        return workload_of_trace(read_trace(files[0]), show_progress)
+
+
+@contextmanager
+def _naming(file: Path) -> Iterator[None]:
+    """Names the trace in what is wrong with it."""
+    from kvscope.mooncake import TraceError
+
+    try:
+        yield
+    except WhatIfError as error:
+        raise WhatIfError(f"{file}: {error}") from None
+    except TraceError as error:
+        raise WhatIfError(str(error)) from None
 
 
 def _plot(found: Findings, file: Path, picture: Path) -> None:
@@ -134,7 +207,7 @@ def _plot(found: Findings, file: Path, picture: Path) -> None:
 def _showing_progress(what: str) -> Iterator[Callable[[int], None]]:
     """Progress on standard error: a line on a terminal, else occasional lines.
 
-    Yields a function to be called with the number of `what` that were read.
+    Yields a function to be called with the number of `what`.
     """
     console = Console(stderr=True)
     began = time.monotonic()
@@ -159,7 +232,7 @@ def _print_now_and_then(what: str, began: float) -> Callable[[int], None]:
         if now >= next_line:
             next_line = now + _LINE_EVERY_SECONDS
             with suppress(OSError):  # the curve is good even if its progress cannot be shown
-                typer.echo(f"{now - began:.0f} s: {count:,} {what} read", err=True)
+                typer.echo(f"{now - began:.0f} s: {count:,} {what}", err=True)
 
     return show
 

@@ -174,7 +174,7 @@ def curve_of_recording(
     source = RecordingSource(f"file://{file}", Clock())
     try:
         reader = _Reader(source, capacities)
-        for number, (batch, lost) in enumerate(_batches(source), start=1):
+        for number, (batch, lost) in enumerate(batches_of(source), start=1):
             reader.read(batch, lost)
             if number % TELL_EVERY == 0:
                 on_progress(number)
@@ -188,7 +188,8 @@ def curve_of_recording(
     return _findings(reader, stretch, capacities)
 
 
-def _batches(source: RecordingSource) -> Iterator[tuple[Batch, int]]:
+def batches_of(source: RecordingSource) -> Iterator[tuple[Batch, int]]:
+    """All batches of a recording, each with the number of those that are missing before it."""
     while source.wait(0):
         while (taken := source.take()) is not None:
             yield taken

@@ -28,7 +28,7 @@ def curve_of_trace(
     requests = 0
     for path in paths:
         requests += 1
-        _grow(parents, path, requests)
+        grow(parents, path, requests)
         curve.look_up(len(path), 0, 0, stack.take(path))
         stack.push(path)
         if requests % TELL_EVERY == 0:
@@ -47,8 +47,8 @@ def curve_of_trace(
     )
 
 
-def _grow(parents: dict[int, int | None], path: Sequence[int], request: int) -> None:
-    """Add a path to the tree; an id stands for a block with all before it."""
+def grow(parents: dict[int, int | None], path: Sequence[int], request: int) -> None:
+    """Add a path to the tree; an id stands for a block with all before it. Raises WhatIfError."""
     before = None
     for block in path:
         if parents.setdefault(block, before) != before:

@@ -1,0 +1,311 @@
+"""The requests of the recordings of one or several replicas, merged by their wall clocks.
+
+Names become numbers, the same in all recordings. A request arrives when its engine heard of it, and
+what it cached behind its lookup is known, so that a later turn of a conversation can find it.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+from exporter.clock import Clock
+from exporter.sources.recording import RecordingSource
+from kvscope.whatif.findings import WhatIfError
+from kvscope.whatif.recording import TELL_EVERY, batches_of
+from kvscope.whatif.routing.workload import Request, Workload
+from kvscope_events.events import (
+    Batch,
+    BlocksCached,
+    Hello,
+    NamesStored,
+    PoolCounted,
+    PoolCreated,
+    PoolSnapshot,
+    PrefixLookup,
+    SequenceAdded,
+    SequenceFinished,
+)
+
+Pool = PoolCreated | PoolSnapshot | PoolCounted
+
+
+@dataclass(slots=True, kw_only=True)
+class _Lookup:
+    at: float
+    names: list[int]
+    prompt_tokens: int
+    call: tuple[int, str, int] | None
+    further: dict[int, None] = field(default_factory=dict)
+    output_tokens: int | None = None
+    """None: it had not ended."""
+
+
+class _Reader:
+    """One recording."""
+
+    def __init__(self, number: int, file: Path, source: RecordingSource, ids: dict[bytes, int]):
+        self.file = file
+        self.lookups: list[_Lookup] = []
+        self.hits = 0
+        self.unnamed = 0
+        """First lookups without names."""
+        self.lost = 0
+        self.sessions: dict[str, Hello | None] = {}
+        """By session: how it introduced itself last."""
+        self.asked_in: dict[str, None] = {}
+        """Sessions with lookups."""
+        self.pool: Pool | None = None
+        self.is_whole = True
+        """Whether each pool is seen from its creation on."""
+        self.by_name = False
+        """Whether what is cached comes without its request."""
+        self.without_wall = False
+        self._number = number
+        self._source = source
+        self._ids = ids
+        self._at = 0.0
+        self._running: dict[int, _Lookup] = {}
+        self._arrived: dict[int, tuple[float, int]] = {}
+
+    def read(self, batch: Batch, lost: int) -> None:
+        """Take the next batch. Raises WhatIfError for pools that cannot be simulated."""
+        session = self._source.session
+        if session not in self.sessions:
+            self.sessions[session] = None
+            self._running.clear()
+            self._arrived.clear()
+        self.lost += lost
+        self.without_wall |= not batch.wall_ns
+        self._at = max(self._at, (batch.wall_ns or batch.time_ns) / 1e9)
+        for event in batch.events:
+            match event:
+                case PrefixLookup():
+                    self._look_up(event, session)
+                case BlocksCached() if event.sequence in self._running:
+                    assert event.sequence is not None
+                    self._cache(self._running[event.sequence], event.hashes)
+                case SequenceAdded():
+                    self._arrived[event.sequence] = (self._at, event.request)
+                case SequenceFinished():
+                    self._arrived.pop(event.sequence, None)
+                    ended = self._running.pop(event.sequence, None)
+                    if ended is not None:
+                        ended.output_tokens = event.output_tokens
+                case Hello():
+                    self.sessions[session] = event
+                case PoolCreated() | PoolSnapshot() | PoolCounted():
+                    self._take_pool(event)
+                case NamesStored() if event.tier == "device":
+                    self.by_name = True
+                case _:  # what happens to blocks under another router is simulated
+                    pass
+
+    def _look_up(self, event: PrefixLookup, session: str) -> None:
+        if event.resumed:
+            return
+        if not event.named:
+            self.unnamed += 1
+            return
+        at, request = self._arrived.get(event.sequence, (self._at, None))
+        names = [self._ids.setdefault(name, len(self._ids)) for name in event.hashes]
+        lookup = self._running[event.sequence] = _Lookup(
+            at=at,
+            names=names,
+            prompt_tokens=event.queried_tokens,
+            call=None if request is None else (self._number, session, request),
+        )
+        self.lookups.append(lookup)
+        self.asked_in[session] = None
+        self.hits += event.hit_blocks
+
+    def _cache(self, lookup: _Lookup, hashes: Sequence[bytes]) -> None:
+        numbers = [self._ids.setdefault(name, len(self._ids)) for name in hashes]
+        if not set(numbers).issubset(lookup.names):
+            known = set(lookup.names)
+            lookup.further.update((number, None) for number in numbers if number not in known)
+
+    def _take_pool(self, pool: Pool) -> None:
+        if not isinstance(pool, PoolCounted) and len(pool.groups) > 1:
+            raise WhatIfError(
+                f"{self.file}: its pool has several kinds of layers, and pools of that kind are "
+                "not simulated under another router"
+            )
+        if self.pool is not None and pool.block_size != self.pool.block_size:
+            raise WhatIfError(
+                f"{self.file}: its blocks have {self.pool.block_size} tokens at first and "
+                f"{pool.block_size} later"
+            )
+        if isinstance(pool, PoolSnapshot):
+            self.is_whole &= self.pool is not None or not any(pool.hashes)
+        elif isinstance(pool, PoolCounted):
+            self.is_whole &= self.pool is not None or not (pool.protected or pool.cached)
+        self.pool = pool
+
+
+def workload_of_recordings(
+    files: Sequence[Path], on_progress: Callable[[int], None] = lambda batches: None
+) -> Workload:
+    """Raises EndpointError for a file that cannot be read, WhatIfError for what cannot be
+    replayed."""
+    ids: dict[bytes, int] = {}
+    readers: list[_Reader] = []
+    doubts: list[str] = []
+    batches = 0
+    for number, file in enumerate(files):
+        source = RecordingSource(f"file://{file}", Clock())
+        reader = _Reader(number, file, source, ids)
+        try:
+            for batch, lost in batches_of(source):
+                reader.read(batch, lost)
+                batches += 1
+                if batches % TELL_EVERY == 0:
+                    on_progress(batches)
+        finally:
+            source.close()
+        if not reader.lookups and (why := _why_nothing(reader, source)):
+            raise WhatIfError(f"{file}: {why}")
+        readers.append(reader)
+        doubts += _doubts(reader, source)
+    if not any(reader.lookups for reader in readers):
+        raise WhatIfError(f"{files[0]}: no lookup in it")
+    pools = [_pool_of(reader) for reader in readers]
+    _check_comparable(readers, pools)
+    sizes = {pool.num_blocks - pool.reserved for pool in pools}
+    bytes_per_block = {pool.bytes_per_block for pool in pools}
+    requests, unfinished = _merged(readers)
+    if unfinished:
+        doubts.append(
+            f"{unfinished:,} of {len(requests):,} requests had not ended: they decode as long as "
+            "the median of the others"
+        )
+    return Workload(
+        kind="recordings",
+        requests=requests,
+        block_tokens=pools[0].block_size,
+        bytes_per_block=(bytes_per_block.pop() or None) if len(bytes_per_block) == 1 else None,
+        pool_blocks=sizes.pop() if len(sizes) == 1 else None,
+        recordings=len(files),
+        recorded_hits=sum(reader.hits for reader in readers),
+        doubts=doubts,
+    )
+
+
+def _merged(readers: Sequence[_Reader]) -> tuple[list[Request], int]:
+    """All requests in order of arrival, and the number of those that had not ended."""
+    known = [
+        lookup.output_tokens
+        for reader in readers
+        for lookup in reader.lookups
+        if lookup.output_tokens is not None
+    ]
+    usual = round(median(known)) if known else 0
+    requests = [
+        Request(
+            at=lookup.at,
+            names=lookup.names,
+            prompt_tokens=lookup.prompt_tokens,
+            output_tokens=usual if lookup.output_tokens is None else lookup.output_tokens,
+            further=list(lookup.further),
+            call=lookup.call,
+            recorded_on=number,
+        )
+        for number, reader in enumerate(readers)
+        for lookup in reader.lookups
+    ]
+    requests.sort(key=lambda request: request.at)
+    return requests, len(requests) - len(known)
+
+
+def _pool_of(reader: _Reader) -> Pool:
+    if reader.pool is None:
+        raise WhatIfError(f"{reader.file}: no pool in it: it ends before the engine's state came")
+    return reader.pool
+
+
+def _check_comparable(readers: Sequence[_Reader], pools: Sequence[Pool]) -> None:
+    """Raises WhatIfError: names of different name spaces are never merged."""
+    tokens = sorted({pool.block_size for pool in pools})
+    if len(tokens) > 1:
+        raise WhatIfError(
+            "the recordings cannot be merged: their blocks have "
+            f"{' and '.join(map(str, tokens))} tokens"
+        )
+    owners: dict[str, _Reader] = {}
+    for reader in readers:
+        for session in reader.sessions:
+            if owners.setdefault(session, reader) is not reader:
+                raise WhatIfError(
+                    f"{owners[session].file} and {reader.file} are recordings of the same engine"
+                )
+    runs = [(reader, reader.sessions[session]) for reader in readers for session in reader.asked_in]
+    if len(runs) == 1:
+        return
+    for reader, hello in runs:
+        if hello is None or hello.name_space is None:
+            raise WhatIfError(
+                f"{reader.file}: its names of blocks cannot be compared with those of another run: "
+                "the server does not say what they depend on"
+            )
+    first, others = runs[0], runs[1:]
+    for other in others:
+        if _space(other[1]) != _space(first[1]):
+            raise WhatIfError(
+                f"{first[0].file} and {other[0].file} cannot be merged: {_difference(first, other)}"
+            )
+    without_clock = next((reader for reader in readers if reader.without_wall), None)
+    if len(readers) > 1 and without_clock is not None:
+        raise WhatIfError(f"{without_clock.file}: it has no wall clock by which to merge it")
+
+
+def _space(hello: Hello | None) -> str | None:
+    return None if hello is None else hello.name_space
+
+
+def _difference(one: tuple[_Reader, Hello | None], other: tuple[_Reader, Hello | None]) -> str:
+    """The reason why two runs name the same content differently, with its remedy."""
+    assert one[1] is not None
+    assert other[1] is not None
+    for what, fact in (("model", "model_name"), ("hash algorithm", "prefix_caching_hash_algo")):
+        values = [getattr(hello, fact) for hello in (one[1], other[1])]
+        if values[0] != values[1]:
+            return f"the {what} is {values[0]} in one and {values[1]} in the other"
+    return "their names of blocks begin differently: run all replicas with the same PYTHONHASHSEED"
+
+
+def _why_nothing(reader: _Reader, source: RecordingSource) -> str | None:
+    """None: its engine was only idle."""
+    if not source.session:
+        return f"not a recording that can be read: {source.broken_off or 'it holds no batch'}"
+    if any(hello and hello.enable_prefix_caching is False for hello in reader.sessions.values()):
+        return "nothing is looked up in it: prefix caching is off (--enable-prefix-caching)"
+    if reader.unnamed:
+        return "its lookups do not name their blocks, so no other placement can be replayed"
+    return None
+
+
+def _doubts(reader: _Reader, source: RecordingSource) -> Iterator[str]:
+    name = reader.file.name
+    if reader.lost:
+        yield f"{name}: {reader.lost:,} batches are missing; their requests are not replayed"
+    if not reader.lookups:
+        yield f"{name}: nothing was looked up in it"
+    if len(reader.asked_in) > 1:
+        yield f"{name}: the engine was restarted, which emptied its pool; simulated pools go on"
+    if not reader.is_whole:
+        yield (
+            f"{name} begins with a pool in use: simulated pools begin empty, so they find too "
+            "little at first"
+        )
+    if reader.unnamed:
+        yield f"{name}: {reader.unnamed:,} lookups do not name their blocks and are not replayed"
+    if reader.by_name:
+        yield (
+            f"{name}: which request generated which blocks is not known, so a next turn does not "
+            "find what was generated in the one before"
+        )
+    if source.broken_off is not None:
+        yield f"{name} cannot be read to its end: {source.broken_off}"
+    undecoded = sum(source.decode_errors.values()) - (source.broken_off is not None)
+    if undecoded:
+        yield f"{name}: {undecoded:,} batches or events could not be decoded"
