@@ -109,7 +109,7 @@ def serving(kind: str, number: int, blocks: int, python: Path) -> Iterator[list[
     """The replicas, one after the other: each start takes both cores."""
     with tempfile.TemporaryDirectory(prefix="kvscope-") as folder, ExitStack() as stack:
         replicas = []
-        model = make_checkpoint(Path(folder) / "model", "llama") if kind == "vllm" else None
+        model = _model(Path(folder) / "model") if kind == "vllm" else None
         for index in range(number):
             if model is None:
                 server = stack.enter_context(
@@ -129,6 +129,10 @@ def serving(kind: str, number: int, blocks: int, python: Path) -> Iterator[list[
                 replicas.append(Replica(vllm.server.url, vllm.url, "tiny"))
             print(f"replica {index + 1} of {number} serves", flush=True)
         yield replicas
+
+
+def _model(folder: Path) -> Path:
+    return make_checkpoint(folder, "llama", max_position_embeddings=4096)
 
 
 def send(replicas: Sequence[Replica], router: Router, paths: Paths, tokens: int, salt: int) -> None:
