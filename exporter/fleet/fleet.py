@@ -32,7 +32,10 @@ T = TypeVar("T")
 Key = tuple[str, str, str]
 """Sidecar, server and engine."""
 Apply = Callable[[], None]
-UNNAMED = "its server does not say what the names of its blocks depend on"
+UNNAMED = (
+    "its server does not say what the names of its blocks depend on; "
+    "a vLLM says so with its first request"
+)
 
 
 class Listed(NamedTuple):

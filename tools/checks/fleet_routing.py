@@ -207,10 +207,16 @@ def compare(given: argparse.Namespace) -> bool:
     replay = predicted(paths, given.replicas, given.blocks)
     is_right = True
     with serving(given.server, given.replicas, given.blocks, given.python) as replicas:
+        for one in replicas:  # a vLLM knows its name space with its first request
+            send([one], Router("round-robin", [one], given.blocks), [[0]], tokens, len(POLICIES))
         options = [f"--sidecar=r{number}={one.page}" for number, one in enumerate(replicas)]
         with kvscope("fleet", "--port", "0", *options) as follower:
             fleet = follower.find(r"the fleet: (\S+)")
-            wait_for(lambda: _all_counted(fleet, given.replicas), "all replicas are counted", 60)
+            try:
+                wait_for(lambda: _all_counted(fleet, given.replicas), "all are counted", 60)
+            except AssertionError:
+                print(httpx.get(f"{fleet}/api/fleet", timeout=30).json()["replicas"])
+                raise
             print(f"{'policy':12} {'replay':>7} {'served':>7} {'best':>7} {'seen':>7}")
             for salt, policy in enumerate(POLICIES):
                 for replica in replicas:
