@@ -60,6 +60,8 @@ class Kind:
             return self.nvml and (row.group == "gpu" or row.is_observable(self.tells, self.server))
         if row.group == "host":
             return "StepCompleted" in self.tells  # the engine's process is known
+        if row.group == "fleet":
+            return "PrefixLookup" in self.tells  # the engines that `kvscope fleet` can follow
         told = bool(row.events) and row.is_observable(self.tells, self.server)
         if row.group in ("self", "server"):
             return name not in _ONLY_BY or not self.tells.isdisjoint(_ONLY_BY[name])

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Collection
 
+from alerts.fleet_cache import fleet_cache_alerts
 from alerts.paging import graded
 from alerts.recordings import (
     ENGINES,
@@ -44,6 +45,7 @@ def fleet_groups(timing: Timing, scope: Scope, to_zero: Collection[str]) -> list
                 *_errors(timing, scope),
                 _first_tokens(timing, scope),
                 _token_gaps(timing, scope),
+                *fleet_cache_alerts(timing, scope),
             ],
         )
     ]

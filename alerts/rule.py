@@ -36,6 +36,7 @@ Board = Literal[
     "kvscope-overview",
     "kvscope-kv-pool",
     "kvscope-prefix-cache",
+    "kvscope-fleet-cache",
     "kvscope-memory",
     "kvscope-service-levels",
     "kvscope-exporter",

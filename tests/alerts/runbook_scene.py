@@ -12,7 +12,7 @@ from tests.support.process import ROOT
 
 RUN_HERE = {"kvscope", "python", "curl", "amtool", "ps"}
 """Other programs ask about a driver, a daemon or a cluster; signals have tests of their own."""
-MENTIONED = {"kvscope advise", "kvscope run", "kvscope stacks"}
+MENTIONED = {"kvscope advise", "kvscope fleet", "kvscope run", "kvscope stacks"}
 """In a sentence, where nothing is to be typed."""
 ELSEWHERE = re.compile(r"HOST:30000|wake_up|\bkvscope (sidecar|retire)\b")
 """Commands for SGLang, for a vLLM in development mode; a sidecar, which runs until it is ended;
@@ -50,6 +50,7 @@ class Placeholders:
     environment: Mapping[str, str]
     prometheus: str = "http://PROMETHEUS:9090"
     alertmanager: str = "http://ALERTMANAGER:9093"
+    fleet: str = "http://FLEET:8011"
 
     def filled(self, command: str) -> str:
         if command.startswith("python -m alerts") and "alerts.bare" not in command:
@@ -57,6 +58,7 @@ class Placeholders:
         for placeholder, value in {
             "http://HOST:8000": self.server,
             "http://HOST:8010": self.page,
+            "http://FLEET:8011": self.fleet,
             "http://PROMETHEUS:9090": self.prometheus,
             "http://ALERTMANAGER:9093": self.alertmanager,
             "MODEL=SECONDS": "demo=1",

@@ -35,6 +35,7 @@ SAYS = {
     r"curl .*/api/v1/alertmanagers": r"/api/v2/alerts",
     r"curl .*/api/preemptions": r"preemptions",
     r"curl .*/api/whatif": r"engines",
+    r"curl .*/api/fleet": r"replicas",
     r"curl .*/api/gpu/release": r"released",
     r"curl .*/api/gpu/resume": r"state",
     r"amtool .* alert query": r"KvscopeWatchdog",
@@ -137,7 +138,11 @@ def _played(folder: Path, events: str, driver: dict[str, str]) -> Iterator[Scene
         url = url_of(engine)
         httpx.post(f"{url}/v1/completions", json=greedy("abc"), timeout=60).raise_for_status()
         environment = {**os.environ, **driver, "KVSCOPE_TARGET": url}
-        with stack(folder, url.removeprefix("http://")) as watching:
+        following = ("fleet", f"--sidecar={url}", "--port", "0")
+        with (
+            forked_kvscope(*following) as fleet,
+            stack(folder, url.removeprefix("http://")) as watching,
+        ):
             # Prometheus may have begun without it, and sends an alert again only after a minute.
             alert = {"labels": {"alertname": "KvscopeWatchdog", "severity": "none"}}
             sent = httpx.post(f"{watching.manager}/api/v2/alerts", json=[alert], timeout=10)
@@ -152,6 +157,7 @@ def _played(folder: Path, events: str, driver: dict[str, str]) -> Iterator[Scene
                 environment=environment,
                 prometheus=watching.url,
                 alertmanager=watching.manager,
+                fleet=fleet.find(r"the fleet: (http://\S+)"),
             )
             yield Scene(engine, watching, places)
 
