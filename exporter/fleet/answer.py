@@ -1,10 +1,12 @@
 """The answer to "whose fault are the misses?", of the fleet as a whole, as one document."""
 
+import time
 from collections.abc import Sequence
 
 import msgspec
 
 from exporter.fleet.fleet import Fleet, Listed
+from exporter.fleet.proposals import Proposal, proposals
 from exporter.fleet.replica import Space
 
 ENOUGH = 0.95
@@ -52,6 +54,8 @@ class SpaceAnswer(msgspec.Struct, frozen=True, kw_only=True):
     enough_blocks: int | None
     """The smallest simulated tier with 95 % of all possible hits; None: none of them has that."""
     sentence: str
+    proposals: list[Proposal]
+    """The largest gain first; empty: too little was asked for, or nothing is worth its price."""
 
 
 class FleetAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,7 +96,18 @@ def _space(space: Space) -> SpaceAnswer:
         Tier(blocks=blocks, bytes=None if size is None else blocks * size, hit_blocks=hits)
         for blocks, hits in space.waterfall.asked.hits_by_size()
     ]
-    enough = (tier.blocks for tier in tiers if tier.hit_blocks >= ENOUGH * totals.seen)
+    large = (tier.blocks for tier in tiers if tier.hit_blocks >= ENOUGH * totals.seen)
+    enough = next(large, None) if totals.seen else None
+    proposed = proposals(
+        totals,
+        tiers=[(tier.blocks, tier.hit_blocks) for tier in tiers],
+        enough_blocks=enough,
+        block_tokens=space.block_size,
+        block_bytes=size,
+        pool_blocks=space.pool_blocks,
+        replicas=space.replicas,
+        seconds=(time.monotonic_ns() - space.began_ns) / 1e9,
+    )
     return SpaceAnswer(
         model_name=space.model_name,
         name_space=space.name_space[:12],
@@ -108,8 +123,9 @@ def _space(space: Space) -> SpaceAnswer:
         distinct_blocks=holders.distinct_names,
         duplicate_blocks=holders.resident_blocks - holders.distinct_names,
         tiers=tiers,
-        enough_blocks=next(enough, None) if totals.seen else None,
+        enough_blocks=enough,
         sentence=sentence_of(space),
+        proposals=proposed if totals.asked >= LEAST_BLOCKS else [],
     )
 
 

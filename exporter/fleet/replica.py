@@ -1,5 +1,6 @@
 """One engine as a fleet sees it: what it holds, and what its own lookups found."""
 
+import time
 from array import array
 from dataclasses import dataclass, field
 
@@ -37,6 +38,8 @@ class Space:
     """Those that are counted now."""
     pool_blocks: int = 0
     """The sum over their pools."""
+    began_ns: int = field(default_factory=time.monotonic_ns)
+    """When the first of them was seen."""
 
 
 @dataclass(slots=True, eq=False)

@@ -86,3 +86,5 @@ def _waterfall(space: SpaceAnswer) -> Iterator[str]:
             share = blocks / space.asked_blocks
             yield f"<tr><td>{name}</td><td>{blocks:,}</td><td>{share:.1%}</td></tr>\n"
     yield "</table>\n"
+    for proposal in space.proposals:
+        yield f"<p><b>{escape(proposal.text)}</b> Price: {escape(proposal.price)}</p>\n"
