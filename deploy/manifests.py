@@ -8,6 +8,7 @@ from alerts.edits import Edits
 from alerts.objectives import Objectives
 from alerts.rule import Places
 from alerts.yaml_text import to_yaml
+from deploy.fleet import fleet
 from deploy.monitoring import RELEASE, dashboards, monitoring
 from deploy.packs import packs
 from deploy.workloads import engine, sglang, vllm
@@ -21,6 +22,7 @@ MARK = "Written by `python -m deploy`"
 """First line of every file: files that have it may be replaced."""
 _MONITORING = f"{MARK}: change alerts/ or deploy/monitoring.py."
 _WORKLOAD = f"{MARK}: change deploy/workloads.py. docs/guides/kubernetes.md explains it."
+_FLEET = f"{MARK}: change deploy/fleet.py. docs/guides/fleet.md explains it."
 _KUSTOMIZATION = f"""\
 {MARK}: change deploy/manifests.py. For `kubectl apply --server-side -k`
 (dashboards are too long for the annotation of a client-side apply)."""
@@ -47,6 +49,7 @@ def manifests(
     relative to base/; jobs: those of servers without kvscope, as in deploy/packs.py."""
     base = monitoring(places, objectives, release, edits)
     components = packs(places, release, jobs)
+    followed = _folder("components/fleet", fleet(release), _FLEET, **_COMPONENT)
     return {
         **_folder("base", base, _MONITORING, above=boards),
         **_folder("overlays/engine", engine(), _WORKLOAD, above="../../base"),
@@ -54,6 +57,7 @@ def manifests(
         **_folder("overlays/vllm", vllm(), _WORKLOAD, above="../../base"),
         "components/nvml/kustomization.yaml": to_yaml(_nvml(), _KUSTOMIZATION),
         "components/host-memory/kustomization.yaml": to_yaml(_host_memory(), _KUSTOMIZATION),
+        **followed,
         **{
             path: text
             for name, objects in components.items()

@@ -18,6 +18,8 @@ NAME_LABEL, NAME = "app.kubernetes.io/name", "kvscope"
 LABELS = {NAME_LABEL: NAME}
 POD_LABELS = {"kvscope": "observed"}
 """Label of pods with a sidecar, which the PodMonitor selects."""
+FLEET_JOB = "kvscope-fleet"
+"""Job of `kvscope fleet`: not that of inference servers, whose alerts would count it as one."""
 POD_PORT, SERVICE_PORT = "kvscope", "http"
 """Names of the ports that the two monitors scrape."""
 
@@ -79,7 +81,16 @@ def _service_monitor(release: str) -> dict[str, object]:
     return _object("ServiceMonitor", release, spec)
 
 
-def _endpoint(port: str) -> dict[str, object]:
+def fleet_monitor(release: str, labels: Mapping[str, str]) -> dict[str, object]:
+    """For `kvscope fleet`. labels: of its Service."""
+    spec = {
+        "selector": {"matchLabels": dict(labels)},
+        "endpoints": [_endpoint(SERVICE_PORT, FLEET_JOB)],
+    }
+    return _object("ServiceMonitor", release, spec, FLEET_JOB)
+
+
+def _endpoint(port: str, job: str = JOB) -> dict[str, object]:
     """Endpoint of both monitors. The operator's own label `endpoint` would hide our page's."""
     return {
         "port": port,
@@ -87,7 +98,7 @@ def _endpoint(port: str) -> dict[str, object]:
         "interval": SCRAPE_INTERVAL,
         "scrapeTimeout": SCRAPE_TIMEOUT,
         "relabelings": [
-            {"targetLabel": "job", "replacement": JOB},
+            {"targetLabel": "job", "replacement": job},
             {
                 "sourceLabels": ["__meta_kubernetes_namespace", "__meta_kubernetes_pod_name"],
                 "separator": "/",

@@ -13,12 +13,12 @@ _CODE, _SOCKETS = "/kvscope/observer", "/kvscope/run"
 """Mount points of two volumes: code that the server imports, which only the init container may
 write, and sockets, which only the server creates. A compromised sidecar cannot change what it runs.
 """
-_SIDECAR_PORT = 8010
+SIDECAR_PORT = 8010
 _VLLM_PORT = _ENGINE_PORT = 8000
 _SGLANG_PORT = 30000
 _SERVER_START, _ENGINE_START = 30, 5
 """Minutes until an engine has loaded its model."""
-_UNPRIVILEGED = {
+UNPRIVILEGED = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
     "seccompProfile": {"type": "RuntimeDefault"},
@@ -61,6 +61,11 @@ _SGLANG = _Server(
     # Otherwise each probe of an idle server is a request that generates a token.
     variables={"SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "false"},
 )
+
+
+def labelled(name: str) -> dict[str, str]:
+    """Labels of the objects of one workload."""
+    return {NAME_LABEL: name}
 
 
 def vllm() -> dict[str, dict[str, object]]:
@@ -112,7 +117,7 @@ def engine() -> dict[str, dict[str, object]]:
         **_probes(start_minutes=_ENGINE_START),
         "resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "2Gi"}},
         "securityContext": {
-            **_UNPRIVILEGED,
+            **UNPRIVILEGED,
             "runAsNonRoot": True,
             "runAsUser": USER,
             "readOnlyRootFilesystem": True,
@@ -134,7 +139,7 @@ def _observer() -> dict[str, object]:
         "name": "observer",
         "image": SIDECAR_IMAGE,
         "args": ["observer", f"{_CODE}/plugin"],
-        "securityContext": {**_UNPRIVILEGED, "readOnlyRootFilesystem": True},
+        "securityContext": {**UNPRIVILEGED, "readOnlyRootFilesystem": True},
         "volumeMounts": [{"name": "observer", "mountPath": _CODE}],
     }
 
@@ -162,7 +167,7 @@ def _container(server: _Server) -> dict[str, object]:
             "requests": {"cpu": "4", "memory": "16Gi"},
             "limits": {"memory": "32Gi", "nvidia.com/gpu": "1"},
         },
-        "securityContext": _UNPRIVILEGED,
+        "securityContext": UNPRIVILEGED,
         "volumeMounts": [
             {"name": "observer", "mountPath": _CODE, "readOnly": True},
             {"name": "sockets", "mountPath": _SOCKETS},
@@ -181,17 +186,17 @@ def _sidecar(server: _Server) -> dict[str, object]:
         "args": [
             "sidecar",
             "--host=0.0.0.0",
-            f"--port={_SIDECAR_PORT}",
+            f"--port={SIDECAR_PORT}",
             f"--events={server.name}=ipc://{_SOCKETS}/sockets/*",
             # for latencies and refusals, as clients see them
             f"--url={server.name}=http://127.0.0.1:{server.port}",
         ],
-        "ports": [{"name": POD_PORT, "containerPort": _SIDECAR_PORT}],
+        "ports": [{"name": POD_PORT, "containerPort": SIDECAR_PORT}],
         "resources": {
             "requests": {"cpu": "100m", "memory": "256Mi"},
             "limits": {"memory": "1Gi"},
         },
-        "securityContext": {**_UNPRIVILEGED, "readOnlyRootFilesystem": True},
+        "securityContext": {**UNPRIVILEGED, "readOnlyRootFilesystem": True},
         "volumeMounts": [{"name": "sockets", "mountPath": _SOCKETS, "readOnly": True}],
     }
 

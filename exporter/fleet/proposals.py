@@ -77,8 +77,8 @@ def proposals(
     stored = dict(tiers).get(enough_blocks or 0, 0) - steps.own
     if enough_blocks is not None and stored >= least:
         size = _size(enough_blocks, block_bytes)
-        share = f", {enough_blocks / pool_blocks:.1f} times all pools" if pool_blocks else ""
-        price = f"{size} of host memory or of a store, and the copies to and from it{share}."
+        share = f" ({enough_blocks / pool_blocks:.1f} times all pools)" if pool_blocks else ""
+        price = f"{size} of host memory or of a store{share}, and the copies to and from it."
         text = f"A shared tier of {size}"
         found.append(proposal("shared_tier", stored, text, price, enough_blocks))
     lost = steps.seen - steps.anywhere

@@ -1,4 +1,4 @@
-"""What is proposed to a fleet: what could be found, at most, and at what price."""
+"""Proposals to a fleet: the most that each could find, and its price."""
 
 from typing import Any
 

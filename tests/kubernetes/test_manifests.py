@@ -14,7 +14,7 @@ from alerts.rules import mapping
 from alerts.thresholds import JOB
 from deploy.__main__ import main
 from deploy.manifests import FOLDER, KUSTOMIZATION, manifests, of_dashboards
-from deploy.monitoring import RELEASE, SCRAPE_INTERVAL, SCRAPE_TIMEOUT
+from deploy.monitoring import FLEET_JOB, RELEASE, SCRAPE_INTERVAL, SCRAPE_TIMEOUT
 from exporter.catalogue import CATALOGUE
 from tests.kubernetes.objects import Object, container, one, pod_of
 from tests.kubernetes.schemas import API_KINDS, API_VERSIONS, OPERATOR_KINDS, problems
@@ -30,6 +30,15 @@ OPERATOR_LABELS = {"namespace", "pod", "container", "service", "job", "instance"
 
 def of_kind(kind: str) -> dict[str, Object]:
     return {name: content for name, content in OBJECTS.items() if content["kind"] == kind}
+
+
+def endpoints_of(kind: str) -> dict[str, Any]:
+    """The only endpoint of each monitor of that kind."""
+    key = "podMetricsEndpoints" if kind == "PodMonitor" else "endpoints"
+    found = {}
+    for name, monitor in of_kind(kind).items():
+        (found[name],) = monitor["spec"][key]
+    return found
 
 
 def test_the_committed_files_are_what_the_generator_writes() -> None:
@@ -102,21 +111,23 @@ def test_a_monitor_scrapes_as_the_stack_does(kind: str) -> None:
     config: Any = yaml.safe_load((ROOT / "deploy" / "prometheus" / "prometheus.yml").read_text())
     assert config["global"]["scrape_interval"] == SCRAPE_INTERVAL
     assert config["global"]["scrape_timeout"] == SCRAPE_TIMEOUT
-    ((_, monitor),) = of_kind(kind).items()
-    (endpoint,) = monitor["spec"]["podMetricsEndpoints" if kind == "PodMonitor" else "endpoints"]
-    assert (endpoint["interval"], endpoint["scrapeTimeout"]) == (SCRAPE_INTERVAL, SCRAPE_TIMEOUT)
-    assert {"targetLabel": "job", "replacement": JOB} in endpoint["relabelings"]
+    names = {job["job_name"] for job in config["scrape_configs"]}
+    for name, endpoint in endpoints_of(kind).items():
+        times = endpoint["interval"], endpoint["scrapeTimeout"]
+        assert times == (SCRAPE_INTERVAL, SCRAPE_TIMEOUT)
+        job = FLEET_JOB if name.startswith("components/fleet/") else JOB
+        assert {"targetLabel": "job", "replacement": job} in endpoint["relabelings"]
+        assert job in names
 
 
 @pytest.mark.parametrize("kind", ["PodMonitor", "ServiceMonitor"])
 def test_no_label_of_a_target_hides_one_of_our_pages(kind: str) -> None:
-    ((_, monitor),) = of_kind(kind).items()
-    (endpoint,) = monitor["spec"]["podMetricsEndpoints" if kind == "PodMonitor" else "endpoints"]
-    dropped = {r["regex"] for r in endpoint["relabelings"] if r.get("action") == "labeldrop"}
-    set_here = {r["targetLabel"] for r in endpoint["relabelings"] if "targetLabel" in r}
     ours = {label for metric in CATALOGUE for label in metric.labels}
     assert "endpoint" in ours, "then nothing need be dropped"
-    assert not ours & ((OPERATOR_LABELS | set_here) - dropped)
+    for endpoint in endpoints_of(kind).values():
+        dropped = {r["regex"] for r in endpoint["relabelings"] if r.get("action") == "labeldrop"}
+        set_here = {r["targetLabel"] for r in endpoint["relabelings"] if "targetLabel" in r}
+        assert not ours & ((OPERATOR_LABELS | set_here) - dropped)
 
 
 def test_the_operator_and_grafana_select_what_is_meant_for_them() -> None:
@@ -128,7 +139,7 @@ def test_the_operator_and_grafana_select_what_is_meant_for_them() -> None:
 
 def test_each_workload_is_scraped_by_one_monitor() -> None:
     (pods,) = (m["spec"] for m in of_kind("PodMonitor").values())
-    (services,) = (m["spec"] for m in of_kind("ServiceMonitor").values())
+    monitors = [m["spec"] for m in of_kind("ServiceMonitor").values()]
     scraped = {}
     for name, deployment in of_kind("Deployment").items():
         pod = pod_of(deployment)
@@ -140,11 +151,13 @@ def test_each_workload_is_scraped_by_one_monitor() -> None:
         service = OBJECTS[name.replace("deployment", "service")]
         assert service["spec"]["selector"].items() <= labels
         assert {port["targetPort"] for port in service["spec"]["ports"]} <= ports
-        if services["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items():
-            offered = {port["name"] for port in service["spec"]["ports"]}
-            by += [e["port"] for e in services["endpoints"] if e["port"] in offered]
+        offered = {port["name"] for port in service["spec"]["ports"]}
+        for services in monitors:
+            if services["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items():
+                by += [e["port"] for e in services["endpoints"] if e["port"] in offered]
         scraped[name] = by
     assert scraped == {
+        "components/fleet/deployment.yaml": ["http"],
         "overlays/engine/deployment.yaml": ["http"],
         "overlays/sglang/deployment.yaml": ["kvscope"],
         "overlays/vllm/deployment.yaml": ["kvscope"],
@@ -195,3 +208,18 @@ def test_the_patch_for_nvml_is_for_the_sidecar_of_the_server(server: str) -> Non
     assert re.fullmatch(entry["target"]["name"], deployment["metadata"]["name"])
     (patched,) = pod_of(patch)["spec"]["containers"]
     assert container(deployment, patched["name"])["args"][0] == "sidecar"
+
+
+def test_the_fleet_finds_every_pod_with_a_sidecar_by_a_headless_service() -> None:
+    deployment = OBJECTS["components/fleet/deployment.yaml"]
+    service = OBJECTS["components/fleet/sidecars.yaml"]
+    (arguments,) = (c["args"] for c in pod_of(deployment)["spec"]["containers"])
+    (port,) = service["spec"]["ports"]
+    assert f"--sidecars-at={service['metadata']['name']}:{port['port']}" in arguments
+    assert service["spec"]["clusterIP"] == "None"
+    for name in ("vllm", "sglang"):
+        observed = OBJECTS[f"overlays/{name}/deployment.yaml"]
+        labels = pod_of(observed)["metadata"]["labels"]
+        assert service["spec"]["selector"].items() <= labels.items()
+        ports = {p["name"]: p["containerPort"] for p in container(observed, "kvscope")["ports"]}
+        assert ports[port["targetPort"]] == port["port"]

@@ -114,7 +114,7 @@ def test_the_example_environment_names_every_setting_with_its_default() -> None:
 
 def test_the_profiles_are_those_of_the_documents() -> None:
     page = (ROOT / "docs" / "guides" / "stack.md").read_text()
-    assert {"demo", "tracing", "vllm"} == PROFILES
+    assert {"demo", "fleet", "tracing", "vllm"} == PROFILES
     for profile in PROFILES:
         assert f"--profile {profile}" in page
         assert f"`{profile}`" in COMPOSE_TEXT.partition("services:")[0]
