@@ -30,11 +30,11 @@ from typing import Any
 import httpx
 
 from kvscope.mooncake import TRACE_BLOCK_TOKENS, read_trace
-from tests.support.checkpoints import make_checkpoint
 from tests.support.pages import sample
 from tests.support.process import ROOT, kvscope
 from tests.support.waiting import wait_for
 from tests.vllm.counters import total
+from tests.vllm.model import tiny_model
 from tests.vllm.observed import observed
 
 POLICIES = ("round-robin", "prefix-hash", "kv-aware")
@@ -109,7 +109,7 @@ def serving(kind: str, number: int, blocks: int, python: Path) -> Iterator[list[
     """The replicas, one after the other: each start takes both cores."""
     with tempfile.TemporaryDirectory(prefix="kvscope-") as folder, ExitStack() as stack:
         replicas = []
-        model = _model(Path(folder) / "model") if kind == "vllm" else None
+        model = tiny_model(Path(folder) / "model", "llama") if kind == "vllm" else None
         for index in range(number):
             if model is None:
                 server = stack.enter_context(
@@ -129,10 +129,6 @@ def serving(kind: str, number: int, blocks: int, python: Path) -> Iterator[list[
                 replicas.append(Replica(vllm.server.url, vllm.url, "tiny"))
             print(f"replica {index + 1} of {number} serves", flush=True)
         yield replicas
-
-
-def _model(folder: Path) -> Path:
-    return make_checkpoint(folder, "llama", max_position_embeddings=4096)
 
 
 def send(replicas: Sequence[Replica], router: Router, paths: Paths, tokens: int, salt: int) -> None:
