@@ -17,6 +17,8 @@ from kvscope_events.events import (
     Batch,
     CacheGroup,
     EngineEvent,
+    NamesStored,
+    PoolCounted,
     PoolCreated,
     PoolSnapshot,
     PrefixLookup,
@@ -178,6 +180,23 @@ def test_the_replay_of_another_policy_is_what_real_pools_find_under_it(
     found = by_policy(document(*files, "--replicas", 2, "--policy", "round-robin"))
     assert found["round-robin"]["own_blocks"] == sum(other.hits for other in others)
     assert list(found) == ["round-robin"]
+
+
+def test_what_a_counted_pool_generated_is_found_by_the_next_turn(
+    make: Callable[..., Recorded],
+) -> None:
+    names = [number.to_bytes(16) for number in range(6)]
+    counted = make("counted")
+    counted.tell(
+        PoolCounted(40, BLOCK_SIZE, 0, 0, private=0, protected=0, cached=0),
+        PrefixLookup(1, 49, names[:3], 0),
+        NamesStored("device", names[:3], None, BLOCK_SIZE),
+        NamesStored("device", names[3:4], names[2], BLOCK_SIZE),
+        NamesStored("device", names[4:5], names[3], BLOCK_SIZE),
+        PrefixLookup(2, 97, names, 5),
+    )
+    found = by_policy(document(counted.saved(without=[0]), "--replicas", 1))
+    assert found["recorded"]["own_blocks"] == 5
 
 
 def test_one_recording_is_a_workload_for_any_number_of_replicas(

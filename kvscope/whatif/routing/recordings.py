@@ -58,14 +58,14 @@ class _Reader:
         self.pool: Pool | None = None
         self.is_whole = True
         """Whether each pool is seen from its creation on."""
-        self.by_name = False
-        """Whether what is cached comes without its request."""
         self.without_wall = False
         self._number = number
         self._source = source
         self._ids = ids
         self._at = 0.0
         self._running: dict[int, _Lookup] = {}
+        self._ends: dict[int, _Lookup] = {}
+        """By the last block of what they looked up or cached: the last request with that end."""
         self._arrived: dict[int, tuple[float, int]] = {}
 
     def read(self, batch: Batch, lost: int) -> None:
@@ -97,7 +97,7 @@ class _Reader:
                 case PoolCreated() | PoolSnapshot() | PoolCounted():
                     self._take_pool(event)
                 case NamesStored() if event.tier == "device":
-                    self.by_name = True
+                    self._store(event)
                 case _:  # what happens to blocks under another router is simulated
                     pass
 
@@ -116,6 +116,8 @@ class _Reader:
             call=None if request is None else (self._number, session, request),
         )
         self.lookups.append(lookup)
+        if names:
+            self._ends[names[-1]] = lookup
         self.asked_in[session] = None
         self.hits += event.hit_blocks
 
@@ -124,6 +126,17 @@ class _Reader:
         if not set(numbers).issubset(lookup.names):
             known = set(lookup.names)
             lookup.further.update((number, None) for number in numbers if number not in known)
+
+    def _store(self, event: NamesStored) -> None:
+        """Content of a counted pool comes without its request: it is the one that it continues."""
+        before = None if event.parent is None else self._ids.get(event.parent)
+        for name in event.names:
+            number = self._ids.setdefault(name, len(self._ids))
+            continued = None if before is None else self._ends.pop(before, None)
+            if continued is not None:
+                continued.further[number] = None
+                self._ends[number] = continued
+            before = number
 
     def _take_pool(self, pool: Pool) -> None:
         if not isinstance(pool, PoolCounted) and len(pool.groups) > 1:
@@ -299,11 +312,6 @@ def _doubts(reader: _Reader, source: RecordingSource) -> Iterator[str]:
         )
     if reader.unnamed:
         yield f"{name}: {reader.unnamed:,} lookups do not name their blocks and are not replayed"
-    if reader.by_name:
-        yield (
-            f"{name}: which request generated which blocks is not known, so a next turn does not "
-            "find what was generated in the one before"
-        )
     if source.broken_off is not None:
         yield f"{name} cannot be read to its end: {source.broken_off}"
     undecoded = sum(source.decode_errors.values()) - (source.broken_off is not None)
