@@ -108,6 +108,18 @@ def test_the_tables_end_in_sentences(trace: Path) -> None:
     assert " - running requests, which hold their blocks" in said
 
 
+def test_a_hash_of_too_few_or_too_many_tokens_is_a_note(tmp_path: Path) -> None:
+    alike = write(tmp_path, *[row([0, 1, 100 + number, 200 + number]) for number in range(60)])
+    too_few = "prefix-hash gives one replica 2.0 times the mean work"
+    too_many = "over half of the prompts have at most the 2,048 tokens that prefix-hash looks at"
+    for tokens, says in ((1024, too_few), (1536, None), (2048, too_many)):
+        options = ("--replicas", 2, "--capacity", 50, "--prefix-tokens", tokens)
+        doubts = document(alike, *options, "--policy", "prefix-hash")["doubts"]
+        assert [says is not None and doubt.startswith(says) for doubt in doubts] == [True] * (
+            says is not None
+        )
+
+
 def test_a_tier_in_gigabytes_takes_the_bytes_of_a_block(trace: Path) -> None:
     sizes = ("--tier", 0.5, "--tier", 1, "--bytes-per-block", "64MiB")
     found = document(trace, "--replicas", 2, "--capacity", 50, *sizes)

@@ -159,7 +159,7 @@ def compare(
             )
         )
         if len(workload.requests) >= ENOUGH_REQUESTS * options.replicas:
-            doubts += _uneven(outcomes[-1], prefix_blocks * workload.block_tokens)
+            doubts += _badly_hashed(workload, outcomes[-1], prefix_blocks)
     return Comparison(
         workload=workload,
         replicas=options.replicas,
@@ -240,10 +240,18 @@ def _tiers(options: RoutingOptions, pool_blocks: int, bytes_per_block: int | Non
     return sorted(sizes)
 
 
-def _uneven(outcome: Outcome, prefix_tokens: int) -> Iterator[str]:
-    imbalance = outcome.imbalance
-    if outcome.policy is Policy.PREFIX_HASH and imbalance is not None and imbalance >= UNEVEN:
+def _badly_hashed(workload: Workload, outcome: Outcome, prefix_blocks: int) -> Iterator[str]:
+    if outcome.policy is not Policy.PREFIX_HASH:
+        return
+    tokens = prefix_blocks * workload.block_tokens
+    short = sum(len(request.names) <= prefix_blocks for request in workload.requests)
+    if outcome.imbalance is not None and outcome.imbalance >= UNEVEN:
         yield (
-            f"prefix-hash gives one replica {imbalance:.1f} times the mean work: many prompts "
-            f"agree in their first {prefix_tokens:,} tokens; give a larger --prefix-tokens"
+            f"prefix-hash gives one replica {outcome.imbalance:.1f} times the mean work: many "
+            f"prompts agree in their first {tokens:,} tokens; try a larger --prefix-tokens"
+        )
+    elif 2 * short > len(workload.requests):
+        yield (
+            f"over half of the prompts have at most the {tokens:,} tokens that prefix-hash looks "
+            "at, so the next turn of a conversation goes elsewhere; try a smaller --prefix-tokens"
         )
