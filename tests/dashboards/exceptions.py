@@ -117,6 +117,7 @@ NOT_ON_THIS_MACHINE: dict[Query, str] = {
     ("kvscope-memory", 303, "C"): "a limit of the control group",
     ("kvscope-memory", 303, "E"): "CUDA, which pins host memory",
     ("kvscope-memory", 306, "A"): "a limit of the control group",
+    ("kvscope-fleet-cache", 302, "A"): "a sidecar that names its servers: the legend has the name",
     ("kvscope-vllm", 108, "A"): "vLLM 0.32 or newer",
     ("kvscope-vllm", 503, "B"): "vLLM 0.32 or newer",
     **dict.fromkeys(
