@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from exporter.clock import Clock
 from exporter.fold.shadow import Shadows
 from exporter.fold.shadow import fold as fold_module
+from exporter.fold.shadow import follower as follower_module
 from exporter.fold.shadow.coordinator import Coordinator
-from exporter.fold.shadow.groups import layers_of
+from exporter.fold.shadow.groups import Layers, layers_of
 from exporter.fold.shadow.pool import UNNAMED, Pool
-from exporter.fold.shadow.simulation import Simulation
+from exporter.fold.shadow.simulation import SCALES, Simulation
 from exporter.sources import InProcessSource
 from exporter.sources.pipeline import Pipeline
 from kvscope_events.bus import EventBus
@@ -180,6 +181,54 @@ def test_larger_pools_are_shown_once_the_present_size_agrees() -> None:
     curve = fold.curve(None)
     assert curve is not None
     assert [point.capacity_blocks for point in curve.points] == [3, 7, 10, 14, 21, 28, 56, None]
+
+
+@pytest.mark.parametrize(
+    ("groups", "retention", "is_dense"),
+    [
+        ([WINDOW, FULL], None, True),
+        ([WINDOW, FULL], 2 * SIZE, True),  # two blocks before each place, which is all of them
+        ([WINDOW, FULL], 1, True),
+        ([WINDOW, FULL], 3 * SIZE, False),
+        ([WINDOW, FULL], 0, False),
+        ([STATE, FULL], SIZE, True),
+        ([STATE, FULL], 2 * SIZE, False),
+        ([STATE, WINDOW, FULL], 2 * SIZE, False),  # dense enough for windows, not for states
+    ],
+)
+def test_a_pool_that_keeps_every_window_and_state_is_simulated_once(
+    groups: list[CacheGroup],
+    retention: int | None,
+    is_dense: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[int] = []
+
+    class Counted(Coordinator):
+        def __init__(self, capacity: int, layers: Sequence[Layers], block_size: int) -> None:
+            super().__init__(capacity, layers, block_size)
+            made.append(capacity)
+
+    monkeypatch.setattr(follower_module, "Coordinator", Counted)
+    fold = Shadows()
+    fold.on_batch(Batch(0, 0, [PoolCreated(29, SIZE, 0, 1, groups=groups, retention=retention)]))
+    stream(fold, alternating(0), begin=1)
+    fold.settle()
+    assert made.count(28) == (1 if is_dense else 2)
+    assert len(made) == len(SCALES) + 1 + (not is_dense)
+
+
+def test_a_pool_that_keeps_every_window_finds_as_much_as_one_that_would() -> None:
+    fold = Shadows()
+    fold.on_batch(
+        Batch(0, 0, [PoolCreated(41, SIZE, 0, 1, groups=[WINDOW, FULL], retention=2 * SIZE)])
+    )
+    stream(fold, alternating(5), begin=1)
+    fold.settle()
+    curve = fold.curve(None)
+    assert curve is not None
+    same = next(point for point in curve.points if point.scale == 1)
+    assert curve.retaining_hit_blocks == same.hit_blocks == 190
 
 
 def test_windows_begin_with_the_pool_and_not_with_the_producers_clock() -> None:

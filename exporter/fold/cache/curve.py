@@ -117,8 +117,7 @@ class Curve:
     cached_blocks: int | None = None
     """Blocks that became findable in the present pool; None: not counted."""
     retaining_hit_blocks: int | None = None
-    """Hits at the present size if every window and state were kept; None: not known, or they are.
-    """
+    """Hits at the present size if every window and state were kept; None: not known."""
 
 
 class Grid:

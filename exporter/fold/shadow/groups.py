@@ -33,6 +33,13 @@ class Layers:
             return 1
         return -(-(self.window - 1) // self.block_size)
 
+    @property
+    def keeps_all(self) -> bool:
+        """Whether every block becomes findable, since the kept places leave none out."""
+        if self.kind == "full_attention" or self.retention is None:
+            return True
+        return self.retention > 0 and self.retention // self.block_size <= self.needed
+
     def accept(self, pool: Pool, digests: Sequence[Digest], limit: int) -> int:
         """Up to which of the first `limit` blocks this could resume."""
         if self.kind == "full_attention":
@@ -63,14 +70,12 @@ class Layers:
         places: tokens after which a later request may resume.
         """
         everything = range(first, end)
-        if self.kind == "full_attention" or self.retention is None:
+        if self.keeps_all:
             return everything
         needed = self.needed
         kept: set[int] = set()
         if self.retention:
             period = self.retention // self.block_size
-            if period <= needed:
-                return everything
             kept.update(i for i in everything if i % period >= period - needed)
         for place in places:
             last = place // self.block_size

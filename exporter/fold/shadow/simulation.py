@@ -9,6 +9,7 @@ from typing import NamedTuple
 from exporter.fold.cache.curve import Curve, Point, Slots
 from exporter.fold.shadow.budget import Budget
 from exporter.fold.shadow.follower import Follower
+from exporter.fold.shadow.groups import layers_of
 from exporter.fold.shadow.roots import Roots, Sample
 from kvscope_events.events import EngineEvent, PoolCreated, PoolSnapshot, PrefixLookup
 
@@ -66,6 +67,7 @@ class Simulation:
         self._totals = Totals(0, 0, 0, 0, array("q", bytes(8 * (_RETAINING + 1))))
         self._shown = self._totals.hit_blocks[:]
         self._pool: PoolCreated | None = None  # the real one, empty
+        self._keeps_all = False  # the real one, each window and state
         self._budget = budget
         self._roots = Roots()
         self._window = 0  # of the roots, at which sizes were last adapted
@@ -124,11 +126,13 @@ class Simulation:
         endless = max(ENDLESS_BLOCKS, capacities[-1])
         self._computed = [0, 0]
         sizes = self._sampled(capacities)
-        retaining = 0 if event.retention is None else sizes[SAME]
+        layers = layers_of(event.groups, event.retention)
+        keeps_all = all(kind.keeps_all for kind in layers)
+        retaining = 0 if keeps_all else sizes[SAME]
         follower = Follower(event, [*sizes, endless], self._found, retaining)
         with self._lock:
             self._follower, self._block_size = follower, event.block_size
-            self._sample = sample
+            self._sample, self._keeps_all = sample, keeps_all
             self.usable_blocks = usable
             self._scales, self._capacities = (*scales, inf), [*capacities, endless]
             self._places = [*map(_place, self._scales), *([_RETAINING] if retaining else [])]
@@ -262,12 +266,14 @@ class Simulation:
                 )
                 if scale != inf or doubt_ns != NEVER
             ]
-            retains = self._places[-1] == _RETAINING and self._doubt_ns[-1] <= begin_ns
+            # A pool that keeps them all is simulated once, at its present size.
+            place = SAME if self._keeps_all else _RETAINING
+            retains = self._doubt_ns[self._places.index(place)] <= begin_ns
         return Curve(
             seconds=max(0, now_ns - begin_ns) / 1e9,
             queried_blocks=change.queried_blocks,
             points=tuple(points),
-            retaining_hit_blocks=change.hit_blocks[_RETAINING] if retains else None,
+            retaining_hit_blocks=change.hit_blocks[place] if retains else None,
         )
 
     def _since(self, time_ns: int) -> Totals:
