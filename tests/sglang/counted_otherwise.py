@@ -4,16 +4,7 @@ Those of `WHEN_CLIENTS_LEAVE` are its front end's, which learns of an end in oth
 scheduler. All sums of the scheduler itself stay equal.
 """
 
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True, slots=True)
-class Reason:
-    """Statements of SGLang's source, in one file, in this order, that make it count otherwise."""
-
-    file: str
-    statements: tuple[str, ...]
-
+from tests.support.environments import Reason
 
 _IN_THE_QUEUE = Reason(
     "srt/managers/tokenizer_manager.py",

@@ -13,11 +13,11 @@ from tests.sglang.counted_otherwise import (
     REASONS,
     WHEN_CLIENTS_LEAVE,
     WHEN_RETRACTED_CLIENTS_LEAVE,
-    Reason,
 )
 from tests.sglang.counters import both, disagreements
 from tests.sglang.http_load import ask, jobs
 from tests.sglang.server import Observed
+from tests.support.environments import Reason
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.sglang, pytest.mark.nightly, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -107,8 +107,4 @@ def test_a_pause_that_retracts_what_runs(sglang: Observed, unobserved: Unobserve
 
 @pytest.mark.parametrize("reason", sorted(REASONS, key=lambda reason: reason.statements))
 def test_the_reason_is_in_sglangs_source(sglang_python: Path, reason: Reason) -> None:
-    (package,) = sglang_python.parent.parent.glob("lib/python3*/site-packages/sglang")
-    source = (package / reason.file).read_text()
-    place = 0
-    for statement in reason.statements:
-        place = source.index(statement, place) + len(statement)
+    reason.find(sglang_python, "sglang")

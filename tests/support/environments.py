@@ -1,8 +1,10 @@
-"""Servers in environments of their own, which scripts install, perhaps at this moment."""
+"""Servers in environments of their own, which scripts install, perhaps at this moment; and their
+sources."""
 
 import fcntl
 import os
 import signal
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -27,3 +29,21 @@ def python_of(environment: Path, server: str) -> Path:
     if os.environ.get("CI") == "true":
         pytest.fail(f"no {server} under {environment}: {reason}")
     pytest.skip(f"NO {server.upper()}, nothing was tested with one: {reason}")
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Statements of a server's source, in one file and in this order, that make it count otherwise
+    than we do."""
+
+    file: str
+    """Below the server's package."""
+    statements: tuple[str, ...]
+
+    def find(self, python: Path, package: str) -> None:
+        """Raises ValueError unless the package of this Python has the statements, in this order."""
+        (folder,) = python.parent.parent.glob(f"lib/python3*/site-packages/{package}")
+        source = (folder / self.file).read_text()
+        place = 0
+        for statement in self.statements:
+            place = source.index(statement, place) + len(statement)

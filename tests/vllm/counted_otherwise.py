@@ -4,16 +4,7 @@ All are due to clients that leave, or to stop strings: the scheduler learns of b
 computed another token or two, which its front end then drops.
 """
 
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True, slots=True)
-class Reason:
-    """Statements of vLLM's source, in one file and in this order, that make it count otherwise."""
-
-    file: str
-    statements: tuple[str, ...]
-
+from tests.support.environments import Reason
 
 _DROPPED = Reason(
     "v1/engine/output_processor.py",

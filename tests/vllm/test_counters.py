@@ -11,9 +11,10 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.support.environments import Reason
 from tests.support.pages import sample
 from tests.vllm.adapters import lora_adapter
-from tests.vllm.counted_otherwise import REASONS, WHEN_CLIENTS_LEAVE, Reason
+from tests.vllm.counted_otherwise import REASONS, WHEN_CLIENTS_LEAVE
 from tests.vllm.counters import disagreements, total
 from tests.vllm.mixed_load import mixed_load
 from tests.vllm.observed import SMALL, Observed, ended, observed, outgrow, reset_while_it_runs
@@ -84,11 +85,7 @@ def test_two_data_parallel_ranks(
 
 @pytest.mark.parametrize("reason", sorted(REASONS, key=lambda reason: reason.statements))
 def test_the_reason_is_in_vllms_source(vllm_python: Path, reason: Reason) -> None:
-    (package,) = vllm_python.parent.parent.glob("lib/python3*/site-packages/vllm")
-    source = (package / reason.file).read_text()
-    place = 0
-    for statement in reason.statements:
-        place = source.index(statement, place) + len(statement)
+    reason.find(vllm_python, "vllm")
 
 
 def _counters_are_equal(
