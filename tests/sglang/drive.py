@@ -187,6 +187,18 @@ def wrappers_on(scheduler: Any) -> int:
     return found
 
 
+def discards(scheduler: Any, observer: Any) -> int:
+    """How often a step drops names once a live observer has ended in each way there is."""
+    calls = itertools.count()
+    scheduler.process_batch_result = lambda *_: None
+    observer.off("the end of a test")
+    observer.close()
+    observer.close()
+    scheduler.tree_cache.take_events = lambda: next(calls)
+    scheduler.process_batch_result(None, None)
+    return next(calls)
+
+
 class Said(logging.Handler):
     """Collects the warnings of the observer in SGLang's log."""
 
@@ -261,7 +273,7 @@ def run(model: str, requests: int, name: str) -> dict[str, Any]:
         "scenario": name,
         "live": live,
         "wrapped": [wrapped, wrappers_on(scheduler)],
-        "said": said.lines,
+        "said": [*said.lines],
         "left_over": 0 if live else len(scheduler.tree_cache.take_events()),
         "differences": None if observer is None else observer.differences,
         "tree": type(scheduler.tree_cache).__name__,
@@ -270,6 +282,7 @@ def run(model: str, requests: int, name: str) -> dict[str, Any]:
         "replies": dict(load.replies),
         "tokens": load.tokens,
         "metrics": metrics(),
+        "discards": discards(scheduler, observer) if live else None,
     }
 
 

@@ -45,6 +45,15 @@ def test_sums_equal_those_of_sglangs_own_page(driven: Driven, name: str) -> None
     assert list(wrong_sums(run)) == []
 
 
+@BY_SCENARIO
+def test_names_are_dropped_once_a_step_however_often_the_observer_ends(
+    driven: Driven, name: str
+) -> None:
+    """The tree goes on to report them: nobody would take them, or each of several wrappers."""
+    reports_names = SCENARIOS[name].environment.get("KVSCOPE_OBSERVER_NAMES") != "off"
+    assert driven[name]["discards"] == int(reports_names)
+
+
 def test_the_load_evicts_retracts_aborts_and_loads_from_the_host(driven: Driven) -> None:
     assert driven["p16-overlap"]["found"]["evicted_tokens"] > 1000
     assert driven["p16-overlap"]["replies"]["aborted"] > 2

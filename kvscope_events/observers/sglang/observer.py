@@ -239,5 +239,7 @@ class Observer:
             del tree.take_events
 
     def _discard_names(self) -> None:
+        """Once, however often it ends: each call puts another wrapper on the scheduler."""
         if self._discard:
             discard_names(self._scheduler)
+            self._discard = False
