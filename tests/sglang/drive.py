@@ -188,7 +188,7 @@ def wrappers_on(scheduler: Any) -> int:
 
 
 def discards(scheduler: Any, observer: Any) -> int:
-    """How often a step drops names once a live observer has ended in each way there is."""
+    """The number of times that a step drops names, after a live observer has ended thrice."""
     calls = itertools.count()
     scheduler.process_batch_result = lambda *_: None
     observer.off("the end of a test")

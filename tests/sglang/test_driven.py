@@ -49,7 +49,7 @@ def test_sums_equal_those_of_sglangs_own_page(driven: Driven, name: str) -> None
 def test_names_are_dropped_once_a_step_however_often_the_observer_ends(
     driven: Driven, name: str
 ) -> None:
-    """The tree goes on to report them: nobody would take them, or each of several wrappers."""
+    """The tree goes on to report them, and each wrapper that drops them costs every step."""
     reports_names = SCENARIOS[name].environment.get("KVSCOPE_OBSERVER_NAMES") != "off"
     assert driven[name]["discards"] == int(reports_names)
 
