@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from kvscope_events.events import Hello
-from kvscope_events.observers.endpoints import directory
+from kvscope_events.observers.endpoints import SERVERS, directory
 from kvscope_events.wire.endpoint import EndpointError
 from kvscope_events.wire.run_directory import run_directory
 from kvscope_events.wire.subscriber import WireSubscriber
@@ -51,7 +51,7 @@ def observers(
 def _folders() -> list[str]:
     base = glob.escape(run_directory())
     runs = glob.glob(f"{base}/run-*/sockets")
-    return list(dict.fromkeys([run_directory(), directory(), *sorted(runs)]))
+    return list(dict.fromkeys([run_directory(), *map(directory, SERVERS), *sorted(runs)]))
 
 
 def _sockets(folders: list[str]) -> list[str]:

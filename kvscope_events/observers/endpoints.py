@@ -8,6 +8,8 @@ DIRECTORY_VARIABLE = "KVSCOPE_OBSERVER_DIR"
 REMEDY = f"Set {DIRECTORY_VARIABLE} to another directory"
 """For a directory that is in use, not ours alone, or has too long a path."""
 SWITCH_VARIABLE = "KVSCOPE_OBSERVER"
+SERVERS = ("vllm", "sglang")
+"""Servers that have an observer; the default directory of each has its name."""
 
 
 def switched_off() -> bool:

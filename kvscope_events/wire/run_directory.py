@@ -5,10 +5,12 @@ import stat
 
 from kvscope_events.wire.endpoint import Endpoint, EndpointError, parse_endpoint
 
+RUN_VARIABLE = "KVSCOPE_RUN_DIR"
+
 
 def run_directory() -> str:
     """KVSCOPE_RUN_DIR, else `kvscope` in XDG_RUNTIME_DIR, else /tmp/kvscope-<uid>; not created."""
-    if configured := os.environ.get("KVSCOPE_RUN_DIR"):
+    if configured := os.environ.get(RUN_VARIABLE):
         return os.path.abspath(configured)
     if runtime := os.environ.get("XDG_RUNTIME_DIR"):
         return os.path.abspath(os.path.join(runtime, "kvscope"))
@@ -67,4 +69,4 @@ def _untrusted(found: os.stat_result) -> str:
     return ""
 
 
-_ANOTHER = "use a directory of your own with mode 0700, or set KVSCOPE_RUN_DIR to one"
+_ANOTHER = f"use a directory of your own with mode 0700, or set {RUN_VARIABLE} to one"

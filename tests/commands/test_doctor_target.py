@@ -124,7 +124,7 @@ def test_an_engine_of_ours() -> None:
     assert "Not known" not in said
 
 
-def test_an_sglang_is_not_asked_for_its_health() -> None:
+def test_an_sglang_is_not_asked_for_its_health_and_its_observer_is_found(tmp_path: Path) -> None:
     info = json('{"version": "0.5.23", "model_path": "/q", "kv_events": null}')
     with serving({"/metrics": text(SGLANG), "/server_info": info}) as peer:
         code, said = doctor(peer.url)
@@ -132,6 +132,12 @@ def test_an_sglang_is_not_asked_for_its_health() -> None:
     assert code == 0
     assert "sglang 0.5.23" in said
     assert "kvscope run -- " in said
+    seen = [hello(server="sglang", model_name="q")]
+    with (
+        observer(tmp_path / "run" / "sglang" / "engine-0.sock", seen),
+        serving({"/metrics": text(SGLANG), "/server_info": info}) as peer,
+    ):
+        assert "observer yes 1 process(es) publish at" in doctor(peer.url)[1]
     with serving({"/server_info": info}) as peer:
         code, said = doctor(peer.url)
     assert "page no /metrics answered 404" in said

@@ -1,13 +1,16 @@
 """The folder that is put on a vLLM's PYTHONPATH: complete, found by vLLM, nothing else in it."""
 
 import os
+import shlex
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from kvscope.cli.app import app
 from kvscope.run.plugin_folder import GROUPS, PLUGIN, with_plugin, write_plugin_folder
 from kvscope_events.wire.endpoint import EndpointError
 from tests.repo.checkout import ROOT, project_files
@@ -61,6 +64,37 @@ def test_a_checkout_or_an_installation_is_not_overwritten(
     with pytest.raises(FileExistsError, match="not a copy that kvscope made"):
         write_plugin_folder(tmp_path)
     assert kept.exists()
+
+
+SHOW_SOCKETS = """
+import sys
+from kvscope_events.observers.endpoints import directory
+print(*map(directory, sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "vllm", "sglang"),
+    [
+        ({"KVSCOPE_RUN_DIR": "/r"}, "/r/vllm", "/r/sglang"),
+        ({"KVSCOPE_OBSERVER_DIR": "/o"}, "/o", "/o"),
+    ],
+)
+def test_each_server_takes_the_directory_that_the_command_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, str], vllm: str, sglang: str
+) -> None:
+    for variable in ("KVSCOPE_RUN_DIR", "KVSCOPE_OBSERVER_DIR", "XDG_RUNTIME_DIR"):
+        monkeypatch.delenv(variable, raising=False)
+    for variable, value in given.items():
+        monkeypatch.setenv(variable, value)
+    printed = CliRunner().invoke(app, ["observer", str(tmp_path / "plugin")]).output
+    command = f"{shlex.quote(sys.executable)} -c {shlex.quote(SHOW_SOCKETS)} vllm sglang"
+    done = subprocess.run(
+        ["sh", "-c", f"{printed}\n{command}"], env={}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == [vllm, sglang]
+    watched = [line.split("'")[1] for line in printed.splitlines() if line.startswith("# ")]
+    assert watched == list(dict.fromkeys([f"ipc://{vllm}/*", f"ipc://{sglang}/*"]))
 
 
 def test_a_python_without_kvscope_loads_it_and_lives_on_without_vllm(tmp_path: Path) -> None:
