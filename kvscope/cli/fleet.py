@@ -69,7 +69,8 @@ def fleet(
             min=1 << 10,
             max=1 << 26,
             help="Blocks that each set of replicas remembers having been asked for, and the "
-            "largest shared tier that is simulated; about ten bytes each, once they are used.",
+            "largest shared tier that is simulated; once used, each takes about ten bytes, and "
+            "each prompt 300.",
         ),
     ] = 1 << 22,
     host: Annotated[str, typer.Option(metavar="HOST", help="Address to listen on.")] = "127.0.0.1",
@@ -209,5 +210,8 @@ def _finds(
         host, _, port = text.rpartition(":")
         if not host or not is_address(text):
             raise ValueError(f"--sidecars-at {text}: expected NAME:PORT")
-        finds.append(behind(host, int(port), "http" if tls.ca is None else "https"))
+        try:
+            finds.append(behind(host, int(port), "http" if tls.ca is None else "https"))
+        except ValueError as error:
+            raise ValueError(f"--sidecars-at {error}") from None
     return finds

@@ -4,6 +4,8 @@ A name stands for its block and all before it. So with a name all those before i
 nearer the top; the part of a path that is left in a run is its end; and only the
 first name of each run need be found. Where two paths part is found by bisection. A lookup thus
 costs some microseconds however long its path is, and a name eight bytes where paths are arrays.
+
+Paths that contradict each other are measured wrongly; all else stays right.
 """
 
 from collections.abc import Hashable, Sequence
@@ -94,21 +96,27 @@ class PathStack:
 
     def _lighten(self, run: _Run, names: int) -> None:
         """The run loses its first names."""
-        del self._heads[run.path[run.begin]]
+        self._behead(run)
         run.begin += names
         self._live -= names
+        if len(run) < run.begin:  # else a rest of few names would keep a long path alive
+            run.path, run.begin = run.path[run.begin :], 0
         if len(run):
             self._heads[run.path[run.begin]] = run
-        else:
-            run.path, run.begin = (), 0
         self._add(run.slot, -names)
 
     def _forget(self, run: _Run) -> None:
         """The run is too old; its weight stays in the tree, below all others."""
         if len(run):
-            del self._heads[run.path[run.begin]]
+            self._behead(run)
             self._live -= len(run)
             run.path, run.begin = (), 0
+
+    def _behead(self, run: _Run) -> None:
+        """It is not found any more, unless by a contradiction another run has its first name."""
+        head = run.path[run.begin]
+        if self._heads.get(head) is run:
+            del self._heads[head]
 
     # A Fenwick tree over the runs, the oldest in slot 1: tree[i] is the number of names in the
     # slots (i - lowest bit of i, i]. It grows at its end.
