@@ -5,7 +5,6 @@ asks for all names, as they are after the moments of the answer.
 """
 
 import base64
-import binascii
 from collections.abc import Mapping
 from functools import partial
 from typing import Annotated
@@ -13,6 +12,7 @@ from typing import Annotated
 import msgspec
 
 from exporter.answers.question import Asked, Question, UnknownError
+from exporter.fetch.error import JSON_ERRORS
 from exporter.fold import Cache, Ledger
 from exporter.fold.fleet.projected import Lost, Part
 from exporter.fold.fleet.projection import Projection
@@ -46,7 +46,7 @@ def read_positions(text: str) -> Mapping[str, Position]:
         return {}
     try:
         return _DECODER.decode(base64.urlsafe_b64decode(text))
-    except (binascii.Error, msgspec.MsgspecError) as error:
+    except (ValueError, *JSON_ERRORS) as error:
         raise ValueError(str(error)) from None
 
 

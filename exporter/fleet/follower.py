@@ -24,7 +24,8 @@ class Follower:
     @property
     def members(self) -> list[Member]:
         """By name."""
-        return [self._members[name] for name in sorted(self._members)]
+        members = dict(self._members)  # which may change meanwhile
+        return [members[name] for name in sorted(members)]
 
     def watch(self, wanted: Mapping[str, Callable[[], Read]]) -> tuple[list[str], list[str]]:
         """Follow these from now on; returns the names that came, and those that went.
@@ -61,10 +62,15 @@ class Follower:
 
     def fold(self) -> None:
         """Fold the answers that wait."""
-        with self._lock:
-            members = list(self._members.values())
-        answers = [(member.name, member.take()) for member in members]
-        self.fleet.fold([(name, answer) for name, answer in answers if answer is not None])
+        with self._lock:  # a member that goes meanwhile would be followed for ever
+            waiting = [
+                (member, answer)
+                for member in self._members.values()
+                if (answer := member.answer) is not None
+            ]
+            self.fleet.fold([(member.name, answer) for member, answer in waiting])
+            for member, _ in waiting:
+                member.folded()
 
     def _run(self) -> None:
         while not self._stopping.wait(FOLD_SECONDS):

@@ -10,7 +10,7 @@ from exporter.answers.projection import positions_text
 from exporter.catalogue.fleet import SIDECAR_ERROR_KINDS
 from exporter.clock import Clock
 from exporter.faults import Faults
-from exporter.fetch.error import FetchError
+from exporter.fetch.error import JSON_ERRORS, FetchError
 from exporter.fetch.fetch import Fetcher
 from exporter.fleet.fleet import Fleet
 from exporter.fold.fleet.projected import MAX_NAMES, NAME_BYTES, VERSION, Document
@@ -87,7 +87,6 @@ class Member:
         self.last_answer_ns: int | None = None
         """The last answer of all, on the same clock; None: it has not answered yet."""
         self._faults = Faults(f"sidecar {name}", SIDECAR_ERROR_KINDS, clock.monotonic_ns)
-        self._lock = threading.Lock()
         self._document: Document | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="kvscope-member", daemon=True)
@@ -111,11 +110,14 @@ class Member:
         """Ask the thread to end, without waiting for it."""
         self._stopping.set()
 
-    def take(self) -> Document | None:
+    @property
+    def answer(self) -> Document | None:
         """The answer that waits."""
-        with self._lock:
-            document, self._document = self._document, None
-            return document
+        return self._document
+
+    def folded(self) -> None:
+        """The answer is folded; only now are the positions those of the next question."""
+        self._document = None
 
     def ask(self) -> None:
         """Ask once; never raises."""
@@ -123,11 +125,10 @@ class Member:
             document = self._answer()
         except FetchError as error:
             self._faults.count(error.kind, str(error))
-        except msgspec.MsgspecError as error:
+        except JSON_ERRORS as error:
             self._faults.count("malformed", f"its answer is not one of a sidecar: {error}")
         else:
-            with self._lock:
-                self._document = document
+            self._document = document
             self.answered_ns = self.last_answer_ns = self._clock.monotonic_ns()
         if self.answered_ns is not None and not self.is_up:
             self.answered_ns = None

@@ -77,7 +77,12 @@ def listed_at(url: str, tls: Tls) -> Find:
 
 
 def behind(name: str, port: int, scheme: str) -> Find:
-    """Every address of a DNS name, such as a headless service's."""
+    """Every address of a DNS name, such as a headless service's.
+
+    Raises ValueError for what is no such name.
+    """
+    if problem := url_problem(f"{scheme}://{name}:{port}"):
+        raise ValueError(f"{name}: {problem}")
 
     def find() -> list[Place]:
         try:
@@ -121,7 +126,10 @@ class Roster:
     """Looks again every half minute, on a thread of its own."""
 
     def __init__(self, finds: Sequence[Find], changed: Callable[[Mapping[str, str]], None]) -> None:
-        """changed: called with all URLs by name whenever they may have changed."""
+        """changed: called with all URLs by name whenever they may have changed.
+
+        If it raises OSError, for a file that it needs, it is called again next time.
+        """
         self._last: list[tuple[Find, list[Place]]] = [(find, []) for find in finds]
         self._changed = changed
         self._throttle = Throttle(time.monotonic_ns)
@@ -144,7 +152,11 @@ class Roster:
             if self._throttle.allow("number"):
                 logger.error("over %d sidecars: the others are left out", MAX_SIDECARS)
             places = dict(list(places.items())[:MAX_SIDECARS])
-        self._changed(places)
+        try:
+            self._changed(places)
+        except OSError as error:
+            if self._throttle.allow("change"):
+                logger.error("the sidecars followed stay as they are: %s", error)
 
     def start(self) -> None:
         """Begin to look; called once."""

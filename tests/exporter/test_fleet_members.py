@@ -2,6 +2,9 @@
 
 import json
 import logging
+import threading
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -15,7 +18,7 @@ from exporter.fleet.fleet import Fleet
 from exporter.fleet.follower import Follower
 from exporter.fleet.member import STALE_SECONDS, BearerHeader, Member, Read, reading
 from exporter.fleet.roster import Find, Roster, RosterError, behind, fixed, listed_at, listed_in
-from exporter.fold.fleet.projected import Stored
+from exporter.fold.fleet.projected import Document, Stored
 from exporter.readings.tls import Tls
 from tests.exporter.test_fleet_contradictions import document, names, part
 from tests.support import http_peer
@@ -26,6 +29,7 @@ PATH = "/api/projection"
 MSGPACK = "Content-Type: application/msgpack"
 GOOD = msgspec.msgpack.encode(document(part(Stored(names(1, 2)))))
 OTHER = msgspec.msgpack.encode(document(part(Stored(names(2)), session="other")))
+DEEP = b"\x96" + GOOD[1:] + b"\x91" * 100_000 + b"\xc0"
 VERSION_2 = msgspec.msgpack.encode(msgspec.structs.replace(document(), version=2))
 
 
@@ -53,7 +57,12 @@ def resident(fleet: Fleet) -> int:
         pytest.param(response(GOOD[:-9], MSGPACK), "malformed", id="cut short"),
         pytest.param(response(b"\xdd\xff\xff\xff\xff", MSGPACK), "malformed", id="a huge list"),
         pytest.param(response(VERSION_2, MSGPACK), "malformed", id="another version"),
+        pytest.param(response(DEEP, MSGPACK), "malformed", id="nested without end"),
+        pytest.param(
+            response(GOOD.replace(b"demo", b"\xff" * 4), MSGPACK), "malformed", id="not UTF-8"
+        ),
         pytest.param(response(b"no", status="401 Unauthorized"), "status", id="without a key"),
+        pytest.param(response(b"no", status="403 Forbidden"), "status", id="with a wrong key"),
         pytest.param(
             response(b"", "Location: http://127.0.0.1:1/", status="302 Found"),
             "redirect",
@@ -74,13 +83,62 @@ def test_an_answer_that_cannot_be_read_is_counted_and_the_others_are_followed(
         good = Member("good", answering(GOOD), fleet, Clock())
         for one in (bad, good, bad):
             one.ask()
-        waiting = [(one.name, one.take()) for one in (bad, good)]
+        waiting = [(one.name, one.answer) for one in (bad, good)]
         fleet.fold([(name, answer) for name, answer in waiting if answer is not None])
         assert bad.errors[kind] == 2
         assert sum(bad.errors.values()) == 2
         assert (bad.is_up, good.is_up) == (False, True)
     assert len(caplog.records) == 1, "once a minute"
     assert resident(fleet) == 2
+
+
+def test_a_certificate_of_another_authority_is_refused(tmp_path: Path) -> None:
+    own, other = (http_peer.make_certificate(tmp_path, name) for name in ("own", "other"))
+    right, wrong = Tls(ca=str(own.file)), Tls(ca=str(other.file))
+    fleet, answer = Fleet(), (200, "application/msgpack", GOOD)
+    with http_peer.serving({PATH: answer}, own) as peer:
+        members = [
+            Member("x", reading(peer.url, tls, {}), fleet, Clock()) for tls in (right, wrong)
+        ]
+        for one in members:
+            one.ask()
+    assert [one.is_up for one in members] == [True, False]
+    assert [one.errors["tls"] for one in members] == [0, 1]
+
+
+def test_nothing_more_is_asked_until_an_answer_is_folded() -> None:
+    """Else the next question would have the old positions, and its answer the same moments."""
+    waiting: list[bool] = []
+
+    class Watched(Fleet):
+        def fold(self, documents: Sequence[tuple[str, Document]]) -> None:
+            waiting.extend(one.answer is not None for one in follower.members)
+            super().fold(documents)
+
+    follower = Follower(Watched())
+    follower.watch({"a": lambda: answering(GOOD)})
+    (one,) = follower.members
+    one.ask()
+    follower.fold()
+    assert waiting == [True]
+    assert one.answer is None
+
+
+def test_a_sidecar_that_goes_while_its_answer_is_folded_is_forgotten() -> None:
+    class Slow(Fleet):
+        def fold(self, documents: Sequence[tuple[str, Document]]) -> None:
+            going.start()
+            going.join(0.2)
+            super().fold(documents)
+
+    fleet = Slow()
+    follower = Follower(fleet)
+    going = threading.Thread(target=follower.watch, args=({},))
+    follower.watch({"a": lambda: answering(GOOD)})
+    follower.members[0].ask()
+    follower.fold()
+    going.join()
+    assert (follower.members, fleet.replicas()) == ([], [])
 
 
 def test_an_answer_that_never_ends_takes_no_longer_than_the_timeout(
@@ -108,8 +166,9 @@ def test_a_sidecar_that_is_cut_off_is_unknown_and_comes_back() -> None:
 
     def ask() -> int:
         one.ask()
-        taken = one.take()
-        fleet.fold([] if taken is None else [("one", taken)])
+        if one.answer is not None:
+            fleet.fold([("one", one.answer)])
+            one.folded()
         return resident(fleet)
 
     answers.append(GOOD)
@@ -220,6 +279,30 @@ class TestRoster:
         assert [record.message for record in caplog.records] == [
             "list: gone; 1 sidecars are known from there"
         ]
+
+    def test_sidecars_that_cannot_be_followed_yet_are_tried_again(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        authority = tmp_path / "ca.pem"
+        follower = Follower(Fleet())
+
+        def watch(places: Mapping[str, str]) -> None:
+            tls = Tls(ca=str(authority))
+            follower.watch({n: partial(reading, url, tls, {}) for n, url in places.items()})
+
+        roster = Roster([fixed([("a", "https://a:1")])], watch)
+        roster.look()
+        roster.look()
+        assert follower.members == []
+        assert len(caplog.records) == 1
+        authority.write_bytes(http_peer.make_certificate(tmp_path).file.read_bytes())
+        roster.look()
+        assert [one.name for one in follower.members] == ["a"]
+
+    @pytest.mark.parametrize("name", ["a..b", "a" * 64])
+    def test_what_is_no_name_is_refused(self, name: str) -> None:
+        with pytest.raises(ValueError, match=r"63 characters"):
+            behind(name, 8010, "http")
 
     @pytest.mark.parametrize("url", ["", "x", "ftp://x", "http://u:p@x", "http://x:99999"])
     def test_what_is_no_url_is_refused(self, url: str) -> None:
