@@ -132,10 +132,11 @@ def _step() -> StepCompleted:
 def answers(streams: Streams) -> tuple[list[list[Document]], float, float]:
     """Answers of each second, a sidecar a replica; CPU seconds and bytes of the projections."""
     projections = [Projection() for _ in streams.batches]
+    asked = [projection.next_seq for projection in projections]
     for projection, created in zip(projections, streams.created, strict=True):
         projection.since(None)
         projection.on_batch(Batch(0, 0, [created]))
-    asked, spent, size = [0] * len(projections), 0.0, 0
+    spent, size = 0.0, 0
     seconds = []
     for second in range(streams.seconds):
         documents = []

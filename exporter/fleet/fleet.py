@@ -188,12 +188,18 @@ class Fleet:
 
     def _moments(self, replica: Replica, part: Part) -> Iterator[tuple[int, Replica, Apply]]:
         """Steps of one stream, at times that do not fall."""
-        at_ns = 0
-        if replica.next_seq is not None and part.is_gap:
+        at_ns, expected = 0, replica.next_seq
+        if expected is not None and part.is_gap:
             yield at_ns, replica, replica.lose
+            expected = None
         for moment in part.moments:
             at_ns = max(at_ns, moment.wall_ns)
+            if expected not in (None, moment.seq):
+                yield at_ns, replica, _skips
             yield at_ns, replica, partial(replica.apply, moment)
+            expected = moment.seq + 1
+        if expected not in (None, part.next_seq):
+            yield at_ns, replica, _skips
         replica.next_seq = part.next_seq
         if part.held is not None and replica.slot is None:
             yield at_ns, replica, partial(replica.hold, part.held)
@@ -222,3 +228,7 @@ class Fleet:
             if len(self._spaces) < MAX_SPACES:
                 break
             del self._spaces[name]
+
+
+def _skips() -> None:
+    raise ContradictionError("it skips or repeats moments")

@@ -12,6 +12,7 @@ from exporter.fleet.fleet import Fleet
 from exporter.fold import Cache
 from exporter.fold.fleet import Steps
 from exporter.fold.fleet.projected import Document
+from exporter.fold.fleet.projection import Projection
 from exporter.watched.exporter import in_process
 from exporter.web.projection import Projections
 from kvscope_events.bus import EventBus
@@ -32,6 +33,9 @@ from tests.exporter.tree_pool import TreePool
 ENGINES = 3
 USABLE = 9
 QUEUE_BATCHES = 3
+KEPT_BYTES = 1000
+"""Of a projection: some four moments, so that rings overflow."""
+SPACES = ("one", "two")
 SIDECAR = "one"
 DECODER = msgspec.msgpack.Decoder(Document)
 CHOICES = st.lists(st.integers(0, 1), min_size=1, max_size=4)
@@ -81,20 +85,26 @@ class Log:
 class Engine:
     """A pool behind a bus whose queue is short, and its exporter."""
 
-    def __init__(self, number: int, life: int) -> None:
+    def __init__(self, number: int, life: int, name_space: str) -> None:
         self.bus = EventBus()
-        self.log = Log()
-        self.exporter = in_process(
-            self.bus.subscribe(queue_batches=QUEUE_BATCHES), listeners=[self.log]
-        )
+        self.name_space = name_space
         self.hello: Hello = hello(
-            engine=str(number), session=f"{number}-{life}", name_space="all of them"
+            engine=str(number), session=f"{number}-{life}", name_space=name_space
         )
+        self.watch()
         self.bus.emit(self.hello)
         self.pool = TreePool(USABLE, self.bus.emit)
         self.bus.provide_snapshot(lambda: [self.hello, self.pool.snapshot()])
         self.bus.flush()
         self.sequences = 0
+
+    def watch(self) -> None:
+        """Begin an exporter, which knows nothing yet."""
+        self.log = Log()
+        subscription = self.bus.subscribe(queue_batches=QUEUE_BATCHES)
+        self.exporter = in_process(subscription, listeners=[self.log])
+        (target,) = self.exporter.targets
+        target.folds[Projection]._kept_bytes = KEPT_BYTES
 
     def drain(self) -> None:
         (target,) = self.exporter.targets
@@ -115,18 +125,18 @@ class FleetMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.lives = 0
-        self.engines = [self.started(number) for number in range(ENGINES)]
+        self.engines = [self.started(number, SPACES[0]) for number in range(ENGINES)]
         self.projections = Projections(
             lambda: {f"server {number}": e.exporter for number, e in enumerate(self.engines)}
         )
         self.fleet = Fleet(horizon=1 << 10)
-        self.oracle = Oracle(ENGINES)
-        self.followed = [False] * ENGINES
+        self.oracles = {name_space: Oracle(ENGINES) for name_space in SPACES}
+        self.followed: list[str | None] = [None] * ENGINES  # in which name space
         self.known = [False] * ENGINES
 
-    def started(self, number: int) -> Engine:
+    def started(self, number: int, name_space: str) -> Engine:
         self.lives += 1
-        return Engine(number, self.lives)
+        return Engine(number, self.lives, name_space)
 
     @rule(number=NUMBERS, choices=CHOICES, keeps=st.booleans(), resumed=st.booleans())
     def request(self, number: int, choices: list[int], keeps: bool, resumed: bool) -> None:
@@ -146,9 +156,18 @@ class FleetMachine(RuleBasedStateMachine):
         self.engines[number].pool.reset()
         self.engines[number].bus.flush()
 
-    @rule(number=NUMBERS)
-    def restart(self, number: int) -> None:
-        self.engines[number] = self.started(number)
+    @rule(number=NUMBERS, name_space=st.sampled_from(SPACES))
+    def restart(self, number: int, name_space: str) -> None:
+        self.engines[number] = self.started(number, name_space)
+
+    @rule()
+    def the_sidecar_restarts(self) -> None:
+        for engine in self.engines:
+            engine.watch()
+
+    @rule()
+    def another_fleet_asks(self) -> None:
+        self.projections.document("")
 
     @rule(number=NUMBERS)
     def another_reader_asks_for_the_state(self, number: int) -> None:
@@ -169,21 +188,19 @@ class FleetMachine(RuleBasedStateMachine):
             engine.drain()
             if self.session(number) != engine.hello.session:
                 self.forgotten(number)
-        self.expect()
         text = positions_text(self.fleet.positions(SIDECAR))
         document = DECODER.decode(self.projections.document(text))
+        self.expect({int(part.engine) for part in document.parts if part.is_gap})
         self.fleet.fold([(SIDECAR, document)])
 
     @invariant()
     def the_sums_are_those_of_plain_loops(self) -> None:
-        oracle = self.oracle
-        if not any(self.followed):
-            return
-        (space,) = self.fleet.read(list)
-        assert space.waterfall.totals == Steps(**oracle.sums)
-        held = [+counter for counter in oracle.held]
-        assert space.waterfall.holders.resident_blocks == sum(map(Counter.total, held))
-        assert space.waterfall.holders.distinct_names == len(set().union(*held))
+        for space in self.fleet.read(list):
+            oracle = self.oracles[space.name_space]
+            assert space.waterfall.totals == Steps(**oracle.sums)
+            held = [+counter for counter in oracle.held]
+            assert space.waterfall.holders.resident_blocks == sum(map(Counter.total, held))
+            assert space.waterfall.holders.distinct_names == len(set().union(*held))
         states = {replica.key[2]: replica.state for replica in self.fleet.replicas()}
         for number in range(ENGINES):
             expected = "counted" if self.known[number] else "unknown"
@@ -194,19 +211,30 @@ class FleetMachine(RuleBasedStateMachine):
         return next((s for s in self.fleet.positions(SIDECAR) if s.startswith(f"{number}-")), None)
 
     def forgotten(self, number: int) -> None:
-        self.followed[number] = self.known[number] = False
-        self.oracle.replace(number, [])
+        self.lost(number)
+        self.followed[number] = None
 
-    def expect(self) -> None:
-        """Apply what the next answer will say."""
+    def lost(self, number: int) -> None:
+        self.known[number] = False
+        for oracle in self.oracles.values():
+            oracle.replace(number, [])
+
+    def expect(self, gaps: set[int]) -> None:
+        """Apply what the answer should say.
+
+        gaps: engines of which it says that moments are missing; all others must be complete.
+        """
         steps: list[tuple[int, int, EngineEvent | Names | None]] = []
         for number, engine in enumerate(self.engines):
             entries = engine.log.take()
             if not engine.is_known:
                 self.forgotten(number)
                 continue
-            if not self.followed[number]:
-                self.followed[number], entries = True, []
+            if self.followed[number] is None:
+                self.followed[number], entries = engine.name_space, []
+            elif number in gaps:
+                self.lost(number)
+                entries = []
             steps += [(wall_ns, number, event) for wall_ns, event in entries]
             if engine.knows_names:  # as they are after its last step
                 at_ns = max((at for at, event in entries if is_projected(event)), default=0)
@@ -215,7 +243,9 @@ class FleetMachine(RuleBasedStateMachine):
             self.apply(number, event)
 
     def apply(self, number: int, event: EngineEvent | Names | None) -> None:
-        oracle, known = self.oracle, self.known[number]
+        name_space, known = self.followed[number], self.known[number]
+        assert name_space is not None
+        oracle = self.oracles[name_space]
         match event:
             case tuple():
                 if not known:
@@ -225,8 +255,7 @@ class FleetMachine(RuleBasedStateMachine):
                 self.known[number] = True
                 oracle.replace(number, [])
             case None | PoolSnapshot():
-                self.known[number] = False
-                oracle.replace(number, [])
+                self.lost(number)
             case PrefixLookup(resumed=False) if known:
                 assert oracle.look_up(number, event.hashes) == event.hit_blocks
             case BlocksCached() if known:

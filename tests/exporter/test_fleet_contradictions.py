@@ -1,10 +1,14 @@
 """Sidecars that contradict themselves or each other are counted and left out; the others stay."""
 
+import base64
 import logging
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from exporter.answers.projection import Position, positions_text, read_positions
 from exporter.fleet.answer import fleet_answer
@@ -16,6 +20,7 @@ from exporter.fold.fleet.projected import (
     Document,
     Emptied,
     Gone,
+    Lost,
     Moment,
     Part,
     Stored,
@@ -85,6 +90,59 @@ def test_a_replica_that_contradicts_itself_is_left_out(
         ("b", "llama", "0"): ("counted", ""),
     }
     assert resident(fleet) == 1
+
+
+@pytest.mark.parametrize(
+    ("first", "next_seq"),
+    [
+        pytest.param(3, 4, id="a moment is left out"),
+        pytest.param(1, 2, id="a moment comes again"),
+        pytest.param(2, 4, id="the end is left out"),
+    ],
+)
+def test_moments_that_do_not_follow_each_other_are_refused(first: int, next_seq: int) -> None:
+    fleet = Fleet()
+    fleet.fold([("a", document(part(Asked(names(1), 0))))])
+    moments = [Moment(first, 3, [Stored(names(1))])]
+    fleet.fold([("a", document(part(moments=moments, next_seq=next_seq)))])
+    assert fleet.contradictions == {"a": 1}
+    assert resident(fleet) == 0
+
+
+NAMES = st.lists(st.integers(0, 3), max_size=4).map(lambda numbers: names(*numbers))
+EVENTS = st.lists(
+    st.one_of(
+        st.builds(Asked, NAMES, st.integers(0, 2)),
+        st.builds(Stored, NAMES),
+        st.builds(Gone, NAMES),
+        st.builds(Emptied),
+        st.builds(Lost),
+    ),
+    max_size=4,
+)
+PARTS = st.builds(
+    lambda events, life, engine, **fields: part(
+        *events, session=f"{engine}-{life}", engine=f"{engine}", **fields
+    ),
+    EVENTS,
+    st.integers(0, 1),
+    st.integers(0, 2),
+    name_space=st.sampled_from(["one", "two", None]),
+    held=st.none() | NAMES,
+    is_gap=st.booleans(),
+)
+DOCUMENTS = st.tuples(st.sampled_from("ab"), st.lists(PARTS, max_size=2))
+
+
+@given(st.lists(DOCUMENTS, max_size=12))
+def test_no_answer_ends_the_fold(answers: list[tuple[str, list[Part]]]) -> None:
+    """Names repeat in paths here and follow different ones, which no chain of digests has."""
+    fleet = Fleet(horizon=6)
+    for sidecar, parts in answers:
+        fleet.fold([(sidecar, document(*parts))])
+        msgspec.json.encode(fleet_answer(fleet))
+        for steps in fleet.read(lambda spaces: [space.waterfall.totals for space in spaces]):
+            assert list(steps) == sorted(steps)
 
 
 def test_all_names_that_do_not_fit_into_the_pool_are_refused() -> None:
@@ -200,7 +258,12 @@ def test_clocks_that_differ_change_no_sum_of_what_was_found() -> None:
         assert totals.own <= totals.best <= totals.anywhere <= totals.seen <= totals.asked
 
 
-@pytest.mark.parametrize("text", ["!", "A", "x" * 100_000, "gqFhkwHAwA==", "kw=="])
+DEEP = base64.urlsafe_b64encode(b"\x81\xa1s\x93\x01\xc3" + b"\x91" * 20_000 + b"\xc0").decode()
+
+
+@pytest.mark.parametrize(
+    "text", ["!", "A", "é", "x" * 100_000, "gqFhkwHAwA==", "kw==", "gaL__5IBww==", DEEP]
+)
 def test_a_reader_at_no_position_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         read_positions(text)

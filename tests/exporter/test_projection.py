@@ -47,6 +47,11 @@ def told(projection: Projection, seq: int | None = 0) -> list[object]:
     return [event for moment in moments for event in moment.events]
 
 
+@pytest.fixture(autouse=True)
+def _numbered_from_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("secrets.randbelow", lambda _: 0)
+
+
 @pytest.fixture
 def projection() -> Projection:
     asked = Projection()
@@ -124,3 +129,15 @@ def test_it_idles_again_when_no_reader_has_asked_for_long():
     played(projection, lookup(1))
     assert projection.next_seq == idle_since
     assert projection.since(idle_since - 1) == ([], True), "a reader that was up to date, too"
+
+
+def test_a_place_in_the_stream_of_a_sidecar_that_ended_is_none_in_that_of_the_next(monkeypatch):
+    monkeypatch.undo()
+    before, after = Projection(), Projection()
+    for projection in (before, after):
+        projection.since(None)
+    played(before, lookup(1))
+    place = before.next_seq
+    for _ in range(9):
+        played(after, lookup(1))
+    assert after.since(place) == ([], True)

@@ -4,6 +4,7 @@ The last moments are kept in bounded memory. A reader that comes too late, or fo
 asks for all names instead, which the cache's fold knows.
 """
 
+import secrets
 from collections import deque
 from collections.abc import Sequence
 from itertools import islice
@@ -41,7 +42,10 @@ _MOMENT_BYTES = 200
 
 
 class Projection(Fold):
-    """Moments since a reader asked; `seq` of the first moment is 0."""
+    """Moments since a reader asked, numbered from a number drawn at random.
+
+    A reader outlives a sidecar: to the next one, its place in this stream must not be one in its.
+    """
 
     name = "projection"
 
@@ -49,7 +53,7 @@ class Projection(Fold):
         self._kept_bytes = kept_bytes
         self._moments: deque[Moment] = deque()
         self._bytes = 0
-        self._next_seq = 0
+        self._next_seq = secrets.randbelow(1 << 31)
         self._is_wanted = False
         self._unread = 0  # bytes since a reader last asked
         self._events: list[Asked | Stored | Gone | Emptied | Lost] = []
