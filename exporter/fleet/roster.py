@@ -79,7 +79,7 @@ def listed_at(url: str, tls: Tls) -> Find:
 def behind(name: str, port: int, scheme: str) -> Find:
     """Every address of a DNS name, such as a headless service's.
 
-    Raises ValueError for what is no such name.
+    Raises ValueError for an invalid name.
     """
     if problem := url_problem(f"{scheme}://{name}:{port}"):
         raise ValueError(f"{name}: {problem}")

@@ -34,7 +34,7 @@ ENGINES = 3
 USABLE = 9
 QUEUE_BATCHES = 3
 KEPT_BYTES = 1000
-"""Of a projection: some four moments, so that rings overflow."""
+"""A projection keeps some four moments, so that rings overflow."""
 SPACES = ("one", "two")
 SIDECAR = "one"
 DECODER = msgspec.msgpack.Decoder(Document)
