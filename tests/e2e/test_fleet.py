@@ -11,7 +11,7 @@ import pytest
 from tests.support.pages import sample
 from tests.support.process import completed, forked_kvscope
 from tests.support.waiting import wait_for
-from tests.support.watched import sidecar, watched
+from tests.support.watched import Watched, sidecar, watched
 
 SAME_MODEL = ("--served-model-name", "same")
 PROMPT = "a beginning that all of them have " * 12
@@ -92,6 +92,28 @@ def test_a_fleet_behind_a_sidecar_with_a_key(tmp_path: Path) -> None:
         assert process.wait() == 0
 
 
+@pytest.mark.slow
+@pytest.mark.waits
+def test_a_sidecar_is_found_by_its_own_list_for_prometheus(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    never_started = Watched("red", f"ipc://{tmp_path}/red.sock")
+    with (
+        sidecar(never_started) as beside,
+        forked_kvscope(
+            "fleet", "--port", "0", "--sidecars-from", f"{beside.url}/targets"
+        ) as process,
+    ):
+        fleet = process.find(r"the fleet: (\S+)")
+        labels = {"sidecar": beside.url.removeprefix("http://")}
+
+        def is_up() -> bool:
+            page = httpx.get(f"{fleet}/metrics", timeout=20).text
+            return sample(page, "kvscope_fleet_sidecar_up", **labels) == 1
+
+        wait_for(is_up, "it is asked, and answers")
+        assert states(fleet) in ({}, {"red": "unknown"})
+
+
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
@@ -100,6 +122,7 @@ def test_a_fleet_behind_a_sidecar_with_a_key(tmp_path: Path) -> None:
         (["--sidecar", "a b=http://x:1"], "'a b' is not a name"),
         (["--sidecar", "a=http://x:1", "--sidecar", "a=http://x:2"], "a is given twice"),
         (["--sidecars-at", "service"], "expected NAME:PORT"),
+        (["--sidecars-at", "a..b:80"], "a host with an empty part"),
         (["--sidecar", "http://x:1", "--sidecar-key-file", "/missing"], "key cannot be read"),
         (["--sidecar", "https://x:1", "--sidecar-ca", "/missing"], "/missing"),
     ],
