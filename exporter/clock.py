@@ -1,8 +1,18 @@
-"""The two clocks of this process, replaceable in tests."""
+"""The two clocks of this process, replaceable in tests and by a replay."""
 
+import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class Moment(NamedTuple):
+    """Both clocks at once."""
+
+    monotonic_ns: int
+    wall_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,7 +21,24 @@ class Clock:
 
     monotonic_ns: Callable[[], int] = time.monotonic_ns
     wall_ns: Callable[[], int] = time.time_ns
+    _held: threading.local = field(default_factory=threading.local, repr=False, compare=False)
+
+    @contextmanager
+    def held(self) -> Iterator[Moment]:
+        """One moment for all that this thread shows inside, so that the ages on a page are those of
+        one moment, which a replay can repeat."""
+        moment = self._held.moment = self.now()
+        try:
+            yield moment
+        finally:
+            self._held.moment = None
+
+    def now(self) -> Moment:
+        """The moment that is shown: the one that this thread holds, or the present."""
+        held: Moment | None = getattr(self._held, "moment", None)
+        return Moment(self.monotonic_ns(), self.wall_ns()) if held is None else held
 
     def wall_seconds(self, monotonic_ns: int) -> float:
         """Convert a monotonic reading of this process to Unix time."""
-        return (self.wall_ns() - self.monotonic_ns() + monotonic_ns) / 1e9
+        now = self.now()
+        return (now.wall_ns - now.monotonic_ns + monotonic_ns) / 1e9

@@ -34,7 +34,7 @@ def advice_of(asked: Asked) -> AdviceAnswer:
     end_ns = asked.folds[Recent].last_step_ns
     end_seconds = idle_seconds = None
     if end_ns is not None:
-        monotonic_ns = asked.clock.monotonic_ns()
+        monotonic_ns = asked.clock.now().monotonic_ns
         idle_seconds = max(0, asked.folds[Cache].now_ns(monotonic_ns) - end_ns) / 1e9
         end_seconds = asked.clock.wall_seconds(monotonic_ns) - idle_seconds
         if idle_seconds > MAX_IDLE_SECONDS:

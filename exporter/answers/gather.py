@@ -202,7 +202,7 @@ def _rooms(asked: Asked, own: Sequence[ProcessMemory]) -> tuple[Room, ...]:
 
 
 def _device_rooms(asked: Asked, uuids: set[str], own: Sequence[ProcessMemory]) -> tuple[Room, ...]:
-    gpu, now_ns = asked.machine.gpu, asked.clock.monotonic_ns()
+    gpu, now_ns = asked.machine.gpu, asked.clock.now().monotonic_ns
     sample = None if gpu is None else gpu.read().sample
     if sample is None:
         return ()

@@ -180,7 +180,7 @@ def _one(victim: Victim, kept_blocks: int | None, clock: Clock) -> OnePreemption
     taken = victim.taken_by
     return OnePreemption(
         time_seconds=victim.wall_ns / 1e9 or clock.wall_seconds(victim.arrived_ns),
-        ago_seconds=max(0, clock.monotonic_ns() - victim.arrived_ns) / 1e9,
+        ago_seconds=max(0, clock.now().monotonic_ns - victim.arrived_ns) / 1e9,
         sequence=event.sequence,
         request=event.request,
         mode=event.mode,

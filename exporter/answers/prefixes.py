@@ -72,7 +72,7 @@ def _answer(asked: Asked) -> PrefixesAnswer:
         raise UnknownError("the cache's state is not known until the engine's next snapshot")
     table = cache.prefixes.table
     prefixes = list(table.prefixes.values())
-    now_ns = cache.now_ns(asked.clock.monotonic_ns())
+    now_ns = cache.now_ns(asked.clock.now().monotonic_ns)
 
     def top(tokens: Callable[[Prefix], int]) -> list[SharedPrefix]:
         heaviest = sorted(filter(tokens, prefixes), key=lambda p: (-tokens(p), p.name))

@@ -65,7 +65,7 @@ def _read(asked: Asked) -> _Moment:
     residency, blocks = cache.residency, cache.blocks
     unknown = residency.unknown
     return _Moment(
-        now_ns=cache.now_ns(asked.clock.monotonic_ns()),
+        now_ns=cache.now_ns(asked.clock.now().monotonic_ns),
         oldest_ns=residency.oldest_idle_ns(),
         lifetime=finished(residency.lifetime_seconds, unknown["lifetime"]),
         idle_before_eviction=finished(residency.idle_seconds, unknown["idle"]),

@@ -136,7 +136,7 @@ def _answer(asked: Asked) -> WhatIf:
     elif not whatif.known:
         raise UnknownError("the pool is not known yet, or its layers have a sliding window")
     device_bytes = _device_bytes(asked)
-    now_ns = cache.now_ns(asked.clock.monotonic_ns())
+    now_ns = cache.now_ns(asked.clock.now().monotonic_ns)
     curves = []
     for window, seconds in _WINDOWS:
         curve = whatif.curve(seconds, now_ns)

@@ -37,7 +37,7 @@ class Families:
 
     def age(self, monotonic_ns: int) -> float:
         """Seconds since a monotonic reading of this process."""
-        return max(0, self._clock.monotonic_ns() - monotonic_ns) / 1e9
+        return max(0, self._clock.now().monotonic_ns - monotonic_ns) / 1e9
 
     def single(self, name: str, value: float) -> Family:
         """A family of one series."""

@@ -7,6 +7,7 @@ from exporter.configuration import ConfigurationError, ServerConfig
 from exporter.configuration.access import LiveHeaders, tls_of
 from exporter.configuration.places import is_folder
 from exporter.fetch.fetch import Fetcher
+from exporter.flight.recorder import Recorder
 from exporter.readings import PageReader, metrics_path
 from exporter.sidecar.enquiry import Enquiry
 from exporter.sidecar.socket_folder import SocketFolder
@@ -29,11 +30,12 @@ def exporter_of(
     compat: Collection[str],
     clock: Clock,
     listener: MakeListener | None = None,
+    recorder: Recorder | None = None,
 ) -> Exporter:
     """Connects now, reads from `start` on. Raises EndpointError or ConfigurationError for sources
     that cannot be read; it then holds nothing."""
     try:
-        return _Builder(config, compat, clock, listener).build()
+        return _Builder(config, compat, clock, listener, recorder).build()
     except OSError as error:  # a file of `tls` that has gone since the check
         problem = f"its TLS cannot be set up: {error.strerror or error}"
         raise ConfigurationError(config.name, problem, "put the files back") from None
@@ -46,8 +48,10 @@ class _Builder:
         compat: Collection[str],
         clock: Clock,
         listener: MakeListener | None,
+        recorder: Recorder | None,
     ) -> None:
         self._listener = listener
+        self._recorder = recorder
         self._config = config
         self._compat = compat
         self._clock = clock
@@ -56,7 +60,9 @@ class _Builder:
         config = self._config
         reader = self._reader()
         readers = [] if reader is None else [reader]
-        exporter = Exporter([], readers=readers, clock=self._clock, process=False)
+        exporter = Exporter(
+            [], readers=readers, clock=self._clock, process=False, recorder=self._recorder
+        )
         try:
             for endpoint in config.events:
                 if is_folder(endpoint):
@@ -120,7 +126,13 @@ class _Builder:
             return self._target(RecordingSource(endpoint, self._clock))
         listeners = [] if self._listener is None else [self._listener(self._config.name)]
         source = WireSubscriber(endpoint, clock_ns=self._clock.monotonic_ns)
-        return Target(source, compat=self._compat, clock=self._clock, listeners=listeners)
+        return Target(
+            source,
+            compat=self._compat,
+            clock=self._clock,
+            listeners=listeners,
+            recorder=self._recorder,
+        )
 
     def _stream(self, kind: ServerKind, stream: Stream, *, bind: bool = False) -> Target:
         source = KvEventsSource(
@@ -136,4 +148,4 @@ class _Builder:
         return self._target(source)
 
     def _target(self, source: Source) -> Target:
-        return Target(source, compat=self._compat, clock=self._clock)
+        return Target(source, compat=self._compat, clock=self._clock, recorder=self._recorder)

@@ -11,6 +11,7 @@ from prometheus_client.registry import Collector
 from exporter.clock import Clock
 from exporter.configuration import ServerConfig
 from exporter.configuration.access import tls_digest
+from exporter.flight.flight import Flight
 from exporter.machine.gpu import GpuSource
 from exporter.machine.machine import Machine
 from exporter.sidecar.assembly import MakeListener, exporter_of
@@ -68,14 +69,17 @@ class Sidecar:
         clock: Clock | None = None,
         further: Collection[Collector] = (),
         listener: MakeListener | None = None,
+        flight: Flight | None = None,
     ) -> None:
         """further: additional collectors of `own`. listener: made for each engine with events.
+        flight: records every server.
 
         Raises EndpointError and ConfigurationError.
         """
         self._clock = clock or Clock()
         self._gpu = gpu
         self._listener = listener
+        self._flight = flight
         self._lock = threading.Lock()
         self._started = False
         self._about = (ProcessCollector(registry=None), *further)
@@ -152,13 +156,20 @@ class Sidecar:
         known = self._servers.get(config.name)
         if known is not None and known.key == key:
             return known._replace(config=config)
-        exporter = exporter_of(config, compat, self._clock, self._listener)
-        return _Watched(config, key, exporter, frozenset(compat))
+        return _Watched(config, key, self._exporter(config, compat), frozenset(compat))
+
+    def _exporter(self, config: ServerConfig, compat: Collection[str]) -> Exporter:
+        flight = self._flight
+        recorder = None if flight is None else flight.recorder(config.name, sorted(compat))
+        exporter = exporter_of(config, compat, self._clock, self._listener, recorder)
+        if flight is not None:
+            exporter.recorded_by(flight)
+        return exporter
 
     def _restore(self, stopped: Sequence[_Watched]) -> None:
         """Watch these again after all, with their state reset."""
         for watched in stopped:
-            exporter = exporter_of(watched.config, watched.compat, self._clock, self._listener)
+            exporter = self._exporter(watched.config, watched.compat)
             self._show({**self._servers, watched.config.name: watched._replace(exporter=exporter)})
             if self._started:
                 exporter.start()

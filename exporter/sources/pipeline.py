@@ -133,6 +133,11 @@ class Pipeline:
         with self._lock:
             self._drain()
 
+    def renew(self) -> None:
+        """Start over with new listeners, as for a new producer."""
+        with self._lock:
+            self._renew()
+
     @contextmanager
     def settled(self) -> Iterator[None]:
         """Drain, and hold the folds while the caller reads them."""

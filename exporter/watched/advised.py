@@ -26,7 +26,8 @@ class AdviceCollector:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._known: dict[Target, AdviceAnswer] = {}
-        self._asked_ns: int | None = None
+        self.asked_ns: int | None = None
+        """Moment of the page for which the adviser was last asked."""
 
     def collect(
         self,
@@ -35,10 +36,10 @@ class AdviceCollector:
         machine: Machine,
     ) -> Iterator[Family]:
         """asked: the engines of this page, each with its part."""
-        now_ns = self._clock.monotonic_ns()
-        if self._asked_ns is None or now_ns - self._asked_ns >= MAX_AGE_NS:
+        now_ns = self._clock.now().monotonic_ns
+        if self.asked_ns is None or now_ns - self.asked_ns >= MAX_AGE_NS:
             self._ask([target for target, _ in asked], memory_of(targets), machine)
-            self._asked_ns = now_ns
+            self.asked_ns = now_ns
         known = self._known
         for target, shown in asked:
             if target in known and shown.up:

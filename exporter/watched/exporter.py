@@ -3,6 +3,7 @@
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -12,6 +13,8 @@ from prometheus_client.registry import Collector
 from exporter.answers.question import Question
 from exporter.catalogue import COMPAT_SETS, DEFAULT_COMPAT
 from exporter.clock import Clock
+from exporter.flight.flight import Flight
+from exporter.flight.recorder import Recorder
 from exporter.machine.machine import Machine
 from exporter.readings import PageReader
 from exporter.sources import InProcessSource
@@ -22,6 +25,7 @@ from exporter.watched.page import Page
 from exporter.watched.presence import Presence
 from exporter.watched.reply import Reply, ask
 from exporter.watched.target import Target
+from exporter.watched.troubles import Troubles
 from kvscope_events.bus import Subscription
 from kvscope_events.vocabulary import ServerKind
 
@@ -78,11 +82,14 @@ class Exporter:
         clock: Clock | None = None,
         process: bool = True,
         beside_engine: bool = False,
+        recorder: Recorder | None = None,
+        presence: Presence | None = None,
     ) -> None:
         """readers: of the server's own pages, for what its targets do not report.
 
         process: include the `process_*` families of this process. beside_engine: the engine's steps
-        run in this process, and rendering a page lets them through.
+        run in this process, and rendering a page lets them through. recorder: of this server.
+        presence: of a replayed server; None: it follows from targets and pages.
         """
         self._clock = clock or Clock()
         self._targets = tuple(targets)
@@ -90,14 +97,14 @@ class Exporter:
         self._lock = threading.Lock()
         self._running = False
         self.readers = tuple(readers)
-        self.presence = Presence(
+        self.presence = presence or Presence(
             lambda: self._targets,
             self.readers,
             lambda: bool(self._targets or self._watchers or self.readers),
         )
         self._page = Page(
             lambda: self._present,
-            machine or Machine(),
+            Machine(),
             self._clock,
             self.readers,
             self.presence,
@@ -105,9 +112,12 @@ class Exporter:
         )
         self.registry = CollectorRegistry()
         self.registry.register(self._page)
+        self.recorder = self._page.recorder = recorder
+        self._flight: Flight | None = None
         self._further: tuple[Collector, ...] = ()
         if process:
             ProcessCollector(registry=self.registry)
+        self.show(machine or Machine())
 
     @property
     def targets(self) -> tuple[Target, ...]:
@@ -118,9 +128,16 @@ class Exporter:
     def _present(self) -> list[Target]:
         return [target for target in self._targets if not target.is_retired]
 
+    def recorded_by(self, flight: Flight) -> None:
+        """Have this server's recorder written until `stop`."""
+        if self.recorder is not None:
+            self._flight = flight
+            troubles = Troubles(lambda: self._present, self.presence, self._clock)
+            flight.watch(self.recorder, self.render, troubles)
+
     def show(self, machine: Machine, further: Collection[Collector] = ()) -> None:
         """Read this machine and these collectors from now on, instead of the previous ones."""
-        self._page.machine = machine
+        self._page.machine = machine if self.recorder is None else self.recorder.machine(machine)
         if tuple(further) == self._further:  # a page being rendered has them
             return
         for collector in self._further:
@@ -156,6 +173,8 @@ class Exporter:
                 target.stop()
         for reader in self.readers:
             reader.close()
+        if self._flight is not None and self.recorder is not None:
+            self._flight.forget(self.recorder)
 
     @property
     def watching(self) -> bool:
@@ -172,6 +191,10 @@ class Exporter:
             self._targets = (*self._targets, target)
             if self._running:
                 target.start()
+
+    def show_targets(self, targets: Sequence[Target]) -> None:
+        """Show these from the next page on; the caller starts and stops them."""
+        self._targets = tuple(targets)
 
     def remove(self, target: Target) -> None:
         """Stop a target, and forget everything it reported."""
@@ -195,7 +218,8 @@ class Exporter:
 
     def collect_for_otlp(self) -> Iterator[Family]:
         """All families except those under other servers' names; for any thread."""
-        yield from self._page.collect("otlp")
+        with self._page_moment():
+            yield from self._page.collect("otlp")
         for collector in self._further:
             yield from collector.collect()
 
@@ -203,9 +227,20 @@ class Exporter:
         """The page and its content type: OpenMetrics if `accept` names it, otherwise text."""
         began_ns = self._clock.monotonic_ns()
         encode, content_type = negotiate(accept or "")
-        page = encode(self.registry)
+        with self._page_moment():
+            page = encode(self.registry)
         self._page.scrape_seconds = (self._clock.monotonic_ns() - began_ns) / 1e9
         return page, content_type
+
+    @contextmanager
+    def _page_moment(self) -> Iterator[None]:
+        """The moment of a page, which is recorded."""
+        with self._clock.held() as moment:
+            if self.recorder is None:
+                yield
+            else:
+                with self.recorder.page(moment):
+                    yield
 
 
 def in_process(
@@ -215,13 +250,14 @@ def in_process(
     machine: Machine | None = None,
     clock: Clock | None = None,
     listeners: Sequence[Listener] = (),
+    recorder: Recorder | None = None,
 ) -> Exporter:
     """The exporter of an engine in this process. listeners: further consumers of its batches."""
     clock = clock or Clock()
     check_compat(compat)
     source = InProcessSource(subscription)
-    target = Target(source, compat=compat, clock=clock, listeners=listeners)
-    return Exporter([target], machine=machine, clock=clock, beside_engine=True)
+    target = Target(source, compat=compat, clock=clock, listeners=listeners, recorder=recorder)
+    return Exporter([target], machine=machine, clock=clock, beside_engine=True, recorder=recorder)
 
 
 def check_compat(compat: Collection[str]) -> None:

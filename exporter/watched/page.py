@@ -19,6 +19,7 @@ from exporter.collect.gpu import collect_gpus, collect_nvml
 from exporter.collect.observation import collect_build, collect_server
 from exporter.collect.parts import Guard, Outlet, ScrapeLimiter
 from exporter.collect.readings import Readings
+from exporter.flight.recorder import Recorder
 from exporter.machine.gpu import DeviceSample
 from exporter.machine.machine import Machine
 from exporter.readings import PageReader
@@ -76,6 +77,8 @@ class Page:
         self._guard = Guard(self._turns)
         self._families = Families({}, clock)
         self._build = build_version()
+        self.recorder: Recorder | None = None
+        """Notes what a page reads, for a replay; None: nothing is recorded."""
         self.scrape_seconds: float | None = None
         """Duration of the last scrape, set by the caller that times it."""
 
@@ -92,7 +95,7 @@ class Page:
             yield family
 
     def _all(self, outlet: Outlet) -> Iterator[Family]:
-        now_ns = self._clock.monotonic_ns()
+        now_ns = self._clock.now().monotonic_ns
         seen: dict[bool, set[tuple[str, str]]] = {False: set(), True: set()}
         told: dict[tuple[str, str], frozenset[str]] = {}
         engines: list[EnginePage] = []
@@ -119,6 +122,8 @@ class Page:
         yield from self._guard.read(
             "advice", lambda: advised.collect(asked, self._targets(), machine)
         )
+        if self.recorder is not None:
+            self.recorder.note_server(state, advised=advised.asked_ns == now_ns)
         yield from self._devices(engines, now_ns)
         yield from self._own()
 

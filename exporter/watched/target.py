@@ -18,6 +18,7 @@ from exporter.collect.observation import (
     collect_source,
 )
 from exporter.collect.parts import Guard, Outlet, parts_of
+from exporter.flight.recorder import Recorder
 from exporter.fold import (
     Census,
     DeviceMemory,
@@ -93,16 +94,23 @@ class Target:
         compat: Collection[str],
         clock: Clock,
         listeners: Sequence[Listener] = (),
+        recorder: Recorder | None = None,
+        own_pid_space: str | None = None,
     ) -> None:
+        """listeners: further consumers of its batches. own_pid_space: of the process that recorded
+        what is replayed, empty if it is not known; None: this one's."""
         self.source = source
         self._clock = clock
         self._parts = parts_of(compat, source.kind)
-        self._further = tuple(listeners)
+        self._recorder = recorder
+        self._stream = None if recorder is None else recorder.stream(source.kind, source.endpoint)
+        self._further = (*listeners, *([] if self._stream is None else [self._stream]))
         self.folds = Folds(())
         self._signals = Signals(("", ""))
         self.pipeline = Pipeline(source, self._listeners, clock, self._note_signals)
-        own = pid_space()
-        self._pid_spaces = () if own is None else (own,)
+        self._is_replayed = own_pid_space is not None
+        own = pid_space() if own_pid_space is None else own_pid_space
+        self._pid_spaces = (own,) if own else ()
         self._same_labels_reported = False
         self._retired = False
         self._retired_after: int | None = None
@@ -169,6 +177,8 @@ class Target:
         self.pipeline.stop()
         with self.pipeline.settled():  # a page may be reading it on another thread
             self.source.close()
+        if self._recorder is not None and self._stream is not None:
+            self._recorder.leave(self._stream)
 
     def collect(
         self, guard: Guard, taken: Collection[tuple[str, str]] = (), outlet: Outlet = "page"
@@ -179,6 +189,9 @@ class Target:
         the families about its stream, which distinguish the two.
         """
         with self.pipeline.settled():
+            if self._stream is not None:
+                now_ns = self._clock.now().monotonic_ns
+                self._stream.note(self.source, running=self.pipeline.running, now_ns=now_ns)
             families = self._current_families()
             page = self._stream_families(families, guard)
             memory = self.folds[DeviceMemory]
@@ -275,7 +288,10 @@ class Target:
         is_worker = hello is not None and hello.worker is not None
         only = _OF_WORKERS if is_worker else frozenset(fold.name for fold in folds)
         return [
-            *guard.read("self", lambda: collect_source(families, source, pipeline.running)),
+            *guard.read(
+                "self",
+                lambda: collect_source(families, source, self._is_replayed or pipeline.running),
+            ),
             *guard.read(
                 "self", lambda: collect_observer(families, folds[Introduction], self._tells)
             ),
@@ -298,6 +314,8 @@ class Target:
         """New folds for a new session; the former producer's state is dropped with the old ones."""
         for listener in self._further:
             listener.on_gap()  # requests of the former producer will not end
+        if self._stream is not None:
+            self._stream.renew()
         self.folds = Folds(part.fold for part in self._parts)
         self._signals = Signals(("", ""))
         return (*self.folds, *self._further)

@@ -11,16 +11,18 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
 from exporter.fetch.address import is_address
+from exporter.flight.flight import Flight
 from exporter.paths import HEALTH, METRICS, SCRAPE, TARGETS
 from exporter.web.answers import Answering, NoServerError, answers_router
 from exporter.web.compact import Compact, compact_router
 from exporter.web.landing import Listed, landing_router
 from exporter.web.metrics import METHODS, Exposition, bare_app, page_response
 from exporter.web.projection import Projections, projection_router
+from exporter.web.recordings import Recorded, recordings_router
 from exporter.web.retire import Retirable, retire_router
 
 
-class Server(Exposition, Answering, Compact, Retirable, Protocol):
+class Server(Exposition, Answering, Compact, Retirable, Recorded, Protocol):
     """One watched server."""
 
 
@@ -45,10 +47,11 @@ class Pages(Protocol):
         ...
 
 
-def sidecar_app(pages: Pages, address: str | None = None) -> FastAPI:
+def sidecar_app(pages: Pages, address: str | None = None, flight: Flight | None = None) -> FastAPI:
     """`/`, `/metrics`, `/metrics/compact`, `/scrape`, `/targets`, `/api/...` and `/health`.
 
-    address: the host:port that `/targets` names; None: that of the request's Host header.
+    address: the host:port that `/targets` names; None: that of the request's Host header. flight:
+    records the servers.
     """
     app = bare_app("kvscope sidecar")
     app.include_router(landing_router("kvscope sidecar", lambda: _listed(pages), has_targets=True))
@@ -59,6 +62,10 @@ def sidecar_app(pages: Pages, address: str | None = None) -> FastAPI:
     app.include_router(retire_router(lambda name: _server(pages, name or _only(pages))))
     app.include_router(projection_router(projections_of(pages)))
     app.include_router(_targets_router(pages, address))
+    if flight is not None:
+        app.include_router(
+            recordings_router(flight, lambda name: _server(pages, name or _only(pages)))
+        )
 
     @app.api_route(HEALTH.path, methods=METHODS)
     async def health() -> dict[str, str]:

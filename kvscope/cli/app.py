@@ -17,6 +17,7 @@ from kvscope.cli.metrics import metrics
 from kvscope.cli.observer import observer
 from kvscope.cli.plan import plan
 from kvscope.cli.record import record
+from kvscope.cli.replay import replay
 from kvscope.cli.retire import retire
 from kvscope.cli.run import run
 from kvscope.cli.serve import serve
@@ -78,7 +79,7 @@ app = typer.Typer(
 app.command(cls=Command, context_settings={"allow_interspersed_args": False})(run)
 _COMMANDS = (
     *(observer, serve, sidecar, fleet, demo, load, plan),
-    *(whatif, record, advise, tenants, retire, gpu, doctor, stacks, metrics),
+    *(whatif, record, replay, advise, tenants, retire, gpu, doctor, stacks, metrics),
 )
 for command in _COMMANDS:
     app.command(cls=Command)(command)

@@ -15,6 +15,7 @@ from exporter.catalogue import DEFAULT_COMPAT
 from kvscope.diagnosis.scrape import ScrapedPage, ScrapeError, scrape
 from kvscope.options.configuration import ListenConfig, TelemetryConfig
 from kvscope.options.otlp import OtlpEndpoint, chosen_otlp
+from kvscope.options.recording import DEFAULT_BYTES, DEFAULT_KEEP, recording_of
 from kvscope.options.server import Host, Port
 from kvscope.options.tracing import OtlpTracesEndpoint, chosen_traces
 from kvscope.output import configure_logging
@@ -78,7 +79,12 @@ def demo(
         run_engine(
             config,
             ListenConfig(host=host, port=port, drain_seconds=2.0, exit_on_failure=True),
-            TelemetryConfig(compat=DEFAULT_COMPAT, otlp=otlp, traces=traces),
+            TelemetryConfig(
+                compat=DEFAULT_COMPAT,
+                otlp=otlp,
+                traces=traces,
+                recording=recording_of(DEFAULT_KEEP, DEFAULT_BYTES, None),
+            ),
             on_ready=director.start,
         )
     finally:

@@ -15,6 +15,16 @@ from kvscope.options import protection as options
 from kvscope.options.compat import NO_SETS, Compat, parse_compat
 from kvscope.options.configuration import ListenConfig
 from kvscope.options.gpu_devices import Gpu, GpuDevices, WatchedDevices, polling
+from kvscope.options.recording import (
+    DEFAULT_BYTES,
+    DEFAULT_KEEP,
+    Keep,
+    KeepBytes,
+    RecordDir,
+    flight_of,
+    in_flight,
+    recording_of,
+)
 from kvscope.options.server import Host, Port
 from kvscope.output import configure_logging, fail
 from kvscope.run.api_server import api_server_of, kind_of
@@ -53,6 +63,9 @@ def run(
     compat: Compat = NO_SETS,
     gpu: Gpu = True,
     gpu_devices: WatchedDevices = GpuDevices.VISIBLE,
+    keep: Keep = DEFAULT_KEEP,
+    keep_bytes: KeepBytes = DEFAULT_BYTES,
+    record_dir: RecordDir = None,
     hint_after: Annotated[
         float,
         typer.Option(
@@ -78,6 +91,7 @@ def run(
     show_last_stacks()
     sets = parse_compat(compat)
     front_end = _front_end(url, command)
+    flight = flight_of(recording_of(keep, keep_bytes, record_dir))
     protection = protection_of_metrics(
         host, metrics_key_file, web_config_file, allowed_host, ssl_certfile, ssl_keyfile
     )
@@ -100,13 +114,15 @@ def run(
                 *(kind_of(command), sockets, host, port, sets, poller, hint_after),
                 protection=protection,
                 url=front_end,
+                flight=flight,
             )
         except OSError as error:
             raise fail(
                 f"cannot listen on {host}:{port} ({error.strerror}): choose another --port or "
                 "--host; the command was not started"
             ) from None
-        code = _supervise(command, folder, mask, page, front_end)
+        with in_flight(flight, by_signal=False):  # signals are the command's
+            code = _supervise(command, folder, mask, page, front_end)
     raise typer.Exit(code)
 
 

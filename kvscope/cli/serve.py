@@ -14,6 +14,14 @@ from kvscope.options.gpu_devices import Gpu, GpuDevices, WatchedDevices
 from kvscope.options.kv_events import KvEventsOption, chosen_kv_events
 from kvscope.options.model import Checkpoint, chosen_model
 from kvscope.options.otlp import OtlpEndpoint, chosen_otlp
+from kvscope.options.recording import (
+    DEFAULT_BYTES,
+    DEFAULT_KEEP,
+    Keep,
+    KeepBytes,
+    RecordDir,
+    recording_of,
+)
 from kvscope.options.tracing import OtlpTracesEndpoint, chosen_traces
 from kvscope.output import configure_logging, fail
 from kvscope.serving.stacks import show_stacks
@@ -44,6 +52,9 @@ def serve(
     kv_events_config: KvEventsOption = None,
     exporter: server.WithExporter = True,
     compat: Compat = DEFAULT_SETS,
+    keep: Keep = DEFAULT_KEEP,
+    keep_bytes: KeepBytes = DEFAULT_BYTES,
+    record_dir: RecordDir = None,
     otlp_endpoint: OtlpEndpoint = None,
     otlp_traces_endpoint: OtlpTracesEndpoint = None,
     gpu: Gpu = True,
@@ -96,6 +107,7 @@ def serve(
             gpu_devices=gpu_devices,
             otlp=otlp,
             traces=traces,
+            recording=recording_of(keep, keep_bytes, record_dir),
         )
         if not observe.serves_page:
             reason = "--disable-log-stats" if disable_log_stats else "--no-exporter"

@@ -21,6 +21,17 @@ from kvscope.options.otlp import (
     outlet_of,
     served_as,
 )
+from kvscope.options.recording import (
+    DEFAULT_BYTES,
+    DEFAULT_KEEP,
+    Keep,
+    KeepBytes,
+    RecordDir,
+    RecordingConfig,
+    flight_of,
+    in_flight,
+    recording_of,
+)
 from kvscope.options.tracing import (
     OtlpTracesEndpoint,
     chosen_traces,
@@ -112,6 +123,9 @@ def sidecar(
             "those of many sidecars.",
         ),
     ] = False,
+    keep: Keep = DEFAULT_KEEP,
+    keep_bytes: KeepBytes = DEFAULT_BYTES,
+    record_dir: RecordDir = None,
     otlp_endpoint: OtlpEndpoint = None,
     otlp_traces_endpoint: OtlpTracesEndpoint = None,
     gpu: Gpu = True,
@@ -151,8 +165,9 @@ def sidecar(
     protection = protection_of_metrics(
         where.host, metrics_key_file, web_config_file, allowed_host, ssl_certfile, ssl_keyfile
     )
+    recording = recording_of(keep, keep_bytes, record_dir)
     with polling(gpu, gpu_devices) as poller:
-        _run(given, wanted, where, protection, poller, otlp, traces)
+        _run(given, wanted, where, protection, poller, otlp, traces, recording)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +186,7 @@ def _run(
     poller: "GpuPoller | None",
     otlp: "OtlpConfig | None",
     traces: "TracesConfig | None",
+    recording: RecordingConfig | None,
 ) -> None:
     """Serve until a signal. Raises typer.Exit(2)."""
     from exporter.clock import Clock
@@ -207,6 +223,7 @@ def _run(
         tracing = tracing_of(traces, lambda name: _origin(watched, name))
         last.enter_context(tracing_until_end(tracing))  # so that it includes the last spans
         own = OwnFleet(Clock()) if where.fleet else None
+        flight = flight_of(recording)
         collectors = (reloads if from_file else None, outlet, tracing, own)
         try:
             watched = Sidecar(
@@ -215,11 +232,12 @@ def _run(
                 gpu=poller,
                 further=[collector for collector in collectors if collector is not None],
                 listener=None if tracing is None else tracing.listener,
+                flight=flight,
             )
         except (EndpointError, ConfigurationError) as error:
             raise fail(error) from None
 
-        app = sidecar_app(watched, where.address)
+        app = sidecar_app(watched, where.address, flight)
         if poller is not None:
             app.include_router(gpu_router(poller))
         if own is not None:
@@ -233,6 +251,7 @@ def _run(
         try:
             with (
                 exporting(outlet),
+                in_flight(flight),
                 reloading(hangup, lambda: given.reload(watched, reloads, wanted)),
             ):
                 server = AppServer(Access(app, protection.access), tls=tls)

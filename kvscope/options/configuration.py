@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from exporter.otlp.settings import OtlpConfig, TracesConfig
 from kvscope.options.gpu_devices import GpuDevices
+from kvscope.options.recording import RecordingConfig
 
 if TYPE_CHECKING:
     from engine.kv_events.settings import KvEventsConfig
@@ -83,6 +84,8 @@ class TelemetryConfig:
     """None: metrics are not sent by OTLP."""
     traces: TracesConfig | None = None
     """None: no traces are sent."""
+    recording: RecordingConfig | None = None
+    """None: nothing is recorded."""
 
     def __post_init__(self) -> None:
         if not self.log_stats and self.event_endpoint is not None:

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Collection
 
 from exporter.configuration import ServerConfig, TlsConfig
+from exporter.flight.flight import Flight
 from exporter.machine.gpu import GpuPoller
 from exporter.sidecar.sidecar import Sidecar
 from exporter.web.access import Access
@@ -36,10 +37,12 @@ class Beside:
         *,
         protection: Protection,
         url: str | None = None,
+        flight: Flight | None = None,
     ) -> None:
         """kind: of the server that the command starts, and its name on the page.
 
         url: of the command's own API server, whose page is read as well; None: no such server.
+        flight: records the server.
 
         Raises OSError if the port is not available.
         """
@@ -47,8 +50,8 @@ class Beside:
         # Nothing secret is sent there, and its certificate is not for loopback's name.
         tls = TlsConfig(verify=False) if (url or "").startswith("https:") else None
         server = ServerConfig(name=kind, kind=kind, events=(endpoint,), url=url, tls=tls)
-        self._sidecar = Sidecar([server], compat=compat, gpu=poller)
-        app = sidecar_app(self._sidecar)
+        self._sidecar = Sidecar([server], compat=compat, gpu=poller, flight=flight)
+        app = sidecar_app(self._sidecar, flight=flight)
         if poller is not None:
             app.include_router(gpu_router(poller))
         own_tls = protection.tls_of_pages

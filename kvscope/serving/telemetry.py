@@ -17,11 +17,13 @@ from exporter.web.compact import compact_router
 from exporter.web.landing import Listed, landing_router
 from exporter.web.metrics import metrics_router, no_metrics_router
 from exporter.web.projection import Projections, projection_router
+from exporter.web.recordings import recordings_router
 from exporter.web.requests import RequestCounts
 from kvscope.options.configuration import TelemetryConfig
 from kvscope.options.gpu_devices import polling
 from kvscope.options.kv_events import kv_events_published
 from kvscope.options.otlp import exporting, instance_of, outlet_of, served_as
+from kvscope.options.recording import flight_of, in_flight
 from kvscope.options.tracing import tracing_of, tracing_until_end
 from kvscope.output import fail
 from kvscope_events.bus import EventBus, NullBus
@@ -72,8 +74,10 @@ def telemetry(config: TelemetryConfig, port: int) -> Iterator[Telemetry]:
         machine = Machine(gpu=poller)
         instance = instance_of(port)
         tracing = tracing_of(config.traces)
+        flight = flight_of(config.recording)
         page = in_process(
             bus.subscribe(),
+            recorder=None if flight is None else flight.recorder("serve", sorted(config.compat)),
             compat=config.compat,
             machine=machine,
             listeners=[] if tracing is None else [tracing.listener(instance)],
@@ -87,12 +91,17 @@ def telemetry(config: TelemetryConfig, port: int) -> Iterator[Telemetry]:
         stack.enter_context(exporting(outlet))
         page.start()
         stack.callback(page.stop)
+        if flight is not None:
+            page.recorded_by(flight)
+            stack.enter_context(in_flight(flight))
         router = APIRouter()
         router.include_router(landing_router("kvscope", lambda: _listed(page), has_targets=False))
         router.include_router(metrics_router(page))
         router.include_router(compact_router(lambda _target: page))
         router.include_router(answers_router(lambda _target: page))
         router.include_router(projection_router(Projections(lambda: {"": page})))
+        if flight is not None:
+            router.include_router(recordings_router(flight, lambda _target: page))
         yield Telemetry(
             bus=bus,
             page=page,

@@ -13,6 +13,7 @@ from kvscope_events.events import (
     NamesRemoved,
     NamesStored,
     PoolCreated,
+    PoolSnapshot,
     PrefixLookup,
 )
 from kvscope_events.names import in_group
@@ -35,6 +36,10 @@ def played(projection: Projection, *events: object) -> None:
 def pool(groups: int = 0) -> PoolCreated:
     kinds = [CacheGroup("full_attention", 16)] * groups
     return PoolCreated(num_blocks=8, block_size=16, bytes_per_block=0, groups=kinds)
+
+
+def snapshot(*held: bytes | None) -> PoolSnapshot:
+    return PoolSnapshot(8, 16, 0, 0, [0] * len(held), list(held), [])
 
 
 def lookup(*numbers: int, hits: int = 0, resumed: bool = False) -> PrefixLookup:
@@ -107,6 +112,23 @@ def test_a_gap_of_the_stream_makes_the_content_unknown(projection):
     played(projection, lookup(1))
     projection.on_gap()
     assert told(projection) == [Asked(names(1), 0), Lost()]
+
+
+def test_a_snapshot_that_another_reader_requested_loses_nothing(projection):
+    played(projection, pool(), BlocksCached(1, [1, 2], [name(1), name(2)], None))
+    played(projection, BlocksEvicted([1], [name(1)], "capacity"))
+    before = told(projection)
+    played(projection, snapshot(None, None, name(2)))
+    assert told(projection) == before
+    played(projection, snapshot(None, name(3), name(2)))
+    assert told(projection) == [*before, Lost()]
+
+
+def test_a_snapshot_after_a_gap_makes_the_content_unknown_again(projection):
+    played(projection, pool())
+    projection.on_gap()
+    played(projection, snapshot(None, None))
+    assert told(projection) == [Emptied(), Lost(), Lost()]
 
 
 def test_a_reader_that_comes_too_late_is_sent_a_gap():

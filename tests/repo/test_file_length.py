@@ -10,7 +10,6 @@ MAY_BE_SHORT = {
     "engine/block_mover.py": "protocols that model and swapping implement",
     "exporter/answers/questions.py": "the list of all questions",
     "exporter/catalogue/content.py": "rows of the catalogue, a file for each group",
-    "exporter/clock.py": "the protocol of time, which tests replace",
     "exporter/fold/exhaustion/horizons.py": "constants, which the catalogue takes too",
     "exporter/machine/machine.py": "the ports of a machine, which tests replace",
     "kvscope/cli/metrics.py": "a command, one file for each",

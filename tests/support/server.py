@@ -21,6 +21,7 @@ from engine.server.control import control_router
 from engine.step_plan import SampledToken, StepPlan
 from exporter.catalogue import COMPAT_SETS
 from exporter.clock import Clock
+from exporter.flight.recorder import Recorder
 from exporter.machine.machine import Machine
 from exporter.sources.listener import Listener
 from exporter.watched.exporter import Exporter, in_process
@@ -173,6 +174,8 @@ def serving(
     config: EngineConfig | None = None,
     api: ApiConfig | None = None,
     listeners: Sequence[Listener] = (),
+    recorder: Recorder | None = None,
+    machine: Machine | None = None,
 ) -> Iterator[Server]:
     """A server on a free loopback port, gone again afterwards. listeners: of its events."""
     bus = EventBus()
@@ -180,9 +183,11 @@ def serving(
     loop: Any = engine.loop  # its private parts are what a test holds on to
     reins = Reins(loop._step.runner)
     loop._step.runner = reins
-    exporter = in_process(bus.subscribe(), compat=COMPAT_SETS, listeners=listeners)
+    exporter = in_process(
+        bus.subscribe(), compat=COMPAT_SETS, listeners=listeners, recorder=recorder
+    )
     requests = RequestCounts(Clock())
-    exporter.show(Machine(), [requests])
+    exporter.show(machine or Machine(), [requests])
     exporter.start()
     app = create_app(
         engine.dispatcher,

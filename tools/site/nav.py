@@ -30,6 +30,7 @@ NAVIGATION = {
         "docs/guides/whatif",
         "docs/guides/planning",
         "docs/guides/advice",
+        "docs/guides/replay",
         "docs/guides/oom",
         "docs/guides/opentelemetry",
         "docs/guides/troubleshooting",

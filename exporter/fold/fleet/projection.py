@@ -58,6 +58,7 @@ class Projection(Fold):
         self._unread = 0  # bytes since a reader last asked
         self._events: list[Asked | Stored | Gone | Emptied | Lost] = []
         self._has_groups = False
+        self._named: int | None = None  # blocks with a name; None: not known
         self._group: int | None = None  # in whose names lookups ask; None: the only one, or unknown
         super().__init__(
             {
@@ -86,6 +87,7 @@ class Projection(Fold):
             self._events = []
 
     def on_gap(self) -> None:
+        self._named = None
         if self._is_wanted:
             self._keep(Moment(self._next_seq, self.batch.wall_ns, [Lost()]))
 
@@ -133,14 +135,18 @@ class Projection(Fold):
     def _created(self, event: PoolCreated) -> None:
         self._has_groups = len(event.groups) > 1
         self._group = None
+        self._named = 0
         if self._is_wanted:
             self._events.append(Emptied())
 
     def _synchronised(self, event: PoolSnapshot | PoolCounted) -> None:
+        named = 0
         if isinstance(event, PoolSnapshot):
             self._has_groups = len(event.groups) > 1
-        if self._is_wanted:
+            named = sum(name is not None for name in event.hashes)
+        if self._is_wanted and named != self._named:  # else another reader requested it
             self._events.append(Lost())
+        self._named = named
 
     def _looked_up(self, event: PrefixLookup) -> None:
         if self._has_groups and self._group is None and event.hashes:
@@ -150,10 +156,14 @@ class Projection(Fold):
             self._events.append(Asked(names, event.hit_blocks))
 
     def _cached(self, event: BlocksCached) -> None:
+        if self._named is not None:
+            self._named += len(event.hashes)
         if self._is_wanted and (names := self._cut(event.hashes)):
             self._events.append(Stored(names))
 
     def _lost(self, event: BlocksEvicted | ContentDropped) -> None:
+        if self._named is not None:
+            self._named -= len(event.hashes)
         if self._is_wanted and (names := self._cut(event.hashes)):
             self._events.append(Gone(names))
 

@@ -1,0 +1,351 @@
+"""Records one server: every batch as it is folded, and what its pages read beside them.
+
+The fold threads only append to a list; a thread of the recorder's encodes, compresses and writes,
+once a second.
+"""
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import msgspec
+
+from exporter import build_version
+from exporter.catalogue.server import ServerState
+from exporter.clock import Clock, Moment
+from exporter.flight import records
+from exporter.flight.records import Entered, Heard, Lost, Marked, Opened, Rendered, Renewed, Took
+from exporter.flight.ring import Ring, Segment
+from exporter.machine.gpu.poller import Reading as GpuReading
+from exporter.machine.host_memory import Available, HostMemory
+from exporter.machine.machine import Machine
+from exporter.sources.attachments import SourceKind
+from exporter.sources.source import Source
+from kvscope_events.events import Batch
+from kvscope_events.pid_space import pid_space
+from kvscope_events.wire.frame import HAS_STATE, encode_batch, flags_of
+
+MAX_PENDING = 1 << 16
+"""Records between two turns of the recorder's thread; beyond, a stream has a gap."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Bounds of what is kept."""
+
+    keep_ns: int
+    keep_bytes: int
+
+    @property
+    def segment_ns(self) -> int:
+        """Length of a segment: a fifth of what is kept, so that little more is."""
+        return self.keep_ns // 5
+
+    @property
+    def segment_bytes(self) -> int:
+        return self.keep_bytes // 8
+
+
+class StreamRecorder:
+    """The listener for one stream; called by the thread that holds its folds."""
+
+    name = "recorder"
+    num_pending = 0
+
+    def __init__(self, recorder: "Recorder", stream: int, kind: SourceKind, endpoint: str) -> None:
+        self.stream = stream
+        self.kind = kind
+        self.endpoint = endpoint
+        self.wants_snapshot = False
+        self.index = 0
+        """Entries so far."""
+        self._recorder = recorder
+        self._heard: Heard | None = None
+        self._is_behind = False
+
+    def on_batch(self, batch: Batch) -> None:
+        if self.wants_snapshot and flags_of(batch) & HAS_STATE:
+            self.wants_snapshot = False
+        if self._is_behind and self._add(Lost(self.stream)):
+            self._is_behind = False
+        if not self._add((self.stream, batch)):
+            self._is_behind = self.wants_snapshot = True
+
+    def on_gap(self) -> None:
+        self._add(Lost(self.stream))
+
+    def renew(self) -> None:
+        """A new producer: the folds start over."""
+        self._add(Renewed(self.stream))
+        self._heard = None
+
+    def note(self, source: Source, *, running: bool, now_ns: int) -> None:
+        """Note the source's present state, for the page that is being rendered."""
+        heard = Heard(
+            self.stream,
+            now_ns,
+            source.session,
+            running and source.up,
+            source.state_known,
+            source.last_message_ns,
+            source.batches_dropped,
+            source.gaps,
+            dict(source.decode_errors),
+        )
+        if self._heard is None or msgspec.structs.replace(heard, time_ns=self._heard.time_ns) != (
+            self._heard
+        ):
+            self._heard = heard
+            self._add(heard)
+        self._recorder.note_position(self.stream, self.index)
+
+    def begin(self) -> None:
+        """A segment begins, in which the stream's state has to be."""
+        self.wants_snapshot = True
+        self._heard = None
+
+    def _add(self, entry: "Pending") -> bool:
+        return self._recorder.add(entry, self)
+
+
+Pending = records.Record | tuple[int, Batch]
+"""A record; a batch is encoded later, on the recorder's thread."""
+
+
+@dataclass(slots=True)
+class _Notes:
+    """Everything that the page of one thread has read so far."""
+
+    positions: list[tuple[int, int]] = field(default_factory=list)
+    state: ServerState | None = None
+    advised: bool = False
+    hosts: dict[int, HostMemory] = field(default_factory=dict)
+    available: Available | None = None
+    gpus: GpuReading | None = None
+
+
+class Recorder:
+    """The recording of one server."""
+
+    def __init__(
+        self,
+        server: str,
+        ring: Ring,
+        limits: Limits,
+        *,
+        clock: Clock,
+        compat: list[str],
+        settings: Mapping[str, str],
+    ) -> None:
+        self.server = server
+        self.ring = ring
+        self.last_page_ns = 0
+        """When a page was last rendered, on the monotonic clock."""
+        self._limits = limits
+        self._clock = clock
+        self._compat = compat
+        self._settings = dict(settings)
+        self._build = build_version()
+        self._only_reported = False
+        self._streams: dict[int, StreamRecorder] = {}
+        self._next_stream = 0
+        self._pending: list[Pending] = []
+        self._lock = threading.Lock()
+        self._writing = threading.Lock()
+        self._notes = threading.local()
+        self._segment: Segment | None = None
+        self._sampled: GpuReading | None = None
+        self._gpu = Machine().gpu
+
+    def stream(self, kind: SourceKind, endpoint: str) -> StreamRecorder:
+        """The listener for a stream that is now on the page."""
+        with self._lock:
+            number, self._next_stream = self._next_stream, self._next_stream + 1
+            stream = StreamRecorder(self, number, kind, endpoint)
+            self._streams[number] = stream
+            self._pending.append(Entered(number, kind, endpoint, 0))
+        return stream
+
+    def leave(self, stream: StreamRecorder) -> None:
+        """The stream is no longer on the page."""
+        with self._lock:
+            self._streams.pop(stream.stream, None)
+
+    def add(self, record: Pending, stream: StreamRecorder | None = None) -> bool:
+        """Keep a record; False if too many wait to be written. stream: whose entry it is."""
+        with self._lock:
+            if len(self._pending) >= MAX_PENDING:
+                return False
+            self._pending.append(record)
+            if stream is not None:
+                stream.index += 1
+        return True
+
+    def mark(self, trigger: str, text: str) -> None:
+        """Note that something happened."""
+        self.add(Marked(self._clock.monotonic_ns(), self._clock.wall_ns(), trigger, text))
+
+    @contextmanager
+    def page(self, moment: Moment) -> Iterator[None]:
+        """Inside, this thread notes everything that the page of this moment reads."""
+        notes = self._notes.now = _Notes()
+        try:
+            yield
+            self.last_page_ns = moment.monotonic_ns
+            self.add(
+                Rendered(
+                    moment.monotonic_ns,
+                    moment.wall_ns,
+                    notes.positions,
+                    notes.state,
+                    notes.advised,
+                    list(notes.hosts.items()),
+                    notes.available,
+                    notes.gpus,
+                )
+            )
+        finally:
+            self._notes.now = None
+
+    def note_position(self, stream: int, index: int) -> None:
+        notes = self._noting
+        if notes is not None:
+            notes.positions.append((stream, index))
+
+    def note_server(self, state: ServerState | None, *, advised: bool) -> None:
+        notes = self._noting
+        if notes is not None:
+            notes.state, notes.advised = state, advised
+
+    @property
+    def _noting(self) -> _Notes | None:
+        return getattr(self._notes, "now", None)
+
+    def machine(self, machine: Machine) -> Machine:
+        """The machine, read once for each page, which notes it."""
+        self._only_reported = machine.only_reported
+        self._gpu = machine.gpu
+
+        def host(pid: int) -> HostMemory:
+            notes = self._noting
+            if notes is None:
+                return machine.host(pid)
+            if pid not in notes.hosts:
+                notes.hosts[pid] = machine.host(pid)
+            return notes.hosts[pid]
+
+        def available() -> Available | None:
+            notes = self._noting
+            if notes is None:
+                return machine.available()
+            if notes.available is None:
+                notes.available = machine.available()
+            return notes.available
+
+        gpu = None if machine.gpu is None else _NotedGpu(self, machine.gpu.read)
+        return replace(machine, gpu=gpu, host=host, available=available)
+
+    def read_gpus(self, read: "ReadGpus") -> GpuReading:
+        """The GPUs, once for each page."""
+        notes = self._noting
+        if notes is None:
+            return read()
+        if notes.gpus is None:
+            notes.gpus = read()
+        return notes.gpus
+
+    def write(self, *, ends: bool = False) -> None:
+        """Write what waits; by the recorder's thread, or at the end. Raises OSError."""
+        with self._writing:
+            now_ns = self._clock.wall_ns()
+            if self._gpu is not None and not ends:
+                self._sample()
+            segment = self._current(now_ns)
+            with self._lock:
+                pending, self._pending = self._pending, []
+            encoded = [_encoded(each) for each in pending]
+            if encoded or ends:
+                segment.add(encoded, now_ns, ends=ends)
+            if ends:
+                segment.close()
+                self._segment = None
+            self.ring.trim(now_ns)
+
+    def rotate(self) -> None:
+        """Let the next record begin a segment. Raises OSError."""
+        self.write(ends=True)
+
+    def break_off(self) -> None:
+        """Begin a segment as soon as possible: records that waited could not be written."""
+        with self._writing:
+            if self._segment is not None:
+                self._segment.close()
+            self._segment = None
+
+    def _current(self, now_ns: int) -> Segment:
+        limits, segment = self._limits, self._segment
+        if segment is not None and (
+            now_ns - segment.began_ns >= limits.segment_ns
+            or segment.num_bytes >= limits.segment_bytes
+        ):
+            segment.add([], now_ns, ends=True)
+            segment = None
+        if segment is None:
+            segment = self._segment = self.ring.begin(now_ns)
+            segment.add([records.encode(each) for each in self._opening(now_ns)], now_ns)
+        return segment
+
+    def _opening(self, now_ns: int) -> Iterator[records.Record]:
+        yield Opened(
+            self._build,
+            self.server,
+            now_ns,
+            self._clock.monotonic_ns(),
+            pid_space(),
+            self._compat,
+            self._only_reported,
+            self._settings,
+        )
+        with self._lock:
+            for stream in self._streams.values():
+                stream.begin()
+                pending = sum(_stream_of(each) == stream.stream for each in self._pending)
+                before = stream.index - pending
+                yield Entered(stream.stream, stream.kind, stream.endpoint, before)
+
+    def _sample(self) -> None:
+        assert self._gpu is not None
+        reading = self._gpu.read()
+        if self._sampled is None or reading.sample is not self._sampled.sample:
+            self._sampled = reading
+            self.add(records.Sampled(self._clock.monotonic_ns(), reading))
+
+
+class _NotedGpu:
+    """The GPUs, read once for each page."""
+
+    def __init__(self, recorder: Recorder, read: "ReadGpus") -> None:
+        self._recorder = recorder
+        self._read = read
+
+    def read(self) -> GpuReading:
+        return self._recorder.read_gpus(self._read)
+
+
+class ReadGpus(Protocol):
+    def __call__(self) -> GpuReading: ...
+
+
+def _stream_of(entry: Pending) -> int | None:
+    if isinstance(entry, tuple):
+        return entry[0]
+    return entry.stream if isinstance(entry, Lost | Renewed | Heard) else None
+
+
+def _encoded(entry: Pending) -> bytes:
+    if isinstance(entry, tuple):
+        stream, batch = entry
+        entry = Took(stream, msgspec.Raw(encode_batch(batch)))
+    return records.encode(entry)

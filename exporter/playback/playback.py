@@ -1,0 +1,240 @@
+"""Plays a recording: an exporter whose clock, sources and machine are those of a past moment.
+
+Time moves in two ways: to a page that was rendered then, which comes out again line by line, or to
+any moment, with everything that had arrived by then.
+"""
+
+from bisect import bisect_right
+from typing import NamedTuple
+
+from exporter.catalogue.server import ServerState
+from exporter.clock import Clock
+from exporter.flight.reader import RecordingFile
+from exporter.flight.records import (
+    Entered,
+    Heard,
+    Lost,
+    Marked,
+    Opened,
+    Record,
+    Rendered,
+    Renewed,
+    Sampled,
+    Took,
+)
+from exporter.machine.gpu.poller import Reading as GpuReading
+from exporter.machine.host_memory import HostMemory
+from exporter.machine.machine import Machine
+from exporter.playback.source import ReplayedSource
+from exporter.watched.exporter import Exporter
+from exporter.watched.presence import Presence
+from exporter.watched.target import Target
+from kvscope_events.wire.frame import FrameError, decode_batch
+
+_UNKNOWN = HostMemory(resident=None, limit=None, usage=None, working_set=None, unreclaimable=None)
+
+
+class Index(NamedTuple):
+    """The course of a recording; read from the whole file, once."""
+
+    pages: list[Rendered]
+    marks: list[Marked]
+    batches_ns: list[int]
+    """Wall clock of every batch."""
+
+
+def index_of(file: RecordingFile) -> Index:
+    index = Index([], [], [])
+    ahead_ns = 0
+    for record in file.records():
+        match record:
+            case Opened(_, _, wall_ns, monotonic_ns):
+                ahead_ns = wall_ns - monotonic_ns
+            case Rendered():
+                index.pages.append(record)
+            case Marked():
+                index.marks.append(record)
+            case Took():
+                index.batches_ns.append(_time_of(record, 0) + ahead_ns)
+    index.batches_ns.sort()
+    return index
+
+
+class Playback:
+    """`exporter` is the server at the moment.
+
+    Time moves forward only; for an earlier moment, begin another playback.
+    """
+
+    def __init__(self, file: RecordingFile, index: Index | None = None) -> None:
+        self.file = file
+        self.undecodable = 0
+        """Batches of the file that could not be read."""
+        opened = self.file.opened
+        self._opened = opened
+        self._monotonic_ns, self._wall_ns = opened.monotonic_ns, opened.wall_ns
+        self._ahead_ns = opened.wall_ns - opened.monotonic_ns
+        self._clock = Clock(lambda: self._monotonic_ns, lambda: self._wall_ns)
+        self._page: Rendered | None = None
+        self._gpus: GpuReading | None = None
+        self._streams: dict[int, tuple[ReplayedSource, Target]] = {}
+        self._presence = _RecordedPresence()
+        self.exporter = Exporter([], clock=self._clock, process=False, presence=self._presence)
+        self.index = index or index_of(file)
+        self._records = self.file.records()
+        self._next: Record | None = next(self._records, None)
+
+    @property
+    def wall_ns(self) -> int:
+        """The moment, on the recorder's wall clock."""
+        return self._wall_ns
+
+    def again(self) -> "Playback":
+        """Another one of the same file, at its beginning."""
+        return Playback(self.file, self.index)
+
+    def to_page(self, number: int) -> None:
+        """Go to the moment of a page of the index, which can then be rendered again."""
+        page = self.index.pages[number]
+        self._ask_adviser(number)
+        self._play(page)
+
+    def to(self, wall_ns: int) -> None:
+        """Go to any moment of the recording, with all that had arrived by then."""
+        before = bisect_right([page.wall_ns for page in self.index.pages], wall_ns) - 1
+        if before >= 0:
+            page = self.index.pages[before]
+            if page.wall_ns >= self._wall_ns:
+                self.to_page(before)
+            if page.wall_ns == wall_ns:
+                return
+        monotonic_ns = wall_ns - self._ahead_ns
+        while self._next is not None and _time_of(self._next, monotonic_ns) <= monotonic_ns:
+            self._step()
+        for source, _ in self._streams.values():
+            source.allow(source.position)
+        self._drain()
+        self._stand(monotonic_ns, wall_ns)
+        self._show([*self._streams], self._gpus)
+
+    def close(self) -> None:
+        """Stop the targets; the exporter's last page can still be rendered."""
+        for _, target in self._streams.values():
+            target.stop()
+
+    def _ask_adviser(self, number: int) -> None:
+        """Repeat the last page up to this one for which the adviser was asked."""
+        pages = self.index.pages
+        asked = next((pages[n] for n in range(number, -1, -1) if pages[n].advised), None)
+        if asked is not None and (self._page is None or asked.time_ns > self._page.time_ns):
+            self._play(asked)
+            self.exporter.render()
+
+    def _play(self, page: Rendered) -> None:
+        while self._next is not None and (self._page is None or self._page.time_ns < page.time_ns):
+            self._step()
+        self._stand(page.time_ns, page.wall_ns)
+        self._show([stream for stream, _ in page.positions], page.gpus)
+
+    def _step(self) -> None:
+        record = self._next
+        self._next = next(self._records, None)
+        match record:
+            case Took(stream, encoded):
+                try:
+                    batch, _ = decode_batch(bytes(encoded))
+                except FrameError:
+                    self.undecodable += 1
+                    self._give(stream, Lost(stream))
+                else:
+                    self._give(stream, batch)
+            case Lost(stream) | Renewed(stream) | Heard(stream):
+                self._give(stream, record)
+            case Entered(stream):
+                if stream not in self._streams:
+                    self._streams[stream] = self._entered(record)
+            case Rendered():
+                self._page = record
+                self._ahead_ns = record.wall_ns - record.time_ns
+                self._presence.recorded = record.state
+                for stream, position in record.positions:
+                    if stream in self._streams:
+                        self._streams[stream][0].allow(position)
+                self._drain()
+            case Sampled(_, reading):
+                self._gpus = reading
+
+    def _give(self, stream: int, entry: object) -> None:
+        if stream in self._streams:
+            self._streams[stream][0].give(entry)  # type: ignore[arg-type]
+
+    def _entered(self, record: Entered) -> tuple[ReplayedSource, Target]:
+        source = ReplayedSource(record.kind, record.endpoint, record.index)
+        target = Target(
+            source,
+            compat=self._opened.compat,
+            clock=self._clock,
+            own_pid_space=self._opened.pid_space or "",
+        )
+        return source, target
+
+    def _drain(self) -> None:
+        for source, target in self._streams.values():
+            target.pipeline.drain()
+            while source.is_renewed:
+                source.renew()
+                target.pipeline.renew()
+                target.pipeline.drain()
+
+    def _stand(self, monotonic_ns: int, wall_ns: int) -> None:
+        self._monotonic_ns, self._wall_ns = monotonic_ns, wall_ns
+
+    def _show(self, streams: list[int], gpus: GpuReading | None) -> None:
+        self.exporter.show_targets(
+            [self._streams[stream][1] for stream in streams if stream in self._streams]
+        )
+        page = self._page
+        hosts = {} if page is None else dict(page.hosts)
+        self.exporter.show(
+            Machine(
+                gpu=None if gpus is None else _RecordedGpus(gpus),
+                only_reported=self._opened.only_reported,
+                host=lambda pid: hosts.get(pid, _UNKNOWN),
+                available=lambda: None if page is None else page.available,
+            )
+        )
+
+
+class _RecordedPresence(Presence):
+    """The state that the last page showed."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: (), (), lambda: False)
+        self.recorded: ServerState | None = None
+
+    @property
+    def state(self) -> ServerState | None:
+        return self.recorded
+
+
+class _RecordedGpus:
+    def __init__(self, reading: GpuReading) -> None:
+        self._reading = reading
+
+    def read(self) -> GpuReading:
+        return self._reading
+
+
+def _time_of(record: Record, otherwise: int) -> int:
+    """Monotonic; of a batch it is in the batch."""
+    match record:
+        case Took(_, encoded):
+            try:
+                return decode_batch(bytes(encoded))[0].arrived_ns
+            except FrameError:
+                return otherwise
+        case Heard(_, time_ns) | Sampled(time_ns) | Rendered(time_ns) | Marked(time_ns):
+            return time_ns
+        case Opened(_, _, _, monotonic_ns):
+            return monotonic_ns
+    return otherwise

@@ -1,0 +1,71 @@
+"""The flight recorder over HTTP: lists, serves and saves recordings.
+
+These routes do not check a key: the app that includes them controls access.
+"""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Protocol
+
+from fastapi import APIRouter, Response
+from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
+
+from exporter.flight.flight import Flight, Saved
+from exporter.flight.recorder import Recorder
+from exporter.web.answers import NoServerError
+from exporter.web.metrics import METHODS
+
+
+class Recorded(Protocol):
+    """A server that may have a recorder."""
+
+    @property
+    def recorder(self) -> Recorder | None: ...
+
+
+def recordings_router(flight: Flight, find: Callable[[str], Recorded]) -> APIRouter:
+    """`GET /api/recordings`, `GET /api/recordings/NAME`, `POST /api/recordings`.
+
+    find: the server named; an empty name stands for the only one. Raises NoServerError.
+    """
+    router = APIRouter(prefix="/api", include_in_schema=False)
+
+    @router.api_route("/recordings", methods=METHODS)
+    def recordings() -> Response:
+        return JSONResponse([_listed(saved) for saved in reversed(flight.saved())])
+
+    @router.api_route("/recordings/{name}", methods=METHODS)
+    def recording(name: str) -> Response:
+        found = next((saved for saved in flight.saved() if saved.name == name), None)
+        if found is None:
+            return PlainTextResponse("no such recording: see /api/recordings\n", 404)
+        headers = {"Content-Disposition": f'attachment; filename="{found.name}"'}
+        return StreamingResponse(
+            found.read(), media_type="application/octet-stream", headers=headers
+        )
+
+    @router.post("/recordings")
+    def save(target: str = "") -> Response:  # on a worker thread: a disk may be slow
+        try:
+            recorder = find(target).recorder
+        except NoServerError as error:
+            return PlainTextResponse(f"{error}\n", error.status)
+        if recorder is None:
+            return PlainTextResponse("this server is not recorded\n", 409)
+        try:
+            return JSONResponse(_listed(flight.save(recorder, "manual", "asked for over HTTP")))
+        except OSError as error:
+            return PlainTextResponse(f"it cannot be saved: {error.strerror}\n", 507)
+
+    return router
+
+
+def _listed(saved: Saved) -> dict[str, object]:
+    return {
+        "name": saved.name,
+        "server": saved.server,
+        "trigger": saved.trigger,
+        "text": saved.text,
+        "saved": datetime.fromtimestamp(saved.saved_ns / 1e9, UTC).isoformat(timespec="seconds"),
+        "bytes": saved.num_bytes,
+    }

@@ -1,0 +1,73 @@
+"""The pages of a recorded server, and the player's controls."""
+
+import msgspec
+from fastapi import APIRouter, FastAPI, Response
+from fastapi.responses import PlainTextResponse
+
+from exporter.paths import HEALTH
+from exporter.web.answers import answers_router
+from exporter.web.compact import compact_router
+from exporter.web.landing import Listed, landing_router
+from exporter.web.metrics import METHODS, bare_app, metrics_router
+from kvscope.replaying.moment import parse_moment
+from kvscope.replaying.player import Player
+
+_ENCODE = msgspec.json.Encoder().encode
+
+
+def replay_app(player: Player) -> FastAPI:
+    """`/`, `/metrics`, `/metrics/compact`, `/api/...` and `/health` of the recorded server."""
+    app = bare_app("kvscope replay")
+    app.include_router(
+        landing_router(
+            "kvscope replay", lambda: [Listed(player.server, player.presence)], has_targets=False
+        )
+    )
+    app.include_router(metrics_router(player))
+    app.include_router(compact_router(lambda _target: player))
+    app.include_router(answers_router(lambda _target: player))
+    app.include_router(_controls(player))
+
+    @app.api_route(HEALTH.path, methods=METHODS)
+    async def health() -> dict[str, str]:
+        return {"status": "ok"}
+
+    return app
+
+
+def _controls(player: Player) -> APIRouter:
+    """`GET /api/replay`, and `POST /api/replay/play?speed=`, `pause`, `seek?at=`, `step?by=`."""
+    router = APIRouter(prefix="/api/replay", include_in_schema=False)
+
+    def status() -> Response:
+        return Response(_ENCODE(player.status()), media_type="application/json")
+
+    @router.api_route("", methods=METHODS)
+    def get() -> Response:  # on a worker thread, as all of these: the recording is read on
+        return status()
+
+    @router.post("/play")
+    def play(speed: float = 1.0) -> Response:
+        player.play(speed)
+        return status()
+
+    @router.post("/pause")
+    def pause() -> Response:
+        player.pause()
+        return status()
+
+    @router.post("/seek")
+    def seek(at: str) -> Response:
+        try:
+            moment = parse_moment(at, player.file.begins_ns, player.file.ends_ns)
+        except ValueError as error:
+            return PlainTextResponse(f"{error}\n", 400)
+        player.seek(moment)
+        return status()
+
+    @router.post("/step")
+    def step(by: int = 1) -> Response:
+        player.step(by)
+        return status()
+
+    return router

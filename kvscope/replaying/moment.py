@@ -1,0 +1,55 @@
+"""A moment of a recording, as people write it."""
+
+import re
+from datetime import UTC, datetime, timedelta
+
+FORMS = (
+    "12:50:40 or 2026-11-24T12:50:40 (UTC), a Unix time, +90s from the beginning or "
+    "-5m from the end"
+)
+_UNITS = {"s": 1, "m": 60, "h": 3600}
+
+
+def parse_moment(text: str, begins_ns: int, ends_ns: int) -> int:
+    """Wall clock in ns; a time of day is that of the recording's span. Raises ValueError."""
+    relative = re.fullmatch(r"([+-])(\d+(?:\.\d+)?)([smh]?)", text)
+    if relative:
+        sign, number, unit = relative.groups()
+        offset = round(float(number) * _UNITS[unit or "s"] * 1e9)
+        return begins_ns + offset if sign == "+" else ends_ns - offset
+    if re.fullmatch(r"\d{9,11}(\.\d+)?", text):
+        return round(float(text) * 1e9)
+    if re.fullmatch(r"\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?", text):
+        return _of_day(text, begins_ns, ends_ns)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{text!r}: expected {FORMS}") from None
+    return _ns(moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC))
+
+
+def shown(wall_ns: int) -> str:
+    """UTC, to the millisecond."""
+    moment = datetime.fromtimestamp(wall_ns / 1e9, UTC)
+    return moment.strftime("%Y-%m-%d %H:%M:%S.") + f"{moment.microsecond // 1000:03d}"
+
+
+def _of_day(text: str, begins_ns: int, ends_ns: int) -> int:
+    """The first such time after the beginning, or on the day of the beginning."""
+    hours, minutes, *seconds = text.split(":")
+    day = datetime.fromtimestamp(begins_ns / 1e9, UTC).replace(
+        hour=0, minute=0, second=0, microsecond=0
+    )
+    try:
+        of_day = timedelta(
+            hours=int(hours), minutes=int(minutes), seconds=float(seconds[0] if seconds else 0)
+        )
+    except ValueError:
+        raise ValueError(f"{text!r}: expected a time of day, such as 03:12:40") from None
+    moment = _ns(day + of_day)
+    tomorrow = _ns(day + timedelta(days=1) + of_day)
+    return tomorrow if moment < begins_ns and tomorrow <= ends_ns else moment
+
+
+def _ns(moment: datetime) -> int:
+    return round(moment.timestamp() * 1e6) * 1000

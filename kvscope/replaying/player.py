@@ -1,0 +1,141 @@
+"""Plays a recording while it is served: play, pause, speed, seek, one step."""
+
+import threading
+import time
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from exporter.answers.question import Question
+from exporter.flight.reader import RecordingFile
+from exporter.flight.recorder import Recorder
+from exporter.playback.playback import Playback
+from exporter.watched.presence import Presence
+from exporter.watched.reply import Reply
+
+MAX_SPEED = 1000.0
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """The player's present state; times are Unix times in seconds."""
+
+    server: str
+    at: float
+    begins: float
+    ends: float
+    speed: float
+    playing: bool
+    problem: str | None
+    marks: list[tuple[float, str, str]]
+
+
+class Player:
+    """The recorded server, at a moment that moves; for any thread."""
+
+    recorder: Recorder | None = None
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        """Raises RecordingError."""
+        self._clock = clock
+        self._lock = threading.RLock()
+        self.file = RecordingFile(path)
+        self._playback = Playback(self.file)
+        self._playing = False
+        self._speed = 1.0
+        self._since = clock()
+        self._at_ns = self.file.begins_ns
+
+    @property
+    def server(self) -> str:
+        return self.file.opened.server
+
+    @property
+    def presence(self) -> Presence:
+        return self._playback.exporter.presence
+
+    def status(self) -> Status:
+        with self._lock:
+            at_ns = self._follow()
+            return Status(
+                server=self.server,
+                at=at_ns / 1e9,
+                begins=self.file.begins_ns / 1e9,
+                ends=self.file.ends_ns / 1e9,
+                speed=self._speed,
+                playing=self._playing,
+                problem=self.file.problem,
+                marks=[
+                    (mark.wall_ns / 1e9, mark.trigger, mark.text)
+                    for mark in self._playback.index.marks
+                ],
+            )
+
+    def play(self, speed: float) -> None:
+        """Let time run, this many times as fast as it did."""
+        with self._lock:
+            self._follow()
+            self._speed, self._playing = min(MAX_SPEED, max(0.01, speed)), True
+
+    def pause(self) -> None:
+        with self._lock:
+            self._follow()
+            self._playing = False
+
+    def seek(self, wall_ns: int) -> None:
+        """Go to a moment; one outside the recording is its nearest end."""
+        with self._lock:
+            self._since = self._clock()
+            self._at_ns = min(self.file.ends_ns, max(self.file.begins_ns, wall_ns))
+            self._go()
+
+    def step(self, steps: int) -> None:
+        """Go forward by this many batches, or back, and pause."""
+        with self._lock:
+            self._follow()
+            self._playing = False
+            times = self._playback.index.batches_ns
+            if steps >= 0:
+                place = bisect_right(times, self._at_ns) + steps - 1
+            else:
+                place = bisect_left(times, self._at_ns) + steps
+            if times:
+                self.seek(times[min(len(times) - 1, max(0, place))])
+
+    def render(self, accept: str | None = None) -> tuple[bytes, str]:
+        with self._lock:
+            self._follow()
+            return self._playback.exporter.render(accept)
+
+    def answer(self, question: Question[Any]) -> Reply:
+        with self._lock:
+            self._follow()
+            return self._playback.exporter.answer(question)
+
+    def compact(self) -> bytes:
+        with self._lock:
+            self._follow()
+            return self._playback.exporter.compact()
+
+    def close(self) -> None:
+        with self._lock:
+            self._playback.close()
+
+    def _follow(self) -> int:
+        """Go to the present moment of the player."""
+        now = self._clock()
+        if self._playing:
+            self._at_ns += round((now - self._since) * 1e9 * self._speed)
+            if self._at_ns >= self.file.ends_ns:
+                self._at_ns, self._playing = self.file.ends_ns, False
+        self._since = now
+        self._go()
+        return self._at_ns
+
+    def _go(self) -> None:
+        if self._at_ns < self._playback.wall_ns:
+            self._playback.close()
+            self._playback = self._playback.again()
+        self._playback.to(self._at_ns)

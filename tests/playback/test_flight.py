@@ -1,0 +1,202 @@
+"""The flight recorder: what it keeps, when it saves, and what it survives."""
+
+import os
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+import zstandard
+
+from exporter.clock import Clock
+from exporter.flight import format as layout
+from exporter.flight.flight import AFTER_NS, Flight
+from exporter.flight.format import RecordingError, pack_chunk, read_chunks
+from exporter.flight.reader import RecordingFile
+from exporter.flight.recorder import Limits, Recorder
+from exporter.flight.records import Marked
+from exporter.playback.playback import Playback
+from exporter.watched.exporter import in_process
+from kvscope_events.bus import EventBus
+from tests.events.producers import SNAPSHOT, hello
+from tests.exporter.page import value
+
+SECOND = 10**9
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    for recorder in Stage.recorders:
+        recorder.ring.clear()
+    Stage.recorders.clear()
+
+
+class Stage:
+    """A recorded server whose time is set by hand."""
+
+    recorders: ClassVar[list[Recorder]] = []
+
+    def __init__(self, folder: Path | None, keep_seconds: int = 60, keep_bytes: int = 1 << 20):
+        self.now_ns = 10**15
+        self.clock = Clock(lambda: self.now_ns, lambda: self.now_ns + 10**18)
+        limits = Limits(keep_ns=keep_seconds * SECOND, keep_bytes=keep_bytes)
+        self.flight = Flight(limits, folder, {}, self.clock)
+        self.bus = EventBus()
+        self.recorder = self.flight.recorder("llama 3/8b", ["vllm"])
+        self.exporter = in_process(
+            self.bus.subscribe(), compat=["vllm"], clock=self.clock, recorder=self.recorder
+        )
+        self.troubles: dict[str, str] = {}
+        self.recorders.append(self.recorder)
+        self.flight.watch(self.recorder, self.exporter.render, lambda: self.troubles)
+
+    def tell(self, *events: object) -> None:
+        for event in events:
+            self.bus.emit(event)  # type: ignore[arg-type]
+        self.bus.flush()
+        self.exporter.render()
+
+    def tick(self, seconds: float = 1) -> None:
+        """Let time pass, and the recorder's thread take its turn."""
+        self.now_ns += round(seconds * SECOND)
+        for watched in self.flight._all():
+            self.flight._guarded(watched, self.flight._tick)
+        self.flight._bound()
+
+
+def test_the_ring_forgets_what_is_older_than_is_kept(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, keep_seconds=60)
+    for _ in range(300):
+        stage.tell(hello(), SNAPSHOT)
+        stage.tick()
+    segments = stage.recorder.ring.segments
+    kept = (segments[-1].last_ns - segments[0].began_ns) / SECOND
+    assert 60 <= kept <= 60 + 2 * 12
+    assert len(list(tmp_path.iterdir())) == len(segments)
+
+
+def test_bytes_are_bounded_in_memory() -> None:
+    stage = Stage(None, keep_seconds=3600, keep_bytes=1 << 20)
+    for _ in range(400):
+        stage.tell(hello(model_name=os.urandom(8000).hex()), SNAPSHOT)
+        stage.tick()
+    assert 1 << 19 < stage.recorder.ring.num_bytes <= 1 << 20
+
+
+def test_every_segment_can_be_played_alone(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, keep_seconds=60)
+    stage.tell(hello(), SNAPSHOT)
+    for _ in range(100):
+        stage.tick()
+        stage.tell()
+    stage.recorder.rotate()
+    for segment in list(stage.recorder.ring.segments)[1:]:
+        assert segment.path is not None
+        playback = Playback(RecordingFile(segment.path))
+        playback.to_page(len(playback.index.pages) - 1)
+        assert playback.file.problem is None
+        assert value(playback.exporter, "kvscope_source_state_known") == 1
+
+
+def test_a_trouble_saves_two_minutes_later_and_once_an_hour() -> None:
+    stage = Stage(None, keep_seconds=900)
+    stage.tell(hello(), SNAPSHOT)
+    stage.tick()
+    for _ in range(3):
+        stage.troubles = {"ledger": "3 blocks differ"}
+        for _ in range(AFTER_NS // SECOND + 2):
+            stage.tick()
+        stage.troubles = {}
+        stage.tick()
+    (saved,) = stage.flight.saved()
+    assert (saved.trigger, saved.text) == ("ledger", "3 blocks differ")
+    for _ in range(60):
+        stage.tick(60)
+    stage.troubles = {"ledger": "4 blocks differ"}
+    for _ in range(AFTER_NS // SECOND + 2):
+        stage.tick()
+    assert [each.text for each in stage.flight.saved()] == ["3 blocks differ", "4 blocks differ"]
+
+
+def test_a_saved_recording_has_the_mark_of_its_trouble(tmp_path: Path) -> None:
+    stage = Stage(None)
+    stage.tell(hello(), SNAPSHOT)
+    stage.troubles = {"engine_gone": "the server has gone silent"}
+    stage.tick()
+    path = tmp_path / "saved.kvsr"
+    path.write_bytes(b"".join(stage.flight.save(stage.recorder, "manual", "by hand").read()))
+    marks = [each for each in RecordingFile(path).records() if isinstance(each, Marked)]
+    assert [(mark.trigger, mark.text) for mark in marks] == [
+        ("engine_gone", "the server has gone silent")
+    ]
+
+
+def test_what_a_killed_process_left_is_a_recording_of_the_next_one(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    for _ in range(30):
+        stage.tell(hello(), SNAPSHOT)
+        stage.tick()
+    left = [
+        path.rename(path.with_name(path.name.replace(f"-{os.getpid()}-", "-4194305-")))
+        for path in tmp_path.iterdir()
+    ]
+    assert len(left) > 1
+    (saved,) = Stage(tmp_path).flight.saved()
+    assert saved.trigger == "killed"
+    assert [path.name for path in tmp_path.iterdir()] == [f"saved-{saved.name}"]
+    assert saved.path is not None
+    assert len(Playback(RecordingFile(saved.path)).index.pages) >= 30
+    assert saved.path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_full_disk_leaves_a_gap_and_recording_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage = Stage(tmp_path / "gone")
+    (tmp_path / "gone").mkdir()
+    stage.tell(hello(), SNAPSHOT)
+    stage.tick()
+    (tmp_path / "gone").rename(tmp_path / "away")
+    for _ in range(20):
+        stage.tell()
+        stage.tick()
+    assert caplog.text.count("the recording has a gap") == 1
+    (tmp_path / "away").rename(tmp_path / "gone")
+    stage.tell(hello(), SNAPSHOT)
+    stage.tick()
+    stage.recorder.rotate()
+    newest = stage.recorder.ring.segments[-1].path
+    assert newest is not None
+    assert Playback(RecordingFile(newest)).index.pages
+
+
+def test_a_chunk_that_unpacks_to_more_than_it_states_is_refused(tmp_path: Path) -> None:
+    bomb = zstandard.ZstdCompressor(level=19).compress(bytes(64 << 20))
+    header = layout._HEADER.pack(layout.MAGIC, 1, 1, 1000, len(bomb), zlib.crc32(bomb), 0, 0)
+    path = tmp_path / "bomb.kvsr"
+    path.write_bytes(header + bomb)
+    with pytest.raises(RecordingError, match="byte"):
+        RecordingFile(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"KVSR", b"\x7fELF" * 20, pack_chunk([b"x"], 1, 0, 0)])
+def test_a_foreign_file_is_one_line(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "foreign.kvsr"
+    path.write_bytes(content)
+    with pytest.raises(RecordingError) as raised:
+        RecordingFile(path)
+    assert str(raised.value).startswith(str(path))
+    assert "\n" not in str(raised.value)
+
+
+def test_chunks_give_their_records_back(tmp_path: Path) -> None:
+    path = tmp_path / "chunks"
+    records = [os.urandom(n) for n in (0, 1, 1000)]
+    path.write_bytes(pack_chunk(records, 1, 5, 6) + pack_chunk([], 2, 6, 7))
+    with path.open("rb") as file:
+        first, last = read_chunks(file)
+    stored = path.read_bytes()[first.offset : first.offset + first.stored_bytes]
+    assert list(first.records(stored)) == records
+    assert (first.first_ns, first.last_ns, last.flags) == (5, 6, 2)

@@ -1,0 +1,94 @@
+"""A page that is replayed at its moment is the page that was served then, line by line."""
+
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from exporter.flight.format import RecordingError
+from exporter.flight.reader import RecordingFile
+from exporter.playback.playback import Playback
+from tests.playback.recorded import lines_of, record_load
+
+
+@pytest.fixture(scope="module")
+def load(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[bytes]]:
+    path = tmp_path_factory.mktemp("recorded") / "load.kvsr"
+    return path, record_load(path, seconds=6, seed=1)
+
+
+def test_every_page_of_a_load_with_preemptions_is_the_same_again(
+    load: tuple[Path, list[bytes]],
+) -> None:
+    path, served = load
+    playback = Playback(RecordingFile(path))
+    assert len(playback.index.pages) == len(served)
+    for number, page in enumerate(served):
+        playback.to_page(number)
+        assert lines_of(playback.exporter.render()[0]) == lines_of(page)
+    assert playback.file.problem is None
+    last = served[-1].decode()
+    assert 'kvscope_preemptions_total{cause="out_of_blocks"' in last
+    preempted = next(line for line in last.splitlines() if "preemptions_total{" in line)
+    assert float(preempted.rpartition(" ")[2]) > 0
+
+
+def test_a_page_is_the_same_when_those_before_it_are_skipped(
+    load: tuple[Path, list[bytes]],
+) -> None:
+    path, served = load
+    for number in (len(served) // 2, len(served) - 1):
+        playback = Playback(RecordingFile(path))
+        playback.to_page(number)
+        assert lines_of(playback.exporter.render()[0]) == lines_of(served[number])
+
+
+def test_a_moment_between_two_pages_lies_between_them(load: tuple[Path, list[bytes]]) -> None:
+    path, served = load
+    playback = Playback(RecordingFile(path))
+    pages = playback.index.pages
+    middle = len(pages) // 2
+    playback.to((pages[middle].wall_ns + pages[middle + 1].wall_ns) // 2)
+    steps = [_steps(served[middle]), _steps(playback.exporter.render()[0])]
+    assert steps[0] <= steps[1] <= _steps(served[middle + 1])
+    assert _steps(served[middle]) < _steps(served[middle + 1])
+
+
+def test_a_cut_recording_plays_up_to_the_cut_and_says_so(
+    load: tuple[Path, list[bytes]], tmp_path: Path
+) -> None:
+    content = load[0].read_bytes()
+    opened = 0
+    for place in range(0, len(content) - 1, max(1, len(content) // 200)):
+        cut = tmp_path / "cut.kvsr"
+        cut.write_bytes(content[:place])
+        with suppress(RecordingError):
+            file = RecordingFile(cut)
+            opened += 1
+            list(file.records())
+            assert file.problem is not None
+    assert opened > 100
+
+
+def test_a_damaged_recording_plays_up_to_the_damage(
+    load: tuple[Path, list[bytes]], tmp_path: Path
+) -> None:
+    content = bytearray(load[0].read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    damaged = tmp_path / "damaged.kvsr"
+    damaged.write_bytes(content)
+    playback = Playback(RecordingFile(damaged))
+    assert playback.file.problem is not None
+    assert 0 < len(playback.index.pages) < len(load[1])
+    playback.to_page(len(playback.index.pages) - 1)
+    page = lines_of(playback.exporter.render()[0])
+    assert page == lines_of(load[1][len(playback.index.pages) - 1])
+
+
+def _steps(page: bytes) -> float:
+    line = next(
+        line
+        for line in page.decode().splitlines()
+        if line.startswith("kvscope_step_duration_seconds_count")
+    )
+    return float(line.rpartition(" ")[2])
