@@ -62,7 +62,10 @@ def is_projected(event: EngineEvent | None) -> bool:
 
 
 class Log:
-    """A listener that keeps what an engine's folds were given."""
+    """A listener that keeps what an engine's folds were given.
+
+    A snapshot is left out where no gap came before it: it repeats what the events have said.
+    """
 
     name = "log"
     num_pending = 0
@@ -70,12 +73,17 @@ class Log:
 
     def __init__(self) -> None:
         self.entries: list[tuple[int, EngineEvent | None]] = []
+        self.is_complete = False  # from an event that said the whole pool, without a gap since
 
     def on_batch(self, batch: Batch) -> None:
-        self.entries += [(batch.wall_ns, event) for event in batch.events]
+        for event in batch.events:
+            if not (self.is_complete and isinstance(event, PoolSnapshot)):
+                self.entries.append((batch.wall_ns, event))
+            self.is_complete |= isinstance(event, PoolCreated | PoolSnapshot)
 
     def on_gap(self) -> None:
         self.entries.append((self.entries[-1][0] if self.entries else 0, None))
+        self.is_complete = False
 
     def take(self) -> list[tuple[int, EngineEvent | None]]:
         entries, self.entries = self.entries, []
