@@ -15,9 +15,11 @@
 | `fetch/` | documents of other servers |
 """
 
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
 
+@cache  # read once, while files can be opened
 def build_version() -> str:
     """Version of the installed distribution; `unknown` in a bare checkout."""
     try:

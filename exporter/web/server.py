@@ -10,6 +10,7 @@ import time
 from operator import attrgetter
 
 import uvicorn
+from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp
 from uvicorn.config import STARTUP_FAILURE
 
@@ -81,6 +82,8 @@ class WebServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         assert sockets, "bind before"
+        # anyio loads a part of itself with its first thread: too late once files have run out.
+        await run_in_threadpool(int)
         await self.lifespan.startup()
         if self.lifespan.should_exit:
             sys.exit(STARTUP_FAILURE)

@@ -114,6 +114,16 @@ def test_running_out_of_files_locks_nobody_out_and_fills_no_log() -> None:
     assert "Traceback" not in process.text
 
 
+def test_a_page_takes_no_file_but_its_connection() -> None:
+    with kvscope(*SIDECAR) as process, httpx.Client(timeout=30) as client:
+        url = process.find(r"targets: (\S+)/targets")
+        assert client.get(f"{url}/health").status_code == 200
+        opened = max(int(entry.name) for entry in Path(f"/proc/{process.popen.pid}/fd").iterdir())
+        resource.prlimit(process.popen.pid, resource.RLIMIT_NOFILE, (opened + 1, opened + 1))
+        assert client.get(f"{url}/metrics").status_code == 200
+    assert "Traceback" not in process.text
+
+
 def test_more_connections_than_there_is_room_for_lock_nobody_out() -> None:
     with forked_kvscope(*SIDECAR) as process, ExitStack() as stack:
         url = process.find(r"targets: (\S+)/targets")
