@@ -174,7 +174,7 @@ class Flight:
         try:
             work(watched)
         except OSError as error:
-            problem = f"{error.filename or self._folder or 'memory'}: {error.strerror}"
+            problem = f"{self._folder or error.filename}: {error.strerror}"
             if problem != self._problem:
                 logger.error("the recording has a gap, it cannot be written: %s", problem)
             self._problem = problem

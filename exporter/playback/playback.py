@@ -180,10 +180,11 @@ class Playback:
 
     def _drain(self) -> None:
         for source, target in self._streams.values():
-            target.pipeline.drain()
-            while source.is_renewed:
-                source.renew()
-                target.pipeline.renew()
+            while source.is_due or source.is_renewed:
+                if source.is_renewed:
+                    source.renew()
+                    target.pipeline.renew()
+                # A pipeline leaves what comes after it began; here that is a moment long past.
                 target.pipeline.drain()
 
     def _stand(self, monotonic_ns: int, wall_ns: int) -> None:

@@ -52,12 +52,17 @@ class ReplayedSource:
         """Whether the next entry is a new producer."""
         return self._is_allowed and isinstance(self._entries[0].entry, Renewed)
 
+    @property
+    def is_due(self) -> bool:
+        """Whether an entry may be taken."""
+        return self._is_allowed and not self.is_renewed
+
     def renew(self) -> None:
         """Pass the entry that is a new producer."""
         self._entries.popleft()
 
     def take(self) -> tuple[Batch, int] | None:
-        while self._is_allowed and not self.is_renewed:
+        while self.is_due:
             entry = self._entries.popleft().entry
             match entry:
                 case Batch():

@@ -1,14 +1,22 @@
 """A page that is replayed at its moment is the page that was served then, line by line."""
 
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 
 import pytest
 
+from exporter.clock import Clock
 from exporter.flight.format import RecordingError
 from exporter.flight.reader import RecordingFile
 from exporter.playback.playback import Playback
-from tests.playback.recorded import lines_of, record_load
+from exporter.watched.exporter import in_process
+from kvscope_events.bus import Subscription
+from kvscope_events.events import Batch
+from tests.events.producers import SNAPSHOT, hello
+from tests.playback.recorded import lines_of, make_recorder, record_load, save
+
+SECOND = 10**9
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +91,29 @@ def test_a_damaged_recording_plays_up_to_the_damage(
     playback.to_page(len(playback.index.pages) - 1)
     page = lines_of(playback.exporter.render()[0])
     assert page == lines_of(load[1][len(playback.index.pages) - 1])
+
+
+def test_what_arrives_while_a_page_is_rendered_is_on_its_replay(tmp_path: Path) -> None:
+    recorder = make_recorder(None)
+    readings = count(10**15, SECOND)  # time goes on with every look at the clock
+    clock = Clock(lambda: next(readings), lambda: 10**18)
+    subscription = Subscription(64)
+    exporter = in_process(subscription, compat=[], clock=clock, recorder=recorder)
+    arrived_ns = next(readings) + 5 * SECOND // 2  # after the page's moment, before its drain
+    for seq in range(40):
+        subscription.put(Batch(seq, seq, [hello(), SNAPSHOT], seq, arrived_ns))
+    page = exporter.render()[0]
+    save(recorder, tmp_path / "page.kvsr")
+    playback = Playback(RecordingFile(tmp_path / "page.kvsr"))
+    assert playback.index.pages[0].time_ns < arrived_ns
+    playback.to_page(0)
+    again = playback.exporter.render()[0]
+    names = ("kvscope_events_total", "kvscope_source_last_message")
+    seen, replayed = (
+        [line for line in lines_of(text) if line.startswith(names)] for text in (page, again)
+    )
+    assert any('type="PoolSnapshot"' in line for line in seen)
+    assert replayed == seen
 
 
 def _steps(page: bytes) -> float:
