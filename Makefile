@@ -13,13 +13,14 @@ VLLM_PYTHON ?=
 SGLANG_PYTHON ?=
 VLLM ?= 0.32.0
 SGLANG ?= 0.5.23
+RAY ?= 2.60.0
 VERSIONS ?= 0.20.2 0.28.0
 SGLANG_VERSIONS ?= 0.5.17 0.5.19
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help venv tools vllm vllm-beside sglang sglang-beside demo test nightly weekly test-vllm-versions test-sglang-versions chaos engine-chaos fleet fuzz lint types bench \
+.PHONY: help venv tools vllm vllm-beside sglang sglang-beside ray ray-beside demo test nightly weekly test-vllm-versions test-sglang-versions chaos engine-chaos fleet fuzz lint types bench \
   docs site release-check dashboards alerts regenerate screenshots clean
 
 PIP_INSTALL := $(VENV)/bin/pip install $(if $(CI),--quiet) -c $(VENV)/constraints.txt
@@ -67,6 +68,12 @@ sglang: ## Install an SGLang for the tests into .venv/sglang, 2.5 GB (SGLANG=0.5
 sglang-beside: | $(STAMP)
 	@$(if $(SGLANG),PYTHON=$(PYTHON) scripts/sglang-env $(VENV)/sglang $(SGLANG) </dev/null >/dev/null 2>&1 &)
 
+ray: ## Install a Ray Serve for the tests into .venv/ray, 3.9 GB (RAY=2.60.0)
+	@PYTHON=$(PYTHON) scripts/ray-env $(VENV)/ray $(RAY)
+
+ray-beside: | $(STAMP)
+	@$(if $(RAY),PYTHON=$(PYTHON) scripts/ray-env $(VENV)/ray $(RAY) </dev/null >/dev/null 2>&1 &)
+
 # In the background: the tests that need it wait for it, the others do not.
 vllm-beside: | $(STAMP)
 	@$(if $(VLLM),PYTHON=$(PYTHON) scripts/vllm-env $(VENV)/vllm $(VLLM) </dev/null >/dev/null 2>&1 &)
@@ -78,7 +85,7 @@ demo: venv ## Run the engine under a live workload (PORT=8000, DEMO_SECONDS=60 t
 test: venv $(if $(PYTEST_ARGS),,vllm-beside) tools lint ## Lint, types and all tests but those of `make nightly` (PYTEST_ARGS="tests/engine -k pool")
 	$(VENV)/bin/python -m tools.run_tests --beside $(VENV)/bin/mypy $(PYTEST_ARGS)
 
-nightly: venv vllm-beside sglang-beside tools ## The rest: real vLLM and SGLang, chaos, what measures times, long runs, more examples (PYTEST_ARGS=...)
+nightly: venv vllm-beside sglang-beside ray-beside tools ## The rest: real vLLM, SGLang and Ray, chaos, what measures times, long runs, more examples (PYTEST_ARGS=...)
 	$(VENV)/bin/python -m tools.run_tests --nightly $(PYTEST_ARGS)
 
 weekly: venv vllm-beside sglang-beside tools ## More of a real vLLM and SGLang, half an hour (PYTEST_ARGS=...)

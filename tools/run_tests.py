@@ -67,7 +67,7 @@ NIGHTLY = (
         Lane(
             "long",
             2,
-            "(nightly or hypothesis) and not (waits or vllm or sglang or chaos or timed)",
+            "(nightly or hypothesis) and not (waits or vllm or sglang or ray or chaos or timed)",
             r"mark\.nightly\b|(?m:^from hypothesis)",
         ),
         Lane("waits", 2, "nightly and waits", r"mark\.waits\b"),
@@ -76,6 +76,7 @@ NIGHTLY = (
     (Lane("vllm", 2, "nightly and vllm and not weekly", r"mark\.vllm\b"),),
     # Its scheduler takes a core even when it is idle.
     (Lane("sglang", 0, "nightly and sglang and not weekly", r"mark\.sglang\b"),),
+    (Lane("ray", 0, "nightly and ray", r"mark\.ray\b"),),
     # Last, with nothing beside it: these measure times.
     (Lane("chaos and timed", 0, "chaos or timed", r"mark\.(chaos|timed)\b"),),
 )

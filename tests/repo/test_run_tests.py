@@ -19,6 +19,7 @@ markers =
     timed: e
     hypothesis: f
     sglang: g
+    ray: h
 """
 PASSES = "def test_it() -> None:\n    pass\n"
 FAILS = "def test_it() -> None:\n    raise AssertionError\n"

@@ -22,6 +22,7 @@ NAVIGATION = {
         "docs/guides/sglang",
         "docs/guides/sidecar",
         "docs/guides/fleet",
+        "docs/guides/ray",
         "docs/guides/kubernetes",
         "docs/guides/stack",
         "docs/guides/dashboards",

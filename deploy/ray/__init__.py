@@ -1,0 +1,1 @@
+"""Our engine as replicas of a Ray Serve application, behind a router that knows their caches."""

@@ -1,0 +1,149 @@
+"""Our engine as replicas on Ray Serve: what routing finds, what pages say, and what is replaced."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.ray.cluster import API, Cluster
+from tests.ray.conversations import Answered, complete
+from tests.support.pages import sample
+from tests.support.process import Process, kvscope
+from tests.support.waiting import wait_for
+
+pytestmark = [pytest.mark.ray, pytest.mark.nightly, pytest.mark.timeout(600)]
+REPLACED_SECONDS = 120.0
+WORDS = "a question that is long enough for some blocks "
+
+
+@pytest.fixture(scope="module")
+def fleet(by_ours: Answered) -> Iterator[Process]:
+    """Follows the replicas by the list that Prometheus reads."""
+    with kvscope("fleet", "--port", "0", "--sidecars-from", f"{API}/targets") as process:
+        yield process
+
+
+def targets() -> dict[str, str]:
+    """HOST:PORT of each replica's page, by replica."""
+    listed = httpx.get(f"{API}/targets", timeout=30).json()
+    return {each["labels"]["replica"]: each["targets"][0] for each in listed}
+
+
+def pages() -> list[str]:
+    return [httpx.get(f"http://{at}/metrics", timeout=30).text for at in targets().values()]
+
+
+def total(name: str, **labels: str) -> float:
+    """Over all replicas."""
+    return sum(sample(page, name, engine="0", **labels) or 0.0 for page in pages())
+
+
+def counted(fleet: Process) -> list[dict[str, Any]]:
+    url = fleet.find(r"the fleet: (\S+)")
+    answer = httpx.get(f"{url}/api/fleet", timeout=30).json()
+    return [replica for replica in answer["replicas"] if replica["state"] == "counted"]
+
+
+def test_the_router_finds_more_than_rays_own(by_rays_router: Answered, by_ours: Answered) -> None:
+    assert by_rays_router.prompt_tokens == by_ours.prompt_tokens
+    assert by_ours.share > by_rays_router.share + 0.1, (by_ours, by_rays_router)
+
+
+def test_the_pages_say_what_the_clients_were_told(by_ours: Answered) -> None:
+    assert len(targets()) == 2
+    found = total("kvscope_prefix_cache_hit_tokens_total", phase="first")
+    assert found == by_ours.cached_tokens
+    assert all(sample(page, "kvscope_source_up") == 1 for page in pages())
+
+
+def test_both_replicas_have_work(by_ours: Answered) -> None:
+    asked = [
+        sample(page, "kvscope_prefix_cache_queried_tokens_total", phase="first") for page in pages()
+    ]
+    assert all(tokens and tokens > by_ours.prompt_tokens / 5 for tokens in asked), asked
+
+
+def test_a_streamed_chat_finds_its_last_turn(by_ours: Answered) -> None:
+    messages = [{"role": "user", "content": WORDS * 8}]
+    body = {"messages": messages, "max_tokens": 4}
+    usages = []
+    for _ in range(2):
+        streamed = {**body, "stream": True, "stream_options": {"include_usage": True}}
+        with httpx.stream("POST", f"{API}/v1/chat/completions", json=streamed, timeout=60) as got:
+            assert got.headers["content-type"].startswith("text/event-stream")
+            text = got.read().decode()
+        assert text.endswith("data: [DONE]\n\n")
+        answer = httpx.post(f"{API}/v1/chat/completions", json=body, timeout=60).json()
+        usages.append(answer["usage"]["prompt_tokens_details"]["cached_tokens"])
+    assert min(usages) > len(WORDS) * 7, "it went where the streamed one had gone"
+
+
+def test_refusals_are_the_engines(by_ours: Answered) -> None:
+    refused = httpx.post(f"{API}/v1/completions", json={"prompt": 7}, timeout=60)
+    assert refused.status_code == 400
+    assert refused.json()["error"]["param"] == "prompt"
+    other = complete("hello", model="another")
+    assert other.status_code == 400
+    assert "'demo'" in other.json()["error"]["message"]
+
+
+def test_when_a_client_leaves_its_engine_stops(by_ours: Answered) -> None:
+    aborted = "kvscope_requests_finished_total"
+    before = total(aborted, reason="abort")
+    body = {"prompt": "hello", "max_tokens": 2000, "ignore_eos": True, "stream": True}
+    with httpx.stream("POST", f"{API}/v1/completions", json=body, timeout=60) as streamed:
+        next(streamed.iter_bytes())
+    wait_for(lambda: total(aborted, reason="abort") == before + 1, "it is aborted", 30)
+    wait_for(lambda: total("kvscope_requests", state="running") == 0, "nothing runs", 30)
+
+
+def test_a_killed_replica_is_replaced(ray: Cluster, fleet: Process) -> None:
+    wait_for(lambda: len(counted(fleet)) == 2, "the fleet counts both")
+    before = targets()
+    victim, pid = next(iter(ray.replicas("engines").items()))
+    (engine,) = _children(pid)
+    os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: not Path(f"/proc/{engine}").exists(), "its engine ends with it")
+
+    def is_replaced() -> bool:
+        answer = complete(WORDS)
+        assert answer.status_code in (200, 503), answer.text
+        now = targets()
+        return answer.status_code == 200 and len(now) == 2 and victim not in now
+
+    wait_for(is_replaced, "another one takes its place", REPLACED_SECONDS)
+    assert targets().items() & before.items(), "the other one stays as it was"
+    wait_for(
+        lambda: {each["sidecar"] for each in counted(fleet)} == set(targets().values()),
+        "the fleet counts the new one instead",
+        REPLACED_SECONDS,
+    )
+
+
+def test_a_replica_whose_engine_ended_is_replaced(ray: Cluster, by_ours: Answered) -> None:
+    wait_for(lambda: len(ray.replicas("engines")) == 2, "both run", REPLACED_SECONDS)
+    victim, pid = next(iter(ray.replicas("engines").items()))
+    (engine,) = _children(pid)
+    os.kill(engine, signal.SIGKILL)
+
+    def is_replaced() -> bool:
+        running = ray.replicas("engines")
+        return len(running) == 2 and victim not in running
+
+    wait_for(is_replaced, "Serve notices, and replaces it", REPLACED_SECONDS)
+    wait_for(lambda: victim not in targets(), "the list follows")
+    assert complete(WORDS).status_code == 200
+
+
+def _children(pid: int) -> list[int]:
+    """Its engine; the template's processes are below that."""
+    return [
+        int(child)
+        for task in Path(f"/proc/{pid}/task").iterdir()
+        for child in (task / "children").read_text().split()
+        if "kvscope" in Path(f"/proc/{child}/cmdline").read_text()
+    ]
