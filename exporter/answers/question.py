@@ -1,11 +1,12 @@
 """One question about one engine, answered from its folds."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from exporter.clock import Clock
 from exporter.fold import Fold, Folds, TimedSample
+from exporter.fold.timeline import Timeline
 from exporter.machine.machine import Machine
 from kvscope_events.events import Hello
 
@@ -39,6 +40,10 @@ class Asked:
     clock: Clock
     processes: Sequence[ProcessMemory] = ()
     """The whole server's: its engines, and processes that report memory only for one of them."""
+    timeline: Timeline = field(default_factory=Timeline)
+    """The engine's last half hour, its earlier sessions included."""
+    silent_since_ns: int | None = None
+    """When an engine that is gone was last heard, 0: never; None: it is there."""
 
 
 def _as_read(answer: Any) -> Any:
@@ -60,6 +65,8 @@ class Question(Generic[T]):
     """Gives the answer, or its raw material; the folds are held meanwhile. Raises UnknownError."""
     finish: Callable[[Any], T] = _as_read
     """Makes the answer from what was read, after the folds are released: for slow work."""
+    needs_state: bool = True
+    """False: it is answered for an engine that is gone, too."""
     counted: tuple[str, ...] = ()
     """The events of a counted pool from which it can be answered as well; empty: it needs blocks
     with numbers, or has no need of blocks at all."""

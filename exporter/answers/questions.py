@@ -9,7 +9,8 @@ from exporter.answers.question import Question
 from exporter.answers.residency import RESIDENCY
 from exporter.answers.tenants import TENANTS
 from exporter.answers.whatif import WHATIF
+from exporter.answers.why.question import WHY
 
-_ALL: tuple[Question[Any], ...] = (ADVICE, PREEMPTIONS, PREFIXES, RESIDENCY, TENANTS, WHATIF)
+_ALL: tuple[Question[Any], ...] = (ADVICE, PREEMPTIONS, PREFIXES, RESIDENCY, TENANTS, WHATIF, WHY)
 
 QUESTIONS = {question.name: question for question in _ALL}

@@ -22,6 +22,7 @@ from exporter.flight.records import (
     Sampled,
     Took,
 )
+from exporter.machine.gpu import GpuHistory
 from exporter.machine.gpu.poller import Reading as GpuReading
 from exporter.machine.host_memory import HostMemory
 from exporter.machine.machine import Machine
@@ -77,6 +78,7 @@ class Playback:
         self._clock = Clock(lambda: self._monotonic_ns, lambda: self._wall_ns)
         self._page: Rendered | None = None
         self._gpus: GpuReading | None = None
+        self._gpu_history = GpuHistory()
         self._streams: dict[int, tuple[ReplayedSource, Target]] = {}
         self._presence = _RecordedPresence()
         self.exporter = Exporter([], clock=self._clock, process=False, presence=self._presence)
@@ -163,6 +165,8 @@ class Playback:
                 self._drain()
             case Sampled(_, reading):
                 self._gpus = reading
+                if reading.sample is not None:
+                    self._gpu_history.note(reading.sample)
 
     def _give(self, stream: int, entry: object) -> None:
         if stream in self._streams:
@@ -199,6 +203,7 @@ class Playback:
         self.exporter.show(
             Machine(
                 gpu=None if gpus is None else _RecordedGpus(gpus),
+                gpu_history=self._gpu_history,
                 only_reported=self._opened.only_reported,
                 host=lambda pid: hosts.get(pid, _UNKNOWN),
                 available=lambda: None if page is None else page.available,

@@ -12,8 +12,8 @@ from exporter.clock import Clock
 from exporter.configuration import ServerConfig
 from exporter.configuration.access import tls_digest
 from exporter.flight.flight import Flight
-from exporter.machine.gpu import GpuSource
-from exporter.machine.machine import Machine
+from exporter.machine.gpu import GpuPoller
+from exporter.machine.machine import Machine, polled
 from exporter.sidecar.assembly import MakeListener, exporter_of
 from exporter.sidecar.departures import Departures
 from exporter.watched.exporter import Exporter, check_compat
@@ -65,7 +65,7 @@ class Sidecar:
         servers: Sequence[ServerConfig],
         *,
         compat: Collection[str] = (),
-        gpu: GpuSource | None = None,
+        gpu: GpuPoller | None = None,
         clock: Clock | None = None,
         further: Collection[Collector] = (),
         listener: MakeListener | None = None,
@@ -176,7 +176,7 @@ class Sidecar:
 
     def _show(self, servers: dict[str, _Watched]) -> None:
         alone = len(servers) == 1
-        machine = Machine(gpu=self._gpu, only_reported=not alone)
+        machine = polled(self._gpu, only_reported=not alone)
         for watched in servers.values():
             watched.exporter.show(machine, self._about if alone else ())
         self._servers = servers

@@ -72,13 +72,20 @@ class Pipeline:
         listeners: Callable[[], Sequence[Listener]],
         clock: Clock,
         after: Callable[[], None] = lambda: None,
+        period: tuple[int, Callable[[int], None]] = (1 << 62, lambda end_ns: None),
     ) -> None:
         """after: called whenever something may have been folded, while the folds are held; quick,
-        and must not raise."""
+        and must not raise.
+
+        period: its length, and what is called with its end before the first batch of a later one
+        is folded, as quickly; periods are those in which batches arrive.
+        """
         self._source = source
         self._clock = clock
         self._make_listeners = listeners
         self._after = after
+        self._period_ns, self._after_period = period
+        self._period: int | None = None
         self._session: str | None = None
         self._spent_ns: Counter[str] = Counter()
         self._errors: Counter[str] = Counter()
@@ -162,9 +169,12 @@ class Pipeline:
             if first:
                 self.lag_seconds = max(0, began_ns - batch.arrived_ns) / 1e9
                 first = False
-            if source.session != self._session:
+            number = batch.arrived_ns // self._period_ns
+            if number != self._period or source.session != self._session:
                 self._fold(chunk, after_gap)
                 chunk, after_gap = [], False
+                self._end_period(number)
+            if source.session != self._session:
                 if self._session is not None:
                     self._renew()
                 self._session = source.session
@@ -183,6 +193,12 @@ class Pipeline:
             self._renew()
             self._session = None
         self._after()
+
+    def _end_period(self, number: int) -> None:
+        """The folds are those of the end of the last period."""
+        if self._period is not None:
+            self._after_period((self._period + 1) * self._period_ns)
+        self._period = number
 
     def _fold(self, chunk: list[Batch], after_gap: bool) -> None:
         if not chunk:

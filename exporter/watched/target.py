@@ -28,6 +28,7 @@ from exporter.fold import (
     Requests,
     TimedSample,
 )
+from exporter.fold.timeline import PERIOD_NS, Timeline, figures_of
 from exporter.machine.machine import Machine
 from exporter.sources import Source
 from exporter.sources.listener import Listener
@@ -107,7 +108,10 @@ class Target:
         self._further = (*listeners, *([] if self._stream is None else [self._stream]))
         self.folds = Folds(())
         self._signals = Signals(("", ""))
-        self.pipeline = Pipeline(source, self._listeners, clock, self._note_signals)
+        self.timeline = Timeline()
+        self.pipeline = Pipeline(
+            source, self._listeners, clock, self._note_signals, (PERIOD_NS, self._note_period)
+        )
         self._is_replayed = own_pid_space is not None
         own = pid_space() if own_pid_space is None else own_pid_space
         self._pid_spaces = (own,) if own else ()
@@ -247,9 +251,10 @@ class Target:
         with self.pipeline.settled():
             self._current_families()
             hello, source = self.hello, self.source
-            if hello is None or not source.up or not source.state_known:
+            is_known = source.up and source.state_known
+            if hello is None or (question.needs_state and not is_known):
                 raise UnknownError("the engine's state is not known: it is not connected, or lost")
-            if self.folds[Introduction].stopped is not None:
+            if question.needs_state and self.folds[Introduction].stopped is not None:
                 raise UnknownError("its observer has switched itself off: its log has the reason")
             unavailable = question.unavailable(self._tells)
             if unavailable:
@@ -266,6 +271,8 @@ class Target:
                     machine=machine,
                     clock=self._clock,
                     processes=processes,
+                    timeline=self.timeline,
+                    silent_since_ns=None if source.up else source.last_message_ns or 0,
                 )
             )
         return question.finish(answer)
@@ -310,6 +317,16 @@ class Target:
         else:
             self._signals = signals_of(self.labels, folds, frozenset(hello.tells))
 
+    def _note_period(self, end_ns: int) -> None:
+        """Called by the thread that holds the folds."""
+        if self._has_pool:
+            self.timeline.add(end_ns, figures_of(self.folds))
+
+    @property
+    def _has_pool(self) -> bool:
+        hello = self.hello
+        return hello is not None and hello.worker is None and not self.is_content
+
     def _listeners(self) -> tuple[Listener, ...]:
         """New folds for a new session; the former producer's state is dropped with the old ones."""
         for listener in self._further:
@@ -318,6 +335,7 @@ class Target:
             self._stream.renew()
         self.folds = Folds(part.fold for part in self._parts)
         self._signals = Signals(("", ""))
+        self.timeline.renew()
         return (*self.folds, *self._further)
 
     def _tellable(self, families: list[Family]) -> list[Family]:

@@ -25,6 +25,7 @@ from kvscope.cli.sidecar import sidecar
 from kvscope.cli.stacks import stacks
 from kvscope.cli.tenants import tenants
 from kvscope.cli.whatif import whatif
+from kvscope.cli.why import why
 from kvscope.output import output_errors
 
 ENVIRONMENT_PREFIX = "KVSCOPE_"
@@ -79,7 +80,7 @@ app = typer.Typer(
 app.command(cls=Command, context_settings={"allow_interspersed_args": False})(run)
 _COMMANDS = (
     *(observer, serve, sidecar, fleet, demo, load, plan),
-    *(whatif, record, replay, advise, tenants, retire, gpu, doctor, stacks, metrics),
+    *(whatif, record, replay, why, advise, tenants, retire, gpu, doctor, stacks, metrics),
 )
 for command in _COMMANDS:
     app.command(cls=Command)(command)

@@ -10,7 +10,7 @@ from fastapi import APIRouter
 
 from exporter.clock import Clock
 from exporter.machine.gpu import GpuPoller
-from exporter.machine.machine import Machine
+from exporter.machine.machine import polled
 from exporter.watched.exporter import Exporter, in_process
 from exporter.web.answers import answers_router
 from exporter.web.compact import compact_router
@@ -71,7 +71,7 @@ def telemetry(config: TelemetryConfig, port: int) -> Iterator[Telemetry]:
             yield Telemetry(bus=bus, page=None, poller=None, metrics=router, kv_events=kv_events)
             return
         poller = stack.enter_context(polling(config.gpu, config.gpu_devices))
-        machine = Machine(gpu=poller)
+        machine = polled(poller)
         instance = instance_of(port)
         tracing = tracing_of(config.traces)
         flight = flight_of(config.recording)

@@ -11,7 +11,6 @@ MAY_BE_SHORT = {
     "exporter/answers/questions.py": "the list of all questions",
     "exporter/catalogue/content.py": "rows of the catalogue, a file for each group",
     "exporter/fold/exhaustion/horizons.py": "constants, which the catalogue takes too",
-    "exporter/machine/machine.py": "the ports of a machine, which tests replace",
     "kvscope/cli/metrics.py": "a command, one file for each",
     "kvscope/options/model.py": "one option of two commands",
     "kvscope_events/event.py": "the base below all files of events",

@@ -6,7 +6,7 @@ clock, by which a step takes a time that follows from its tokens, and what the m
 
 import heapq
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,11 +25,21 @@ from engine.step_plan import SampledToken, StepPlan
 from exporter.answers.advice import ADVICE, AdviceAnswer
 from exporter.answers.question import Question
 from exporter.clock import Clock
+from exporter.flight.recorder import Recorder
 from exporter.machine.machine import Machine
 from exporter.watched.exporter import Exporter, in_process
 from exporter.watched.reply import Reply
 from kvscope_events.bus import EventBus, Subscription
-from kvscope_events.events import Batch, DeviceMemorySampled, EngineEvent, StepCompleted
+from kvscope_events.events import (
+    Batch,
+    DeviceMemorySampled,
+    EngineEvent,
+    FirstToken,
+    RequestPreempted,
+    RequestResumed,
+    RequestScheduled,
+    StepCompleted,
+)
 
 SECOND = 1_000_000_000
 _DRAIN_BATCHES = 256
@@ -83,6 +93,7 @@ class Paced:
     terms: dict[str, int] = field(default_factory=dict)
     """Terms of the pool's size."""
     gpu_memory_utilization: float | None = None
+    recorded_by: Callable[[Clock], Recorder] | None = None
 
     def __post_init__(self) -> None:
         self.now_ns = SECOND
@@ -118,12 +129,14 @@ class Paced:
         self._step = Step(scheduler, self.pool, self.runner, bus)
         introduction.attach(self.pool, self._step)
         self._subscription = Subscription(1 << 14)
+        clock = Clock(monotonic_ns=lambda: self.now_ns, wall_ns=lambda: self.now_ns)
+        self.recorder = None if self.recorded_by is None else self.recorded_by(clock)
         self.exporter: Exporter = in_process(
-            self._subscription,
-            machine=self.machine,
-            clock=Clock(monotonic_ns=lambda: self.now_ns, wall_ns=lambda: self.now_ns),
+            self._subscription, machine=self.machine, clock=clock, recorder=self.recorder
         )
         self._numbers = itertools.count(1)
+        self._arrivals: dict[int, int] = {}
+        self._preempted: dict[int, int] = {}
         self._memory_due_ns = 0
         self._deliver(0)
 
@@ -134,6 +147,7 @@ class Paced:
         began_ns = self.now_ns
         end_ns = began_ns + int(seconds * SECOND)
         while self.now_ns < end_ns:
+            self._look_up()
             while waiting and began_ns + waiting[0][0] * SECOND <= self.now_ns:
                 self._submit(heapq.heappop(waiting)[2])
             if self.now_ns >= self._memory_due_ns:
@@ -166,8 +180,12 @@ class Paced:
             if sample.name == name and labels.items() <= sample.labels.items()
         )
 
+    def _look_up(self) -> None:
+        """Called before every step, for what else happens in time."""
+
     def _submit(self, call: Call) -> None:
         number = next(self._numbers)
+        self._arrivals[number] = self.now_ns
         sequence = Sequence(
             sequence_id=number,
             request_id=number,
@@ -191,6 +209,17 @@ class Paced:
             self._drain()
 
     def _timed(self, event: EngineEvent, step_ns: int) -> Any:
+        if isinstance(event, FirstToken):
+            elapsed_ns = self.now_ns - self._arrivals[event.request]
+            return msgspec.structs.replace(event, elapsed_ns=elapsed_ns)
+        if isinstance(event, RequestScheduled):
+            queue_ns = self.now_ns - self._arrivals[event.request]
+            return msgspec.structs.replace(event, queue_ns=queue_ns)
+        if isinstance(event, RequestPreempted):
+            self._preempted[event.sequence] = self.now_ns
+        if isinstance(event, RequestResumed):
+            stalled_ns = self.now_ns - self._preempted.pop(event.sequence)
+            return msgspec.structs.replace(event, stalled_ns=stalled_ns)
         if not isinstance(event, StepCompleted):
             return event
         took_ns = step_ns + (event.prefill_tokens + event.decode_tokens) * self.token_ns

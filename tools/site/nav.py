@@ -32,6 +32,7 @@ NAVIGATION = {
         "docs/guides/planning",
         "docs/guides/advice",
         "docs/guides/replay",
+        "docs/guides/why",
         "docs/guides/oom",
         "docs/guides/opentelemetry",
         "docs/guides/troubleshooting",

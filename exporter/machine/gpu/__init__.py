@@ -2,6 +2,7 @@
 
 from exporter.machine.gpu.calls import Place, binding_problem
 from exporter.machine.gpu.components import components, headroom, owners
+from exporter.machine.gpu.history import CHANGE_BYTES, GpuHistory, GpuNote
 from exporter.machine.gpu.poller import Cadence, GpuPoller, GpuSource, Reading, State
 from exporter.machine.gpu.sample import (
     DeviceSample,
@@ -17,8 +18,11 @@ from exporter.machine.gpu.sample import (
 from exporter.machine.gpu.xids import XidCount, XidKey
 
 __all__ = [
+    "CHANGE_BYTES",
     "Cadence",
     "DeviceSample",
+    "GpuHistory",
+    "GpuNote",
     "GpuPoller",
     "GpuSample",
     "GpuSource",

@@ -21,6 +21,7 @@ from exporter.machine.gpu.calls import (
     binding_problem,
     code_name,
 )
+from exporter.machine.gpu.history import GpuHistory
 from exporter.machine.gpu.recovery import Opening, Recovery
 from exporter.machine.gpu.sample import GpuSample, Identity
 from exporter.machine.gpu.session import Due, Session
@@ -93,6 +94,7 @@ class GpuPoller:
         self._remark: str | None = None
         self._sample: GpuSample | None = None
         self._last: GpuSample | None = None
+        self.history = GpuHistory()
         self._errors: Counter[tuple[str, str]] = Counter()
         self._xids = Xids(self._clock)
         self._recovery = Recovery(self._xids, self._clock)
@@ -228,6 +230,7 @@ class GpuPoller:
             logger.info("%s", sample.remark)
         self._remark = sample.remark
         self._sample = self._last = sample
+        self.history.note(sample)
 
     def _pause(self, session: Session | None) -> None:
         """Shut NVML down and sleep until resume or stop."""

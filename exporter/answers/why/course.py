@@ -1,0 +1,162 @@
+"""An engine's last half hour in slices of ten seconds, as rates and levels."""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from operator import add, sub
+from typing import Any, NamedTuple
+
+from exporter.fold.timeline import PERIOD_NS, Figures, Timeline
+
+SLICE_NS = 10_000_000_000
+MOST_SLICES = 180
+_ENOUGH_BLOCKS = 20
+"""A slice that asked for fewer blocks says nothing about hits."""
+_STEP_TOKENS = 256
+"""A step takes as long as computing that many tokens, whatever it computes; roughly."""
+
+
+class Slice(NamedTuple):
+    """Ten seconds."""
+
+    sums: Figures
+    """Counted within it."""
+    levels: Figures
+    """At its end."""
+
+
+Signal = Callable[[Slice], float | None]
+"""None: this slice says nothing about it."""
+
+
+class Course:
+    """Slices up to now, the oldest first; the first of them may have begun before we watched."""
+
+    def __init__(self, timeline: Timeline, now_ns: int) -> None:
+        self.now_ns = now_ns
+        self.restarts_ns: list[int] = []
+        """Ends of the first periods of later sessions."""
+        self._changes: list[tuple[int, Figures]] = []  # end of a period, and what happened in it
+        self._levels: list[tuple[int, Figures]] = []
+        periods = list(timeline)
+        for before, after in pairwise(periods):
+            if before.session != after.session:
+                self.restarts_ns.append(after.end_ns)
+            else:
+                self._changes.append((after.end_ns, _less(after.figures, before.figures)))
+        self._levels = [(period.end_ns, period.figures) for period in periods]
+        self.slices = self._sliced()
+
+    @property
+    def levels(self) -> Figures | None:
+        """The present ones; None: nothing is known."""
+        return self._levels[-1][1] if self._levels else None
+
+    def values(self, signal: Signal) -> list[float | None]:
+        """A signal's course."""
+        return [signal(each) for each in self.slices]
+
+    def begin_ns(self, index: int) -> int:
+        """When a slice began."""
+        return self.now_ns - (len(self.slices) - index) * SLICE_NS
+
+    def first_ns(self, index: int, count: Callable[[Figures], float]) -> int:
+        """Begin of the first period in this slice in which the count is above 0."""
+        begin = self.begin_ns(index)
+        for end_ns, sums in self._changes:
+            if begin < end_ns <= begin + SLICE_NS and count(sums) > 0:
+                return max(begin, end_ns - PERIOD_NS)
+        return begin
+
+    def total(self, begin: int, end: int, count: Callable[[Figures], float]) -> float:
+        """Sum over these slices."""
+        return sum(count(each.sums) for each in self.slices[begin:end])
+
+    def _sliced(self) -> list[Slice]:
+        if not self._levels:
+            return []
+        watched = (self.now_ns - self._levels[0][0]) // SLICE_NS
+        number = min(MOST_SLICES, watched)
+        times = [end_ns for end_ns, _ in self._levels]
+        nothing = _less(self._levels[0][1], self._levels[0][1])
+        slices = []
+        for index in range(number):
+            end = self.now_ns - (number - index - 1) * SLICE_NS
+            sums = nothing
+            for end_ns, change in self._changes:
+                if end - SLICE_NS < end_ns <= end:
+                    sums = _more(sums, change)
+            at = bisect_left(times, end + 1) - 1
+            slices.append(Slice(sums, self._levels[max(0, at)][1]))
+        return slices
+
+
+def quantile(counts: Sequence[int], bounds: Sequence[float], share: float) -> float | None:
+    """The bound below which that share of the observations lies, between its neighbours by
+    proportion. None: nothing was observed."""
+    wanted, seen, lower = share * sum(counts), 0.0, 0.0
+    if not wanted:
+        return None
+    for count, bound in zip(counts, (*bounds, bounds[-1]), strict=False):
+        if count and seen + count >= wanted:
+            return lower + (bound - lower) * (wanted - seen) / count
+        seen += count
+        lower = bound
+    return lower
+
+
+def arrivals(each: Slice) -> float:
+    return max(0, each.sums.arrived) * 1e9 / SLICE_NS
+
+
+def prompt_blocks(each: Slice) -> float | None:
+    """Blocks of a prompt."""
+    admitted = each.sums.admitted
+    return each.sums.queried_blocks / admitted if admitted else None
+
+
+def answer_tokens(each: Slice) -> float | None:
+    """Tokens of an answer."""
+    return each.sums.decode_tokens / each.sums.ended if each.sums.ended else None
+
+
+def hit_share(each: Slice) -> float | None:
+    asked = each.sums.queried_blocks
+    return each.sums.hit_blocks / asked if asked >= _ENOUGH_BLOCKS else None
+
+
+def evicted_share(each: Slice) -> float | None:
+    """Share of the blocks asked for that had been evicted."""
+    asked = each.sums.queried_blocks
+    return each.sums.evicted_blocks / asked if asked >= _ENOUGH_BLOCKS else None
+
+
+def step_cost(each: Slice) -> float | None:
+    """Seconds of a step over what it computes."""
+    sums = each.sums
+    work = sums.steps * _STEP_TOKENS + sums.prefill_tokens + sums.decode_tokens
+    return sums.step_seconds / work if sums.steps else None
+
+
+def pool_share(each: Slice) -> float | None:
+    """Share of the pool that running requests hold."""
+    return each.levels.active / each.levels.usable if each.levels.usable else None
+
+
+def waiting(each: Slice) -> float:
+    return each.levels.waiting
+
+
+def _less(later: Figures, earlier: Figures) -> Figures:
+    return _combined(later, earlier, sub)
+
+
+def _more(one: Figures, other: Figures) -> Figures:
+    return _combined(one, other, add)
+
+
+def _combined(one: Figures, other: Figures, by: Callable[[Any, Any], Any]) -> Figures:
+    pairs: Iterator[tuple[Any, Any]] = zip(one, other, strict=True)
+    return Figures._make(
+        tuple(map(by, x, y)) if isinstance(x, tuple) else by(x, y) for x, y in pairs
+    )

@@ -1,0 +1,155 @@
+"""`kvscope why`: the cause of what is wrong with a server, now or at a recorded moment."""
+
+import textwrap
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kvscope.cli.answer_document import Authorities, KeyFile, TargetName
+from kvscope.output import fail
+from kvscope_events.printable import printable
+
+if TYPE_CHECKING:
+    from exporter.answers.why.question import WhyAnswer
+
+_AFTER_NS = 120 * 10**9
+"""A recording is asked so long after its last mark, when its consequences are visible."""
+_WIDTH = 100
+
+
+def why(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="URL|FILE",
+            help="Base URL of a kvscope server (serve, demo, run or sidecar), or a recording, "
+            "*.kvsr.",
+        ),
+    ] = "http://127.0.0.1:8000",
+    at: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Moment of a recording: 03:12:40 or 2026-11-24T03:12:40 in UTC, a Unix time, +90s "
+            "from the beginning, -5m from the end. Default: two minutes after its last mark.",
+        ),
+    ] = None,
+    target: TargetName = "",
+    metrics_key_file: KeyFile = None,
+    ca: Authorities = None,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for the answer.")] = 10.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
+) -> None:
+    """Say what is wrong with a server, why, and what to do.
+
+    Looks back half an hour: what left its usual level, when, and which of these can have led to the
+    others. The cause comes first, then what followed, with times in UTC. What was over for five
+    minutes is no longer reported; for an earlier moment, name a recording and --at.
+
+    Exit status: 0, whatever is wrong; 2 if the server cannot be asked or the file not be read.
+
+    Example: kvscope why http://127.0.0.1:8010 --target qwen
+
+    Example: kvscope why incident.kvsr --at 03:12:40
+    """
+    from exporter.answers.why.question import WHY, WhyAnswer
+    from kvscope.cli.answer_document import AnswerError, decode, fetch
+
+    if not source.startswith(("http://", "https://")):
+        _of_recording(Path(source), at, as_json=as_json)
+        return
+    if at is not None:
+        raise fail(
+            "--at is for recordings: POST /api/recordings saves one of what is kept, and GET lists "
+            "them"
+        )
+    try:
+        body = fetch(
+            source, WHY.name, target=target, key_file=metrics_key_file, ca=ca, seconds=timeout
+        )
+        engines = decode(body, source, WHY.name, WhyAnswer)
+    except AnswerError as error:
+        raise fail(error) from None
+    if as_json:
+        typer.echo(body)
+        return
+    _print(engines)
+
+
+def _of_recording(path: Path, at: str | None, *, as_json: bool) -> None:
+    import msgspec
+
+    from exporter.answers.why.question import WHY
+    from exporter.flight.format import RecordingError
+    from exporter.flight.reader import RecordingFile
+    from exporter.playback.playback import Playback
+    from kvscope.replaying.moment import parse_moment, shown
+
+    try:
+        playback = Playback(RecordingFile(path))
+    except RecordingError as error:
+        raise fail(error) from None
+    file = playback.file
+    if file.problem is not None:
+        typer.echo(f"kvscope: {path}: {file.problem}", err=True)
+    moment = file.ends_ns
+    if at is not None:
+        try:
+            moment = parse_moment(at, file.begins_ns, file.ends_ns)
+        except ValueError as error:
+            raise fail(f"--at: {error}") from None
+        if not file.begins_ns <= moment <= file.ends_ns:
+            span = f"{shown(file.begins_ns)} to {shown(file.ends_ns)}"
+            raise fail(f"--at {at}: the recording has {span}, UTC")
+    elif playback.index.marks:
+        moment = min(moment, playback.index.marks[-1].wall_ns + _AFTER_NS)
+    playback.to(moment)
+    reply = playback.exporter.answer(WHY)
+    playback.close()
+    if as_json:
+        typer.echo(msgspec.json.encode(reply))
+        return
+    typer.echo(f"At {shown(moment)} UTC:")
+    _print(reply.engines)
+
+
+def _print(engines: Sequence[Any]) -> None:
+    """engines: each has model_name, engine, and an answer or the reason why it is unknown."""
+    if not engines:
+        typer.echo("nothing is known yet: no engine has identified itself")
+    for engine in engines:
+        if len(engines) > 1:
+            typer.echo(printable(f"{engine.model_name}, engine {engine.engine}"))
+        if engine.answer is None:
+            typer.echo(printable(f"unknown: {engine.unknown or 'no reason is given'}"))
+        else:
+            _print_answer(engine.answer)
+
+
+def _print_answer(answer: "WhyAnswer") -> None:
+    if not answer.chain:
+        typer.echo(printable(answer.sentence))
+        return
+    for number, clause in enumerate(answer.chain):
+        until = "" if clause.until_seconds is None else f", until {_time(clause.until_seconds)}"
+        role = f"  [cause, confidence {answer.confidence}]" if not number else ""
+        _wrapped(f"{_time(clause.at_seconds)}  ", f"{clause.text}{until}{role}")
+    if answer.remedy:
+        _wrapped("Do:       ", answer.remedy)
+    if answer.excluded:
+        _wrapped("Not seen: ", f"{', '.join(answer.excluded)}.")
+
+
+def _wrapped(label: str, text: str) -> None:
+    typer.echo(
+        textwrap.fill(
+            printable(text), _WIDTH, initial_indent=label, subsequent_indent=" " * len(label)
+        )
+    )
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%H:%M:%S")
