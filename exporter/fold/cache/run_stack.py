@@ -14,6 +14,8 @@ from collections.abc import Hashable, Iterable, Sequence
 from itertools import compress, count, islice
 from operator import ne
 
+from exporter.fold.cache.weights import Weights
+
 _SPARE = 4096
 """Dead runs that are not worth a clean-up."""
 
@@ -84,7 +86,8 @@ class RunStack:
 
     def take(self, path: Path, start: int = 0) -> list[Segment]:
         """Remove the leading blocks of path[start:] that are here; all are measured first."""
-        young, old, tree = self._young, self._old, self._tree
+        young, old, weights = self._young, self._old, self._weights
+        tree = weights.tree  # summed here, since this is where the time goes
         found: list[tuple[_Run, int, int]] = []
         at, end, size = start, len(path), len(tree)
         newer = size
@@ -102,7 +105,7 @@ class RunStack:
             newer = slot
             above = 0
             if slot < size - 1:  # most paths begin in the newest run
-                above = self._total
+                above = weights.total
                 while slot:
                     above -= tree[slot]
                     slot &= slot - 1
@@ -119,7 +122,7 @@ class RunStack:
             found.append((run, above, stop - at))
             at = stop
         self._live -= at - start
-        self._total -= at - start
+        weights.total -= at - start
         segments = []
         for run, above, blocks in found:
             segments.append((above, blocks))
@@ -143,7 +146,7 @@ class RunStack:
             return
         if not self._old.keys().isdisjoint(path):
             self.remove(path)
-        run = _Run(path, weight, len(self._tree), unnamed > 0)
+        run = _Run(path, weight, len(self._weights), unnamed > 0)
         young = self._young
         named = len(young) + len(path)
         own = young.setdefault
@@ -193,7 +196,7 @@ class RunStack:
             assert run.has_gaps or named[id(run)] == run.weight
             assert not named[id(run)] or run.slot >= self._oldest
             assert named[id(run)] == sum(run_of.get(name) is run for name in run.path)
-            assert not run.weight or self._above(run) == sum(weights[run.slot + 1 :])
+            assert not run.weight or self._weights.above(run.slot) == sum(weights[run.slot + 1 :])
 
     def _end_of(self, run: _Run, path: Path, at: int) -> int:
         """The first index from `at` on where the path and the rest of the run differ."""
@@ -223,16 +226,12 @@ class RunStack:
         self._live, self._oldest = live, oldest
         if oldest >= self._young_from:
             self._old, self._young = self._young, {}
-            self._young_from = len(self._tree)
-
-    # A Fenwick tree over the runs, the oldest in slot 1: tree[i] is the weight in the slots
-    # (i - lowest bit of i, i]. It grows at its end, so a new run costs O(1).
+            self._young_from = len(self._weights)
 
     def _place(self, runs: list[_Run], num_old: int = 0) -> None:
         """Lay out only these runs, in their order; num_old: those of the older generation."""
         self._runs = [_Run((), 0, 0)]
-        self._tree = [0]
-        self._total = 0  # weight in the tree, with runs that were trimmed
+        self._weights = Weights()  # with those of runs that were trimmed
         self._oldest = 1
         self._young_from = 1 + num_old
         self._full = 2 * len(runs) + _SPARE  # the last slot
@@ -242,28 +241,10 @@ class RunStack:
                 self._append(run)
 
     def _append(self, run: _Run) -> None:
-        tree, weight = self._tree, run.weight
         self._runs.append(run)
-        self._total += weight
-        child = run.slot - 1
-        first = run.slot & child
-        while child > first:
-            weight += tree[child]
-            child &= child - 1
-        tree.append(weight)
+        self._weights.append(run.weight)
 
     def _lighten(self, run: _Run, blocks: int) -> None:
-        tree, slot, size = self._tree, run.slot, len(self._tree)
         run.weight -= blocks
         self._live -= blocks
-        self._total -= blocks
-        while slot < size:
-            tree[slot] -= blocks
-            slot += slot & -slot
-
-    def _above(self, run: _Run) -> int:
-        slot, below = run.slot, 0
-        while slot:
-            below += self._tree[slot]
-            slot &= slot - 1
-        return self._total - below
+        self._weights.add(run.slot, -blocks)

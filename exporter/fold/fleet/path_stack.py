@@ -11,6 +11,7 @@ Paths that contradict each other are measured wrongly; all else stays right.
 from collections.abc import Hashable, Sequence
 
 from exporter.fold.cache.run_stack import Segment
+from exporter.fold.cache.weights import Weights
 
 _SPARE = 4096
 """Slots of dead runs that are not worth a clean-up."""
@@ -90,7 +91,7 @@ class PathStack:
                 break
             newer = run.slot
             names = run.common(path, at)
-            found.append((run, self._above(run), names))
+            found.append((run, self._weights.above(run.slot), names))
             at += names
         return found
 
@@ -103,7 +104,7 @@ class PathStack:
             run.path, run.begin = run.path[run.begin :], 0
         if len(run):
             self._heads[run.path[run.begin]] = run
-        self._add(run.slot, -names)
+        self._weights.add(run.slot, -names)
 
     def _forget(self, run: _Run) -> None:
         """The run is too old; its weight stays in the tree, below all others."""
@@ -118,14 +119,10 @@ class PathStack:
         if self._heads.get(head) is run:
             del self._heads[head]
 
-    # A Fenwick tree over the runs, the oldest in slot 1: tree[i] is the number of names in the
-    # slots (i - lowest bit of i, i]. It grows at its end.
-
     def _place(self, runs: Sequence[_Run]) -> None:
         """Lay out only these runs, in their order."""
         self._runs = [_Run((), 0)]
-        self._tree = [0]
-        self._total = 0
+        self._weights = Weights()
         self._oldest = 1
         self._full = 2 * len(runs) + _SPARE
         for run in runs:
@@ -133,26 +130,5 @@ class PathStack:
             self._append(run)
 
     def _append(self, run: _Run) -> None:
-        tree, weight = self._tree, len(run)
         self._runs.append(run)
-        self._total += weight
-        child = run.slot - 1
-        first = run.slot & child
-        while child > first:
-            weight += tree[child]
-            child &= child - 1
-        tree.append(weight)
-
-    def _add(self, slot: int, names: int) -> None:
-        tree, size = self._tree, len(self._tree)
-        self._total += names
-        while slot < size:
-            tree[slot] += names
-            slot += slot & -slot
-
-    def _above(self, run: _Run) -> int:
-        slot, below = run.slot, 0
-        while slot:
-            below += self._tree[slot]
-            slot &= slot - 1
-        return self._total - below
+        self._weights.append(len(run))
