@@ -161,7 +161,7 @@ def answers(streams: Streams) -> tuple[list[list[Document]], float, float]:
                 moments=moments,
                 held=None,
             )
-            document = Document(version=VERSION, sidecar="x", wall_ns=0, parts=[part], unknown=[])
+            document = Document(version=VERSION, wall_ns=0, parts=[part], unknown=[])
             body = msgspec.msgpack.encode(document)
             spent += time.process_time() - began
             asked[number] = projection.next_seq

@@ -1,6 +1,5 @@
 """`GET /api/projection`: a stream for a fleet process, in MessagePack: answers/projection.py."""
 
-import secrets
 import time
 from collections.abc import Callable, Mapping
 
@@ -24,7 +23,6 @@ class Projections:
     def __init__(self, servers: Callable[[], Mapping[str, Answering]]) -> None:
         """servers: by name; the name is empty where there is only one."""
         self._servers = servers
-        self._drawn = secrets.token_hex(8)
 
     def document(self, positions: str) -> bytes:
         """Raises ValueError for positions that cannot be read."""
@@ -46,7 +44,6 @@ class Projections:
                 )
         document = Document(
             version=VERSION,
-            sidecar=self._drawn,
             wall_ns=time.time_ns(),
             parts=parts,
             unknown=unknown,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kvscope.options import protection as options
+from kvscope.options.server import Host, Port
 from kvscope.output import configure_logging, fail
 from kvscope.serving.protection import protection_of_metrics
 from kvscope.serving.stacks import show_stacks
@@ -73,11 +74,8 @@ def fleet(
             "each prompt 300.",
         ),
     ] = 1 << 22,
-    host: Annotated[str, typer.Option(metavar="HOST", help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[
-        int,
-        typer.Option(metavar="PORT", min=0, max=65535, help="Port to listen on; 0: any free one."),
-    ] = DEFAULT_PORT,
+    host: Host = "127.0.0.1",
+    port: Port = DEFAULT_PORT,
     metrics_key_file: options.MetricsKeyFile = None,
     web_config_file: options.WebConfigFile = None,
     allowed_host: options.AllowedHost = None,
@@ -136,7 +134,9 @@ def fleet(
         }
         came, went = follower.watch(wanted)
         if came or went:
-            logger.info("%d sidecars: %d came, %d went", len(places), len(came), len(went))
+            logger.info(
+                "sidecars: %d, of which %d came; %d went", len(places), len(came), len(went)
+            )
 
     roster = Roster(finds, watch)
     registry = CollectorRegistry()

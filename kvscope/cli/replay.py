@@ -7,6 +7,7 @@ import typer
 
 from engine.sizing import format_bytes
 from kvscope.options.configuration import ListenConfig
+from kvscope.options.server import Host
 from kvscope.output import configure_logging, fail
 from kvscope_events.printable import printable
 
@@ -32,7 +33,7 @@ def replay(
             metavar="PORT", min=0, max=65535, help="Serve pages and answers here; 0: any free port."
         ),
     ] = None,
-    host: Annotated[str, typer.Option(metavar="HOST", help="Address to listen on.")] = _LISTEN.host,
+    host: Host = _LISTEN.host,
     speed: Annotated[
         float, typer.Option(min=0.01, max=1000, help="Speed at which a served recording plays.")
     ] = 1.0,

@@ -55,7 +55,7 @@ def part(*events: Any, **changes: Any) -> Part:
 
 
 def document(*parts: Part, unknown: tuple[Unknown, ...] = ()) -> Document:
-    return Document(version=VERSION, sidecar="x", wall_ns=3, parts=[*parts], unknown=[*unknown])
+    return Document(version=VERSION, wall_ns=3, parts=[*parts], unknown=[*unknown])
 
 
 def states(fleet: Fleet) -> dict[tuple[str, str, str], tuple[str, str]]:

@@ -99,7 +99,7 @@ class Replica:
                 held=held,
             )
         return msgspec.msgpack.encode(
-            Document(version=VERSION, sidecar="x", wall_ns=time.time_ns(), parts=[part], unknown=[])
+            Document(version=VERSION, wall_ns=time.time_ns(), parts=[part], unknown=[])
         )
 
 

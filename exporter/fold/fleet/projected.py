@@ -85,7 +85,6 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """A sidecar's answer."""
 
     version: Count
-    sidecar: Label  # drawn when the process began
     wall_ns: Time  # its clock now
     parts: Annotated[list[Part], msgspec.Meta(max_length=1 << 10)]
     unknown: Annotated[list[Unknown], msgspec.Meta(max_length=1 << 10)]
