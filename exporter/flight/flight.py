@@ -210,6 +210,7 @@ class Flight:
     def _finish(self, watched: _Watched) -> None:
         if watched.due is not None or self._folder is not None:
             _, trigger, text = watched.due or (0, "exit", "the exporter ended")
+            watched.render()  # folds what has arrived, so that it is recorded
             self.save(watched.recorder, trigger, text)
             watched.recorder.ring.clear()
 

@@ -5,6 +5,7 @@ These routes do not check a key: the app that includes them controls access.
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Protocol
 
 from fastapi import APIRouter, Response
@@ -39,9 +40,14 @@ def recordings_router(flight: Flight, find: Callable[[str], Recorded]) -> APIRou
         found = next((saved for saved in flight.saved() if saved.name == name), None)
         if found is None:
             return PlainTextResponse("no such recording: see /api/recordings\n", 404)
+        chunks = found.read()
+        try:
+            first = next(chunks, b"")
+        except OSError as error:  # it may just have been forgotten for a newer one
+            return PlainTextResponse(f"it cannot be read: {error.strerror}\n", 404)
         headers = {"Content-Disposition": f'attachment; filename="{found.name}"'}
         return StreamingResponse(
-            found.read(), media_type="application/octet-stream", headers=headers
+            chain([first], chunks), media_type="application/octet-stream", headers=headers
         )
 
     @router.post("/recordings")
