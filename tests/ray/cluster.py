@@ -19,6 +19,7 @@ START_SECONDS = 120.0
 DEPLOY_SECONDS = 240.0
 STOP_SECONDS = 60.0
 DASHBOARD = "http://127.0.0.1:8265"
+LISTEN = {"host": "127.0.0.1", "port": 8000}
 API = "http://127.0.0.1:8000"
 APPLICATIONS = f"{DASHBOARD}/api/serve/applications/"
 
@@ -33,7 +34,9 @@ class Cluster:
     def deploy(self, configuration: Path, **arguments: Any) -> None:
         """The file's one application and no other, with these arguments changed, once it runs."""
         document = yaml.safe_load(configuration.read_text())
+        document |= {"proxy_location": "EveryNode", "http_options": LISTEN}
         (application,) = document["applications"]
+        application["name"] = "app"
         application["args"] |= arguments
         answer = httpx.put(APPLICATIONS, json=document, headers=self._key, timeout=60)
         assert answer.status_code == 200, answer.text
@@ -48,7 +51,7 @@ class Cluster:
 
     @property
     def application(self) -> dict[str, Any]:
-        found: dict[str, Any] = self._details()["applications"].get("kvscope", {})
+        found: dict[str, Any] = self._details()["applications"].get("app", {})
         return found
 
     @property

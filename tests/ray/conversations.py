@@ -3,6 +3,7 @@
 import random
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import httpx
@@ -35,22 +36,23 @@ def complete(prompt: list[int] | str, **body: Any) -> httpx.Response:
     )
 
 
-def converse() -> Answered:
+def converse(**body: Any) -> Answered:
     """Each turn sends all that was said before. The same prompts each time."""
     with ThreadPoolExecutor(AT_ONCE) as threads:
-        usages = [usage for turns in threads.map(_talk, range(CONVERSATIONS)) for usage in turns]
+        talks = threads.map(partial(_talk, body), range(CONVERSATIONS))
+        usages = [usage for turns in talks for usage in turns]
     return Answered(
         prompt_tokens=sum(usage["prompt_tokens"] for usage in usages),
         cached_tokens=sum(usage["prompt_tokens_details"]["cached_tokens"] for usage in usages),
     )
 
 
-def _talk(number: int) -> list[dict[str, Any]]:
+def _talk(body: dict[str, Any], number: int) -> list[dict[str, Any]]:
     draw = random.Random(number)
     said = [draw.randrange(256) for _ in range(BEGINNING_TOKENS)]
     usages = []
     for _ in range(TURNS):
-        answer = complete(said)
+        answer = complete(said, **body)
         assert answer.status_code == 200, answer.text
         usages.append(answer.json()["usage"])
         said += [draw.randrange(256) for _ in range(TURN_TOKENS)]
