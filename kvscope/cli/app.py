@@ -10,6 +10,7 @@ from typer.core import TyperCommand, TyperOption
 from kvscope.cli.advise import advise
 from kvscope.cli.demo import demo
 from kvscope.cli.doctor import doctor
+from kvscope.cli.export import export
 from kvscope.cli.fleet import fleet
 from kvscope.cli.gpu import gpu
 from kvscope.cli.load import load
@@ -80,7 +81,7 @@ app = typer.Typer(
 app.command(cls=Command, context_settings={"allow_interspersed_args": False})(run)
 _COMMANDS = (
     *(observer, serve, sidecar, fleet, demo, load, plan),
-    *(whatif, record, replay, why, advise, tenants, retire, gpu, doctor, stacks, metrics),
+    *(whatif, record, replay, export, why, advise, tenants, retire, gpu, doctor, stacks, metrics),
 )
 for command in _COMMANDS:
     app.command(cls=Command)(command)
