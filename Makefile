@@ -88,7 +88,7 @@ test: venv $(if $(PYTEST_ARGS),,vllm-beside) tools lint ## Lint, types and all t
 nightly: venv vllm-beside sglang-beside ray-beside tools ## The rest: real vLLM, SGLang and Ray, chaos, what measures times, long runs, more examples (PYTEST_ARGS=...)
 	$(VENV)/bin/python -m tools.run_tests --nightly $(PYTEST_ARGS)
 
-weekly: venv vllm-beside sglang-beside tools ## More of a real vLLM and SGLang, half an hour (PYTEST_ARGS=...)
+weekly: venv vllm-beside sglang-beside ray-beside tools ## More of a real vLLM, SGLang and Ray, half an hour (PYTEST_ARGS=...)
 	$(VENV)/bin/python -m tools.run_tests --weekly $(PYTEST_ARGS)
 
 test-vllm-versions: venv ## Run the observer's tests on older vLLMs (VERSIONS="0.20.2 0.28.0")

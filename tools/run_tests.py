@@ -76,13 +76,14 @@ NIGHTLY = (
     (Lane("vllm", 2, "nightly and vllm and not weekly", r"mark\.vllm\b"),),
     # Its scheduler takes a core even when it is idle.
     (Lane("sglang", 0, "nightly and sglang and not weekly", r"mark\.sglang\b"),),
-    (Lane("ray", 0, "nightly and ray", r"mark\.ray\b"),),
+    (Lane("ray", 0, "nightly and ray and not weekly", r"mark\.ray\b"),),
     # Last, with nothing beside it: these measure times.
     (Lane("chaos and timed", 0, "chaos or timed", r"mark\.(chaos|timed)\b"),),
 )
 WEEKLY = (
     (Lane("vllm", 2, "weekly and vllm", r"mark\.weekly\b"),),
     (Lane("sglang", 0, "weekly and sglang", r"mark\.weekly\b"),),
+    (Lane("ray", 0, "weekly and ray", r"mark\.weekly\b"),),
 )
 
 

@@ -19,7 +19,7 @@ from tests.support.waiting import wait_for
 from tests.vllm.model import tiny_model
 from tests.vllm.server import BLOCK_SIZE, server_environment
 
-pytestmark = [pytest.mark.ray, pytest.mark.nightly, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.ray, pytest.mark.nightly, pytest.mark.weekly, pytest.mark.timeout(900)]
 SERVED = ROOT / "deploy" / "ray" / "vllm.yaml"
 SLOTS = 3
 REPLACED_SECONDS = 240.0
