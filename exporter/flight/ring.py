@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from exporter.flight.format import BEGINS, ENDS, pack_chunk
+from exporter.sources.recorder import append_whole
 
 SUFFIX = ".kvsr"
 
@@ -29,7 +30,7 @@ class Segment:
         if self._file is None:
             self._chunks.append(chunk)
         else:
-            self._write(chunk)
+            append_whole(self._file, chunk, self.num_bytes)
         self.num_bytes += len(chunk)
         self.last_ns = last_ns
 
@@ -56,17 +57,6 @@ class Segment:
         if self.path is not None:
             with suppress(FileNotFoundError):
                 self.path.unlink()
-
-    def _write(self, chunk: bytes) -> None:
-        assert self._file is not None
-        left = memoryview(chunk)
-        try:
-            while left:
-                left = left[self._file.write(left) :]
-        except OSError:
-            with suppress(OSError):
-                os.ftruncate(self._file.fileno(), self.num_bytes)
-            raise
 
 
 class Ring:

@@ -5,6 +5,7 @@ The file always ends with a complete frame, even when the disk is full.
 
 import os
 from contextlib import suppress
+from io import FileIO
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -61,7 +62,8 @@ class Recorder:
         self.full = self.full or self.num_bytes + len(frame) > self._max_bytes
         if self.full:
             return False
-        self._write(frame)
+        append_whole(self._file, frame, self.num_bytes)
+        self.num_bytes += len(frame)
         self.num_batches += 1
         self.missing += lost
         if session in self.sessions[-1:]:
@@ -71,13 +73,14 @@ class Recorder:
         self._last_ns = batch.time_ns
         return True
 
-    def _write(self, frame: bytes) -> None:
-        left = memoryview(frame)
-        try:
-            while left:
-                left = left[self._file.write(left) :]
-        except OSError:
-            with suppress(OSError):
-                os.ftruncate(self._file.fileno(), self.num_bytes)
-            raise
-        self.num_bytes += len(frame)
+
+def append_whole(file: FileIO, content: bytes, size: int) -> None:
+    """Append to a file of `size` bytes, which keeps this size if that fails. Raises OSError."""
+    left = memoryview(content)
+    try:
+        while left:
+            left = left[file.write(left) :]
+    except OSError:
+        with suppress(OSError):
+            os.ftruncate(file.fileno(), size)
+        raise

@@ -86,7 +86,7 @@ def _of_recording(path: Path, at: str | None, *, as_json: bool) -> None:
     from exporter.flight.format import RecordingError
     from exporter.flight.reader import RecordingFile
     from exporter.playback.playback import Playback
-    from kvscope.replaying.moment import parse_moment, shown
+    from kvscope.replaying.moment import moment_within, shown
 
     try:
         playback = Playback(RecordingFile(path))
@@ -98,12 +98,9 @@ def _of_recording(path: Path, at: str | None, *, as_json: bool) -> None:
     moment = file.ends_ns
     if at is not None:
         try:
-            moment = parse_moment(at, file.begins_ns, file.ends_ns)
+            moment = moment_within(at, file.begins_ns, file.ends_ns)
         except ValueError as error:
             raise fail(f"--at: {error}") from None
-        if not file.begins_ns <= moment <= file.ends_ns:
-            span = f"{shown(file.begins_ns)} to {shown(file.ends_ns)}"
-            raise fail(f"--at {at}: the recording has {span}, UTC")
     elif playback.index.marks:
         moment = min(moment, playback.index.marks[-1].wall_ns + _AFTER_NS)
     playback.to(moment)

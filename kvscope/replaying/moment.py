@@ -28,6 +28,14 @@ def parse_moment(text: str, begins_ns: int, ends_ns: int) -> int:
     return _ns(moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC))
 
 
+def moment_within(text: str, begins_ns: int, ends_ns: int) -> int:
+    """A moment of the recording; ValueError names what it has."""
+    moment = parse_moment(text, begins_ns, ends_ns)
+    if not begins_ns <= moment <= ends_ns:
+        raise ValueError(f"{text}: the recording has {shown(begins_ns)} to {shown(ends_ns)}, UTC")
+    return moment
+
+
 def shown(wall_ns: int) -> str:
     """UTC, to the millisecond."""
     moment = datetime.fromtimestamp(wall_ns / 1e9, UTC)

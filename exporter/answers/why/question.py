@@ -7,10 +7,12 @@ import msgspec
 from exporter.answers.question import Question
 from exporter.answers.why.causes import Confidence, chain_of, confidence_of
 from exporter.answers.why.course import SLICE_NS
+from exporter.answers.why.demand import content, load, pool
+from exporter.answers.why.engine import engine
 from exporter.answers.why.finding import Finding
 from exporter.answers.why.gpus import neighbours, slowed
+from exporter.answers.why.harm import harm, speed
 from exporter.answers.why.scene import FOLDS, Scene, scene_of
-from exporter.answers.why.signs import content, engine, harm, load, pool, speed
 
 _DETECTORS = (neighbours, slowed, load, pool, content, speed, harm, engine)
 _EXCLUDED = {
