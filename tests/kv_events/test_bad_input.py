@@ -148,7 +148,7 @@ def test_two_ranks_on_one_endpoint_are_seen(tmp_path: Path) -> None:
         second.next_seq = 3
         second.send(dialect.message([one(9)], rank=1))
         wait_for(lambda: there.source.decode_errors["second_publisher"] == 1)
-        assert not there.source.state_known
+        wait_for(lambda: not there.source.state_known, "its content is unknown")
         for publisher in publishers:
             publisher.close()
 

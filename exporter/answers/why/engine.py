@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator
 
+from exporter.answers.why.course import SLICE_NS
 from exporter.answers.why.finding import Finding
 from exporter.answers.why.scene import Scene
+from exporter.answers.why.shift import RECENT_SLICES
 
 _STALLED_NS = 10 * 10**9
 
@@ -31,7 +33,8 @@ def engine(scene: Scene) -> Iterator[Finding]:
             text=f"no step has ended for {(now - last) / 1e9:,.0f} s, although requests wait",
             remedy="`kvscope stacks` prints where its threads are; then restart it.",
         )
-    for restart_ns in course.restarts_ns[-1:]:
+    since_ns = now - RECENT_SLICES * SLICE_NS
+    for restart_ns in [each for each in course.restarts_ns if each > since_ns][-1:]:
         yield Finding(
             kind="restarted",
             began_ns=restart_ns,

@@ -1,6 +1,7 @@
 """Findings about an engine's GPUs: memory that others took, clocks that were held down."""
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from exporter.answers.why.finding import Finding
 from exporter.answers.why.scene import Scene
@@ -9,15 +10,25 @@ from exporter.machine.gpu import GpuNote
 
 _LARGE_BYTES = 512 << 20
 """Growth of another process below this is daily life."""
+_NEARLY_ALL = 0.9
+"""A process that allocates step by step has taken its memory when it has so much of it."""
 _RECENT_NS = 600 * 10**9
 _SLOWING = {reason: bit for reason, bit in CLOCKS_EVENTS.items() if reason != "sw_power_cap"}
 """A card at its power limit is a card at work."""
 
 
+class Growth(NamedTuple):
+    """Memory that a process has taken."""
+
+    began_ns: int
+    pid: int
+    num_bytes: int
+
+
 def neighbours(scene: Scene) -> Iterator[Finding]:
     """Other processes that took memory, the largest growth of each GPU."""
     for name, notes in scene.gpus:
-        growth = _largest_growth(scene, notes)
+        growth = largest_growth(notes, scene.own_pids, scene.now_ns - _RECENT_NS)
         if growth is None:
             continue
         began_ns, pid, num_bytes = growth
@@ -55,25 +66,26 @@ def slowed(scene: Scene) -> Iterator[Finding]:
         )
 
 
-def _largest_growth(scene: Scene, notes: Sequence[GpuNote]) -> tuple[int, int, int] | None:
-    """When, whose and how much; of processes that still hold it."""
-    if not notes:
-        return None
-    largest: tuple[int, int, int] | None = None
-    for pid, present in notes[-1].processes.items():
-        if pid in scene.own_pids:
-            continue
-        began_ns, least = notes[-1].time_ns, present
-        for note in reversed(notes):
-            if note.time_ns < scene.now_ns - _RECENT_NS:
-                break
-            held = note.processes.get(pid, 0)
-            if held < least:
-                least = held
-            if present - held < present / 10:
-                began_ns = note.time_ns
-        known_before = notes[0].processes.get(pid, 0) if len(notes) > 1 else present
-        growth = present - max(least, 0 if known_before < present else present)
-        if growth >= _LARGE_BYTES and (largest is None or growth > largest[2]):
-            largest = began_ns, pid, growth
-    return largest
+def largest_growth(
+    notes: Sequence[GpuNote], own_pids: frozenset[int], since_ns: int
+) -> Growth | None:
+    """The other process that has taken most since then, and holds it; None: all took little."""
+    present = notes[-1].processes if notes else {}
+    grown = [_growth_of(pid, notes, since_ns) for pid in present.keys() - own_pids]
+    large = [growth for growth in grown if growth.num_bytes >= _LARGE_BYTES]
+    return max(large, key=lambda growth: growth.num_bytes, default=None)
+
+
+def _growth_of(pid: int, notes: Sequence[GpuNote], since_ns: int) -> Growth:
+    """Since its least use."""
+    present = least = notes[-1].processes[pid]
+    began_ns, is_held = notes[-1].time_ns, True
+    for note in reversed(notes):
+        held = note.processes.get(pid, 0)
+        least = min(least, held)
+        is_held = is_held and held > _NEARLY_ALL * present
+        if is_held:
+            began_ns = note.time_ns
+        if note.time_ns <= since_ns:  # it held at that moment
+            break
+    return Growth(began_ns, pid, present - least)

@@ -76,9 +76,10 @@ def _answer(scene: Scene) -> WhyAnswer:
 
 
 def _sentence(scene: Scene, chain: list[Finding], excluded: list[str]) -> str:
-    minutes = len(scene.course.slices) * SLICE_NS / 60e9
     if not chain:
-        return f"Nothing is wrong that is visible in the last {minutes:,.0f} minutes."
+        seconds = len(scene.course.slices) * SLICE_NS / 1e9
+        past = f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} minutes"
+        return f"Nothing is wrong that is visible in the last {past}."
     parts = " → ".join(f"{_time(scene, finding.began_ns)} {finding.text}" for finding in chain)
     remedy = next((finding.remedy for finding in chain if finding.remedy), "")
     if confidence_of(chain) == "low":
