@@ -161,8 +161,8 @@ def test_a_server_is_ready_once_all_its_ranks_are(scene: Scene) -> None:
 def test_ranks_that_a_new_start_leaves_out_do_not_stay_gone(scene: Scene) -> None:
     exporter = scene.watch()
     ranks = [scene.engine(f"engine-{n}", engine=str(n)) for n in range(3)]
+    wait_for(lambda: sum(target.hello is not None for target in exporter.targets) == 3)
     comes_to(exporter, "ready")
-    wait_for(lambda: len(exporter.targets) == 3)
     for rank in ranks:
         rank.end()
     scene.fall_silent()
