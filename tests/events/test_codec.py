@@ -61,6 +61,9 @@ def strategy_of(kind: Any) -> st.SearchStrategy[Any]:
             bounds = arguments[1]
             below = 2**64 if bounds.lt is None else bounds.lt
             return st.integers(bounds.ge, below - 1 if bounds.le is None else bounds.le)
+        if arguments[0] is float:
+            bounds = arguments[1]
+            return st.floats(bounds.gt, bounds.lt, exclude_min=True, exclude_max=True)
         if arguments[1].pattern:
             return st.from_regex(arguments[1].pattern)
         return strategy_of(arguments[0])  # none is longer here than it may be
