@@ -2,21 +2,22 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from exporter.answers.question import Asked
 from exporter.answers.why.course import Course
 from exporter.fold import Introduction, Latency, Ledger, Requests, Steps
-from exporter.fold.timeline import READ, figures_of
+from exporter.fold.timeline import READ, Timeline, figures_of
 from exporter.machine.gpu import GpuNote
 
 FOLDS = tuple(dict.fromkeys((*READ, Introduction)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Scene:
     """Copied while the folds were held."""
 
-    course: Course
+    timeline: Timeline
     now_ns: int
     wall_ahead_ns: int
     """Wall clock less our monotonic clock."""
@@ -31,6 +32,11 @@ class Scene:
     """Name and history of each GPU that the engine uses."""
     own_pids: frozenset[int]
 
+    @cached_property
+    def course(self) -> Course:
+        """Made when it is asked for, since it takes tens of milliseconds."""
+        return Course(self.timeline, self.now_ns)
+
 
 def scene_of(asked: Asked) -> Scene:
     """The folds are held meanwhile."""
@@ -38,7 +44,7 @@ def scene_of(asked: Asked) -> Scene:
     present = None if asked.silent_since_ns is not None else figures_of(folds)
     requests, ledger, latency = folds[Requests], folds[Ledger], folds[Latency]
     return Scene(
-        course=Course(asked.timeline.until(now.monotonic_ns, present), now.monotonic_ns),
+        timeline=asked.timeline.until(now.monotonic_ns, present),
         now_ns=now.monotonic_ns,
         wall_ahead_ns=now.wall_ns - now.monotonic_ns,
         silent_since_ns=asked.silent_since_ns,
