@@ -53,13 +53,10 @@ class Figures(NamedTuple):
     """Missed blocks whose content had been there."""
     resets: int
     active: int
-    """Blocks, a level like the next two."""
-    cached: int
+    """Blocks, a level like the next."""
     usable: int
     out_of_memory: int
     """Steps that ran out of device memory."""
-    retries: int
-    """The allocator's, on all devices."""
 
     @property
     def arrived(self) -> int:
@@ -104,9 +101,6 @@ class Timeline:
     def __iter__(self) -> Iterator[Period]:
         return iter(self._periods)
 
-    def __len__(self) -> int:
-        return len(self._periods)
-
 
 def figures_of(folds: Folds) -> Figures:
     """The present sums and levels; the folds are held meanwhile."""
@@ -114,7 +108,6 @@ def figures_of(folds: Folds) -> Figures:
     cache, ledger, finished = folds[Cache], folds[Ledger], folds[Requests].finished
     costs = folds[Preemption].costs.values()
     missed = cache.missed_blocks
-    newest = [samples[-1].event for samples in folds[DeviceMemory].samples().values()]
     return Figures(
         admitted=sum(latency.queue.counts),
         ended=sum(finished.values()) - finished["abort"] - finished["error"],
@@ -142,10 +135,8 @@ def figures_of(folds: Folds) -> Figures:
         evicted_blocks=missed.get("evicted", 0) + missed.get("forgotten", 0),
         resets=cache.resets,
         active=ledger.num_active if ledger.known else 0,
-        cached=ledger.num_cached if ledger.known else 0,
         usable=ledger.num_usable if ledger.known else 0,
         out_of_memory=sum(folds[DeviceMemory].oom_events.values()),
-        retries=sum(event.alloc_retries or 0 for event in newest),
     )
 
 

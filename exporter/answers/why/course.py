@@ -37,7 +37,6 @@ class Course:
         self.restarts_ns: list[int] = []
         """Ends of the first periods of later sessions."""
         self._changes: list[tuple[int, Figures]] = []  # end of a period, and what happened in it
-        self._levels: list[tuple[int, Figures]] = []
         periods = list(timeline)
         for before, after in pairwise(periods):
             if before.session != after.session:
@@ -46,11 +45,6 @@ class Course:
                 self._changes.append((after.end_ns, _less(after.figures, before.figures)))
         self._levels = [(period.end_ns, period.figures) for period in periods]
         self.slices = self._sliced()
-
-    @property
-    def levels(self) -> Figures | None:
-        """The present ones; None: nothing is known."""
-        return self._levels[-1][1] if self._levels else None
 
     def values(self, signal: Signal) -> list[float | None]:
         """A signal's course."""
