@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Mapping
+from functools import cache, lru_cache
 
 from prometheus_client.core import Metric as Family
 from prometheus_client.samples import Exemplar, Sample
@@ -18,6 +19,15 @@ Values = Mapping[tuple[str, ...], float]
 
 _MOST_LABEL_SETS = 4096
 """Several times a page's number; labels without a closed set change their values over time."""
+_bound_text = lru_cache(1024)(floatToGoString)
+"""Bounds of the catalogue's buckets as their labels."""
+
+
+class LabelSet(dict[str, str]):
+    """The labels of a series, kept from page to page; never changed once a sample has them."""
+
+    text: str | None = None
+    """As a page writes them, once it has."""
 
 
 class Families:
@@ -33,7 +43,7 @@ class Families:
         self._clock = clock
         self._constants = dict(constants)
         self._left_out: set[str] = set()
-        self._labels: dict[tuple[str, tuple[str, ...]], dict[str, str]] = {}
+        self._labels: dict[tuple[str, tuple[str, ...]], LabelSet] = {}
 
     def age(self, monotonic_ns: int) -> float:
         """Seconds since a monotonic reading of this process."""
@@ -81,8 +91,7 @@ class Families:
         samples = family.samples
         buckets = histogram.at(row.buckets if bounds is None else bounds)
         for bucket in buckets:
-            bound = floatToGoString(bucket.bound)  # type: ignore[no-untyped-call]
-            labels = self._labels_of(row, ("le", bound))
+            labels = self._labels_of(row, ("le", _bound_text(bucket.bound)))
             exemplar = _exemplar(bucket)
             samples.append(
                 Sample(f"{row.name}_bucket", labels, bucket.observations, None, exemplar)
@@ -115,8 +124,7 @@ class Families:
             labels = self._labels_of(row, key)
             buckets = histogram.at(row.buckets)
             for bucket in buckets:
-                bound = floatToGoString(bucket.bound)  # type: ignore[no-untyped-call]
-                at, exemplar = {**labels, "le": bound}, _exemplar(bucket)
+                at, exemplar = {**labels, "le": _bound_text(bucket.bound)}, _exemplar(bucket)
                 samples.append(
                     Sample(f"{row.name}_bucket", at, bucket.observations, None, exemplar)
                 )
@@ -131,7 +139,7 @@ class Families:
         observations = 0.0
         for bound, observations in counts:
             text = floatToGoString(bound)  # type: ignore[no-untyped-call]
-            labels = {**self._constants_of(row), "le": text}
+            labels = self._labels_of(row, ("le", text))
             family.samples.append(Sample(f"{row.name}_bucket", labels, observations))
         labels = self._labels_of(row, ())
         family.samples.append(Sample(f"{row.name}_count", labels, observations))
@@ -158,10 +166,10 @@ class Families:
         closed = row.labels[label]
         return closed is None or self._constants[label] in closed
 
-    def _labels_of(self, row: Metric, key: tuple[str, ...]) -> dict[str, str]:
+    def _labels_of(self, row: Metric, key: tuple[str, ...]) -> LabelSet:
         labels = self._labels.get((row.name, key))
         if labels is None:
-            labels = self._constants_of(row)
+            labels = LabelSet(self._constants_of(row))
             if key[:1] == ("le",):
                 labels["le"] = key[1]
             else:
@@ -190,6 +198,12 @@ def _exemplar(bucket: Bucket) -> Exemplar | None:
 
 
 def _empty(row: Metric) -> Family:
+    return Family(*_heading(row.name))
+
+
+@cache
+def _heading(name: str) -> tuple[str, str, str, str]:
+    row = metric(name)
     # OpenMetrics allows a unit only if the name ends with it; the library would append it.
     unit = row.unit if row.family.endswith(f"_{row.unit}") else ""
-    return Family(row.family, row.help, row.kind, unit)
+    return row.family, row.help, row.kind, unit

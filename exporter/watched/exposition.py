@@ -1,6 +1,6 @@
 """The text formats of a page: negotiated with the scraper, and written faster than usual."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric as Family
@@ -9,10 +9,7 @@ from prometheus_client.openmetrics import exposition as library
 from prometheus_client.samples import Exemplar, Sample
 from prometheus_client.utils import floatToGoString
 
-MAX_LABEL_SETS = 20_000
-"""Maximum number kept for all pages of this process; then all are dropped."""
-
-_label_texts: dict[tuple[tuple[str, str], ...], str] = {}
+from exporter.collect.families import LabelSet
 
 
 def text(registry: CollectorRegistry) -> bytes:
@@ -57,14 +54,17 @@ def _labels(sample: Sample) -> str:
     labels = sample.labels
     if not labels:
         return ""
-    key = tuple(labels.items())
-    text = _label_texts.get(key)
+    if type(labels) is not LabelSet:
+        return _label_text(labels)
+    text = labels.text
     if text is None:
-        if len(_label_texts) >= MAX_LABEL_SETS:
-            _label_texts.clear()
-        text = ",".join([f'{name}="{_escaped(value)}"' for name, value in sorted(key)])
-        text = _label_texts[key] = f"{{{text}}}"
+        text = labels.text = _label_text(labels)
     return text
+
+
+def _label_text(labels: Mapping[str, str]) -> str:
+    pairs = ",".join([f'{name}="{_escaped(value)}"' for name, value in sorted(labels.items())])
+    return f"{{{pairs}}}"
 
 
 def _number(value: float) -> str:

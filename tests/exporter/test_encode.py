@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
@@ -80,18 +79,8 @@ def test_units_are_written_in_openmetrics_alone() -> None:
     assert_equal(registry_of([Family("a_seconds", "A.", "gauge", "seconds")]))
 
 
-def test_a_real_page_is_what_the_library_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_real_page_is_what_the_library_writes() -> None:
     exporter, subscription = make_exporter()
     play(subscription)
     still = list(exporter.registry.collect())  # what a page shows of itself would differ
     assert_equal(registry_of(still))
-
-
-def test_label_texts_are_forgotten_before_they_are_too_many(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(exposition, "MAX_LABEL_SETS", 10)
-    family = Family("a", "A.", "gauge", "")
-    family.samples += [Sample("a", {"n": str(number)}, number) for number in range(100)]
-    assert_equal(registry_of([family]))
-    assert len(exposition._label_texts) <= 10
