@@ -13,6 +13,7 @@ from kvscope.cli.doctor import doctor
 from kvscope.cli.export import export
 from kvscope.cli.fleet import fleet
 from kvscope.cli.gpu import gpu
+from kvscope.cli.inject import inject
 from kvscope.cli.load import load
 from kvscope.cli.metrics import metrics
 from kvscope.cli.observer import observer
@@ -80,7 +81,7 @@ app = typer.Typer(
 # Options of the command that is run are its own, even without -- before it.
 app.command(cls=Command, context_settings={"allow_interspersed_args": False})(run)
 _COMMANDS = (
-    *(observer, serve, sidecar, fleet, demo, load, plan),
+    *(observer, inject, serve, sidecar, fleet, demo, load, plan),
     *(whatif, record, replay, export, why, advise, tenants, retire, gpu, doctor, stacks, metrics),
 )
 for command in _COMMANDS:

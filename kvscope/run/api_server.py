@@ -25,19 +25,24 @@ _MAX_CONFIG = 256 << 10
 
 def kind_of(command: Sequence[str]) -> ServerKind:
     """The kind of server that it starts; a command that is not known is taken for vLLM's."""
-    known = _known(command)
+    known = known_server(command)
     return "vllm" if known is None else known[0]
 
 
-def api_server_of(command: Sequence[str]) -> str | None:
+def api_server_of(command: Sequence[str], *, is_here: bool = True) -> str | None:
     """Its base URL; None: the command starts no known server, or one without its own port or page
-    of metrics."""
-    known = _known(command)
+    of metrics.
+
+    is_here: whether the paths in the command are files of this machine.
+    """
+    known = known_server(command)
     if known is None:
         return None
     kind, given = known
     options = _options(given)
     if kind == "sglang" and "enable-metrics" not in options:
+        return None
+    if "config" in options and not is_here:
         return None
     if "config" in options:
         options = {**_of_file(options["config"]), **options}
@@ -54,7 +59,7 @@ def api_server_of(command: Sequence[str]) -> str | None:
     return f"{scheme}://{_EVERYWHERE.get(host, host)}:{port}"
 
 
-def _known(command: Sequence[str]) -> tuple[ServerKind, Sequence[str]] | None:
+def known_server(command: Sequence[str]) -> tuple[ServerKind, Sequence[str]] | None:
     """The kind and the arguments of the server, whatever starts it (`env`, `numactl`, `uv run`);
     None: it is not such a command.
     """

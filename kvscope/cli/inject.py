@@ -1,0 +1,149 @@
+"""`kvscope inject`: manifests and Compose files whose servers are observed."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kvscope.inject.pod import EXPORTER_IMAGE, PORT
+from kvscope.output import fail
+from kvscope_events.printable import printable
+
+_STANDARD_INPUT = "-"
+_ASSIGNED = "assigned"
+MAX_BYTES = 64 << 20
+
+
+def inject(
+    file: Annotated[
+        str | None,
+        typer.Argument(metavar="[FILE]", help="Manifests or a Compose file; -: standard input."),
+    ] = None,
+    filename: Annotated[
+        str | None,
+        typer.Option("--filename", "-f", metavar="FILE", help="The same, as kubectl has it."),
+    ] = None,
+    remove: Annotated[
+        bool, typer.Option("--remove", help="Take everything off that this command has added.")
+    ] = False,
+    exporter_image: Annotated[
+        str, typer.Option(metavar="IMAGE", help="Image of the observer and the sidecar.")
+    ] = EXPORTER_IMAGE,
+    container: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Container of the server, if it is not recognised or a pod has several. In a "
+            "Compose file: the service.",
+        ),
+    ] = None,
+    user: Annotated[
+        str | None,
+        typer.Option(
+            metavar="UID",
+            help="User of the server, if neither the manifest says nor its image is known; "
+            f"{_ASSIGNED}: the cluster assigns one to all containers (OpenShift).",
+        ),
+    ] = None,
+    port: Annotated[
+        int, typer.Option(metavar="PORT", min=1, max=65535, help="Port of the sidecar's page.")
+    ] = PORT,
+    key_secret: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME[/KEY]",
+            help="Secret with the bearer token that the page asks for. Default of KEY: token.",
+        ),
+    ] = None,
+    ordinary_sidecar: Annotated[
+        bool,
+        typer.Option(
+            "--ordinary-sidecar", help="An ordinary container, for Kubernetes before 1.29."
+        ),
+    ] = False,
+) -> None:
+    """Add observer and sidecar to the vLLMs and SGLangs of a file.
+
+    Reads Kubernetes manifests (Deployment, StatefulSet, DaemonSet, Pod, Job, LeaderWorkerSet,
+    KServe's and KubeRay's kinds, rendered charts) or a Compose file, and writes the same text with
+    an init container, a sidecar, volumes, variables and a label added. Comments, order and quotes
+    stay. Standard error says what was changed, what was not, and why.
+
+    Exit status: 0; 1 if no server was found, or one was left alone; 2 if the file cannot be read,
+    and then nothing is written.
+
+    Example: kvscope inject -f vllm.yaml | kubectl apply -f -
+
+    Example: kubectl get deployment vllm -o yaml | kvscope inject --remove -f - | kubectl apply -f -
+
+    Example: kvscope inject compose.yaml > compose.observed.yaml
+    """
+    from kvscope.inject.kubernetes import Wish
+    from kvscope.inject.report import Report
+    from kvscope.inject.stream import RefusedError, changed
+
+    if (file is None) == (filename is None):
+        raise fail("name one file, or - for standard input: kvscope inject -f vllm.yaml")
+    name = file or filename or _STANDARD_INPUT
+    wish = Wish(
+        image=exporter_image,
+        port=port,
+        container=container,
+        user=_user(user),
+        is_user_assigned=user == _ASSIGNED,
+        key=_key(key_secret),
+        is_native=not ordinary_sidecar,
+    )
+    text = _read(name)
+    report = Report()
+    try:
+        result = changed(text, wish, report, is_removal=remove)
+    except RefusedError as error:
+        raise fail(f"{name}: {error}") from None
+    for line in report.summary():
+        typer.echo(f"kvscope: {printable(line)}", err=True)
+    if not remove and not report.done and not report.refused:
+        typer.echo(
+            "kvscope: no vLLM or SGLang found: --container NAME takes a container for one", err=True
+        )
+    sys.stdout.buffer.write(result.encode())
+    sys.stdout.buffer.flush()
+    raise typer.Exit(report.exit_code(remove))
+
+
+def _read(name: str) -> str:
+    """The file's text, line ends as they are. Raises typer.Exit(2)."""
+    try:
+        if name == _STANDARD_INPUT:
+            content = sys.stdin.buffer.read(MAX_BYTES + 1)
+        else:
+            with Path(name).open("rb") as stream:
+                content = stream.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise fail(f"{name}: cannot be read: {error.strerror}") from None
+    if len(content) > MAX_BYTES:
+        raise fail(f"{name}: larger than {MAX_BYTES >> 20} MiB")
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise fail(f"{name}: not UTF-8 at byte {error.start}") from None
+
+
+def _user(text: str | None) -> int | None:
+    """Raises typer.Exit(2)."""
+    if text is None or text == _ASSIGNED:
+        return None
+    if not (text.isascii() and text.isdigit() and int(text) < 1 << 31):
+        raise fail(f"--user {text!r}: expected a number, or {_ASSIGNED}")
+    return int(text)
+
+
+def _key(text: str | None) -> tuple[str, str] | None:
+    """Raises typer.Exit(2)."""
+    if text is None:
+        return None
+    name, _, key = text.partition("/")
+    if not name or "/" in key:
+        raise fail(f"--key-secret {text!r}: expected NAME or NAME/KEY")
+    return name, key or "token"

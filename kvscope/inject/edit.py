@@ -1,0 +1,249 @@
+"""Insertions into a document's text, and their exact inverse.
+
+What is inserted is whole lines, or whole elements between brackets, so that removing an element
+leaves what stood there before, byte for byte.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from kvscope.inject.tree import (
+    LeftAloneError,
+    Node,
+    child,
+    end_of,
+    entry,
+    is_list,
+    is_mapping,
+    is_null,
+    line_end,
+    plain,
+    shared,
+)
+
+WAS_EMPTY = "# kvscope: empty before"
+"""Marks a key that had no value, which stays when what follows is removed."""
+
+_INNERMOST = -(1 << 60)
+
+
+class Editor:
+    """Collects the changes of one document, and makes all of them at once."""
+
+    def __init__(self, text: str, root: Node) -> None:
+        self._text = text
+        self._newline = "\r\n" if "\r\n" in text else "\n"
+        self._shared = shared(root)
+        self._changes: list[tuple[int, int, int, str]] = []
+        self._offset = 2
+        """How far lists are indented below their keys."""
+
+    def checkpoint(self) -> int:
+        return len(self._changes)
+
+    def back_to(self, checkpoint: int) -> None:
+        """Forget later changes."""
+        del self._changes[checkpoint:]
+
+    def indent_like(self, mapping: Node, key: str) -> None:
+        """Indent lists as the one at the key is."""
+        found = entry(mapping, key)
+        if found and is_list(found[1]) and not found[1].flow_style:
+            self._offset = max(found[1].start_mark.column - found[0].start_mark.column, 0)
+
+    def result(self) -> str:
+        """The changed text. At one place, what belongs to inner collections comes first."""
+        parts, done = [], 0
+        for start, _, end, text in sorted(self._changes, key=lambda change: change[:2]):
+            parts += [self._text[done:start], text]
+            done = max(done, end)
+        return "".join(parts) + self._text[done:]
+
+    def own(self, *nodes: Node) -> None:
+        """Raises LeftAloneError if an alias elsewhere would change with one of the nodes."""
+        for node in nodes:
+            if id(node) in self._shared:
+                line = node.start_mark.line + 1
+                raise LeftAloneError(f"line {line} has an anchor that is used again: write it out")
+
+    def extend(self, mapping: Node, key: str, elements: Sequence[object]) -> None:
+        """Append to the list at a key, which may be missing or empty. Raises LeftAloneError."""
+        self._add(mapping, key, list(elements), is_list)
+
+    def put(self, mapping: Node, key: str, content: Mapping[str, object]) -> None:
+        """Add entries to the mapping at a key, which may be missing or empty. Raises
+        LeftAloneError."""
+        self._add(mapping, key, dict(content), is_mapping)
+
+    def set(self, mapping: Node, key: str, content: object) -> None:
+        """Add an entry with a key that the mapping does not have."""
+        self._insert(mapping, {key: content})
+
+    def widen(self, scalar: Node, before: str = "", after: str = "") -> None:
+        """Put text before or after that of a scalar. Raises LeftAloneError."""
+        start, end = self._inside(scalar)
+        self._changes.append((start, _INNERMOST, start, before))
+        self._changes.append((end, _INNERMOST, end, after))
+
+    def narrow(self, scalar: Node, before: str = "", after: str = "") -> None:
+        """Take text off again."""
+        start, end = self._inside(scalar)
+        self._changes.append((start, 0, start + len(before), ""))
+        self._changes.append((end - len(after), 0, end, ""))
+
+    def drop(self, mapping: Node, key: str, is_ours: Callable[[Any], bool]) -> bool:
+        """Remove elements of the list, or entries (key, value) of the mapping, at a key, and the
+        key if nothing else is left. Whether the mapping has nothing left either."""
+        found = entry(mapping, key)
+        if found is None:
+            return False
+        inner = child(mapping, key)
+        if not (is_list(inner) or is_mapping(inner)) or not inner.value:
+            return False
+        given = inner.value
+        mine = [is_ours(_content(element)) for element in given]
+        if not any(mine):
+            return False
+        self.own(mapping, inner)
+        if all(mine) and not inner.flow_style and not self._was_empty(found[0], inner):
+            if len(mapping.value) == 1 and not mapping.flow_style:
+                return True
+            self.discard(mapping, key)
+            return False
+        for number, (element, ours) in enumerate(zip(given, mine, strict=True)):
+            if ours:
+                self._cut(inner, number, element)
+        if all(mine) and not inner.flow_style:
+            start = line_end(self._text, found[0].end_mark.index)
+            self._changes.append((start, 0, self._before_line(_start(given[0])), ""))
+        return False
+
+    def discard(self, mapping: Node, key: str) -> None:
+        """Remove an entry."""
+        for number, pair in enumerate(mapping.value):
+            if pair[0].value == key:
+                self._cut(mapping, number, pair)
+
+    def _add(self, mapping: Node, key: str, content: Any, fits: Callable[[Node], bool]) -> None:
+        inner = child(mapping, key)
+        self.own(mapping, *([] if inner is None else [inner]))
+        if inner is None:
+            self._insert(mapping, {key: content})
+        elif is_null(inner) and inner.start_mark.index == inner.end_mark.index:
+            if mapping.flow_style:
+                raise LeftAloneError(f"its `{key}` has no value: take it out")
+            self._fill(mapping, entry(mapping, key), content)
+        elif is_null(inner):
+            raise LeftAloneError(f"its `{key}` is {inner.value}: take it out")
+        elif not fits(inner):
+            raise LeftAloneError(f"its `{key}` is not what a manifest has there")
+        else:
+            self._insert(inner, content)
+
+    def _insert(self, collection: Node, content: Any) -> None:
+        if collection.flow_style:
+            self._insert_flow(collection, content)
+            return
+        column = collection.start_mark.column
+        place = end_of(collection, self._text)
+        self._change(place, collection, self._lines(content, column))
+
+    def _insert_flow(self, collection: Node, content: Any) -> None:
+        text = json.dumps(content)[1:-1]
+        if not collection.value:
+            place = self._text.index("[" if is_list(collection) else "{", _begin(collection)) + 1
+            self._change(place, collection, text)
+            return
+        last = collection.value[-1]
+        self._change((last if is_list(collection) else last[1]).end_mark.index, collection, f", {text}")
+
+    def _fill(self, mapping: Node, found: Any, content: Any) -> None:
+        """Lines below a key without a value."""
+        column = mapping.start_mark.column
+        inner = column + (self._offset if isinstance(content, list) else 2)
+        place = line_end(self._text, found[0].end_mark.index)
+        comment = f"{self._newline}{' ' * inner}{WAS_EMPTY}"
+        self._change(place, found[1], comment + self._lines(content, inner))
+
+    def _lines(self, content: Any, column: int) -> str:
+        text = yaml.dump(
+            content,
+            Dumper=_Indented if self._offset else _Flush,
+            sort_keys=False,
+            default_flow_style=False,
+            width=1_000,
+        )
+        # A list of its own is dumped from the first column, whatever the dumper.
+        lines = text.rstrip("\n").split("\n")
+        cut = len(lines[0]) - len(lines[0].lstrip(" "))
+        return "".join(f"{self._newline}{' ' * column}{line[cut:]}" for line in lines)
+
+    def _change(self, place: int, collection: Node, text: str) -> None:
+        self._changes.append((place, -collection.start_mark.index, place, text))
+
+    def _inside(self, scalar: Node) -> tuple[int, int]:
+        """Begin and end of a scalar's text, without its quotes."""
+        start, end = scalar.start_mark.index, scalar.end_mark.index
+        quoted = 1 if scalar.style in ("'", '"') else 0
+        if self._text[start + quoted : end - quoted] != scalar.value:
+            line = scalar.start_mark.line + 1
+            raise LeftAloneError(f"line {line}: write the value on one line, without escapes")
+        return start + quoted, end - quoted
+
+    def _was_empty(self, key: Node, inner: Node) -> bool:
+        return WAS_EMPTY in self._text[key.end_mark.index : _begin(inner)]
+
+    def _cut(self, collection: Node, number: int, element: Any) -> None:
+        """Remove an element, with its line ends or with the comma before it."""
+        start, end = _start(element), (element[1] if isinstance(element, tuple) else element)
+        if not collection.flow_style:
+            if self._text[self._line(start) : start].strip(" \t-"):
+                line = self._text.count("\n", 0, start) + 1
+                raise LeftAloneError(f"line {line}: something else is on the line")
+            self._changes.append((self._before_line(start), 0, end_of(end, self._text), ""))
+            return
+        stop = end.end_mark.index
+        if number:
+            previous = collection.value[number - 1]
+            start = (previous[1] if isinstance(previous, tuple) else previous).end_mark.index
+        elif len(collection.value) > 1:
+            stop = _start(collection.value[1])
+        self._changes.append((start, 0, stop, ""))
+
+    def _line(self, index: int) -> int:
+        return self._text.rfind("\n", 0, index) + 1
+
+    def _before_line(self, index: int) -> int:
+        """End of the line before."""
+        end = max(self._line(index) - 1, 0)
+        return end - 1 if self._text[end - 1 : end] == "\r" else end
+
+
+class _Indented(yaml.SafeDumper):  # type: ignore[misc]
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+        super().increase_indent(flow, False)
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+class _Flush(yaml.SafeDumper):  # type: ignore[misc]
+    """Lists begin in the column of their key."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _content(element: Any) -> Any:
+    return (element[0].value, plain(element[1])) if isinstance(element, tuple) else plain(element)
+
+
+def _start(element: Any) -> int:
+    return int((element[0] if isinstance(element, tuple) else element).start_mark.index)
+
+
+def _begin(node: Node) -> int:
+    return int(node.start_mark.index)

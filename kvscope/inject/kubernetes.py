@@ -1,0 +1,336 @@
+"""Observes the servers in the pods of a Kubernetes object, and takes everything off again."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kvscope.inject.edit import Editor
+from kvscope.inject.pod import (
+    EXPORTER_IMAGE,
+    KEY,
+    LABEL,
+    OBSERVED,
+    OBSERVER,
+    PLUGIN_FOLDER,
+    PORT,
+    SIDECAR,
+    SOCKETS,
+    VARIABLES,
+    Watch,
+    observer,
+    server_mounts,
+    sidecar,
+    variables,
+    volumes,
+)
+from kvscope.inject.report import Report
+from kvscope.inject.servers import NAMES, Server, server_in, user_of
+from kvscope.inject.tree import LeftAloneError, Node, child, entry, is_list, is_mapping, plain
+from kvscope.inject.workloads import Pod, pods_of
+from kvscope.run.plugin_folder import PLUGIN, PLUGINS_VARIABLES
+from kvscope_events.observers.endpoints import DIRECTORY_VARIABLE
+
+_OURS = (OBSERVER, SIDECAR, SOCKETS, KEY)
+_PLAIN_JOBS = ("Job", "CronJob")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """The choices of whoever injects."""
+
+    image: str = EXPORTER_IMAGE
+    port: int = PORT
+    container: str | None = None
+    """Container to take for the server, where it is not recognised or there are several."""
+    user: int | None = None
+    is_user_assigned: bool = False
+    """Whether the cluster assigns one user to all containers of a pod."""
+    key: tuple[str, str] | None = None
+    is_native: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    node: Node
+    name: str
+    content: Mapping[str, Any]
+    server: Server
+
+
+def inject(root: Node, kind: str, name: str, edit: Editor, wish: Wish, report: Report) -> None:
+    """Observe the server of each pod of an object."""
+    labelled: set[int] = set()
+    pods = list(pods_of(root, kind))
+    for pod in pods:
+        checkpoint = edit.checkpoint()
+        found: _Found | None = None
+        try:
+            found = _server_of(pod, wish)
+            if found is None:
+                report.note(name, "left alone: no container of it runs a vLLM or an SGLang that is known")
+                continue
+            if _is_observed(pod, found.content):
+                report.did(name, f"already observed: container {found.name}")
+                continue
+            watch = _watch(pod, found, wish)
+            _observe(pod, found, watch, edit, labelled)
+        except LeftAloneError as error:
+            edit.back_to(checkpoint)
+            report.left(name, error)
+            continue
+        what = f"container {found.name} ({NAMES[found.server.kind]}, {found.server.remark})"
+        report.did(name, f"observed: {what}, page at port {watch.port}")
+        for remark in _remarks(pod, found, watch):
+            report.note(name, remark)
+    if not pods:
+        report.others.append(name)
+
+
+def remove(root: Node, kind: str, name: str, edit: Editor, report: Report) -> None:
+    """Take observer and sidecar off each pod of an object."""
+    pods = list(pods_of(root, kind))
+    for pod in pods:
+        checkpoint = edit.checkpoint()
+        try:
+            _remove(pod, edit)
+        except LeftAloneError as error:
+            edit.back_to(checkpoint)
+            report.left(name, error)
+            continue
+        if edit.checkpoint() > checkpoint:
+            report.did(name, "observer and sidecar removed")
+        else:
+            report.note(name, "left alone: it is not observed")
+    if not pods:
+        report.others.append(name)
+
+
+def _containers(pod: Pod) -> Iterator[tuple[Node, str, Mapping[str, Any]]]:
+    """The nodes, names and contents; KServe's `model` is one as well."""
+    for key in ("containers", "model"):
+        inner = entry(pod.spec, key)
+        if inner is None:
+            continue
+        nodes = inner[1].value if is_list(inner[1]) else [inner[1]]
+        for node in nodes:
+            content = plain(node)
+            if isinstance(content, Mapping):
+                yield node, str(content.get("name") or key), content
+
+
+def _server_of(pod: Pod, wish: Wish) -> _Found | None:
+    """The server's container. Raises LeftAloneError."""
+    found = []
+    for node, name, content in _containers(pod):
+        if wish.container is not None and name != wish.container:
+            continue
+        words, image = _words(content), str(content.get("image") or "")
+        is_named = wish.container is not None or (pod.is_of_engine and _serves(image))
+        is_named = is_named or (pod.kind.startswith("LLM") and name == "main")
+        is_named = is_named or str((content.get("modelFormat") or {}).get("name")).lower() == "vllm"
+        has_command = bool(content.get("command"))
+        server = server_in(words, image, has_command=has_command, is_named=is_named)
+        if server is not None:
+            found.append(_Found(node, name, content, server))
+    if len(found) > 1:
+        names = ", ".join(one.name for one in found)
+        raise LeftAloneError(f"it has several servers ({names}): choose one with --container")
+    return found[0] if found else None
+
+
+def _words(content: Mapping[str, Any]) -> list[str]:
+    return [str(word) for key in ("command", "args") for word in content.get(key) or ()]
+
+
+def _serves(image: str) -> bool:
+    return any(word in image for word in ("vllm", "sglang", "ray-llm"))
+
+
+def _is_observed(pod: Pod, content: Mapping[str, Any]) -> bool:
+    """Whether somebody has added an observer, by this command or by hand."""
+    spec = plain(pod.spec)
+    beside = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
+    names = {one.get("name") for one in beside if isinstance(one, Mapping)}
+    variables = {one.get("name") for one in content.get("env") or () if isinstance(one, Mapping)}
+    return bool(names & {OBSERVER, SIDECAR}) or DIRECTORY_VARIABLE in variables
+
+
+def _watch(pod: Pod, found: _Found, wish: Wish) -> Watch:
+    """Raises LeftAloneError."""
+    spec = plain(pod.spec)
+    context, image = spec.get("securityContext"), str(found.content.get("image") or "")
+    own = found.content.get("securityContext")
+    user = user_of(image, [own, context], wish.user)
+    if user is None and not wish.is_user_assigned:
+        raise LeftAloneError(
+            f"the user of container {found.name} is in its image, and sockets are private to it: "
+            "give it with --user UID (docker inspect --format '{{.Config.User}}' IMAGE)"
+        )
+    if user_of("", [own], None) is None and user_of("", [context], None) is not None:
+        user = None  # the pod's, for all containers
+    if wish.is_user_assigned and wish.user is None and user_of("", [own, context], None) is None:
+        user = None
+    ports = {
+        str(port.get("containerPort"))
+        for one in spec.get("containers") or ()
+        for port in one.get("ports") or ()
+    }
+    if str(wish.port) in ports:
+        raise LeftAloneError(f"port {wish.port} is taken: choose another with --port")
+    if not wish.is_native and pod.kind in _PLAIN_JOBS:
+        raise LeftAloneError("a job with an ordinary sidecar never ends: leave out the option")
+    return Watch(
+        server=found.server.kind,
+        url=found.server.url,
+        image=wish.image,
+        port=wish.port,
+        user=user,
+        key=wish.key,
+        is_native=wish.is_native,
+    )
+
+
+def _observe(
+    pod: Pod, found: _Found, watch: Watch, edit: Editor, labelled: set[int]
+) -> None:
+    """Raises LeftAloneError."""
+    edit.own(pod.spec, found.node)
+    edit.indent_like(pod.spec, "containers")
+    _extend_environment(found, edit)
+    edit.extend(found.node, "volumeMounts", server_mounts())
+    if watch.is_native:
+        edit.extend(pod.spec, "initContainers", [observer(watch), sidecar(watch)])
+    else:
+        edit.extend(pod.spec, "initContainers", [observer(watch)])
+        edit.extend(pod.spec, "containers", [sidecar(watch)])
+    edit.extend(pod.spec, "volumes", volumes(watch))
+    if id(pod.labelled) not in labelled:
+        labelled.add(id(pod.labelled))
+        _label(pod, edit)
+
+
+def _extend_environment(found: _Found, edit: Editor) -> None:
+    """Raises LeftAloneError."""
+    written = _environment(found.node)
+    own = [child(found.node, "env")]
+    edit.own(*(node for node in own if node is not None))
+    added = variables()
+    if "PYTHONPATH" in written:
+        edit.widen(_value(written["PYTHONPATH"], "PYTHONPATH"), before=f"{PLUGIN_FOLDER}:")
+        del added[0]
+    elif found.content.get("envFrom"):
+        # A variable from a ConfigMap; where it has none, this is a folder that does not exist.
+        added[0]["value"] = f"{PLUGIN_FOLDER}:$(PYTHONPATH)"
+    edit.extend(found.node, "env", added)
+    for variable, is_list_when in PLUGINS_VARIABLES.items():
+        if variable not in written:
+            continue
+        value = _value(written[variable], variable, may_be_empty=True)
+        names = [name for name in value.value.split(",") if name]
+        if PLUGIN in names or (not value.value and is_list_when.startswith(":")):
+            continue
+        if value.style is None and (not value.value or written[variable].flow_style):
+            raise LeftAloneError(f"put the value of {variable} in quotes")
+        edit.widen(value, after=f",{PLUGIN}" if value.value else PLUGIN)
+
+
+def _environment(container: Node) -> dict[str, Node]:
+    """The entries of a container's `env`, by name."""
+    inner = entry(container, "env")
+    nodes = inner[1].value if inner is not None and is_list(inner[1]) else ()
+    return {str(plain(node).get("name")): node for node in nodes if is_mapping(node)}
+
+
+def _value(variable: Node, name: str, may_be_empty: bool = False) -> Node:
+    """The scalar with its value. Raises LeftAloneError."""
+    value = child(variable, "value")
+    if value is None:
+        raise LeftAloneError(
+            f"{name} comes from elsewhere (valueFrom): put {PLUGIN_FOLDER} into it there"
+            if name == "PYTHONPATH"
+            else f"{name} comes from elsewhere (valueFrom): add {PLUGIN} to it there"
+        )
+    if not value.value and not may_be_empty:
+        raise LeftAloneError(f"{name} is empty: take it out")
+    return value
+
+
+def _label(pod: Pod, edit: Editor) -> None:
+    """Raises LeftAloneError."""
+    holder = pod.labelled
+    edit.own(holder)
+    if pod.has_metadata:
+        metadata = child(holder, "metadata")
+        if metadata is None:
+            edit.set(holder, "metadata", {"labels": {LABEL: OBSERVED}})
+            return
+        if not is_mapping(metadata):
+            edit.put(holder, "metadata", {"labels": {LABEL: OBSERVED}})
+            return
+        holder = metadata
+    labels = plain(holder).get("labels") or {}
+    if LABEL not in labels:
+        edit.put(holder, "labels", {LABEL: OBSERVED})
+    elif labels[LABEL] != OBSERVED:
+        raise LeftAloneError(f"its label {LABEL} is {labels[LABEL]!r}: the monitor needs {OBSERVED}")
+
+
+def _remarks(pod: Pod, found: _Found, watch: Watch) -> Iterator[str]:
+    """Circumstances that need a person's eye."""
+    if watch.user == 0:
+        yield "it runs as root, as its image does, so observer and sidecar do, too"
+    for source in found.content.get("envFrom") or ():
+        reference = source.get("configMapRef") or source.get("secretRef") or {}
+        yield (
+            f"it has variables from {reference.get('name')}: if VLLM_PLUGINS or SGLANG_PLUGINS is "
+            f"among them, add {PLUGIN} to it there"
+        )
+    if plain(pod.spec).get("hostNetwork") == "true":
+        yield f"it is in the host's network, where port {watch.port} is open: see --key-secret"
+    if pod.kind.startswith("Ray"):
+        yield "one vLLM in each pod is observed: docs/guides/ray.md has what several need"
+
+
+def _remove(pod: Pod, edit: Editor) -> None:
+    """Raises LeftAloneError."""
+    is_ours = lambda part: isinstance(part, Mapping) and part.get("name") in _OURS  # noqa: E731
+    for node, _, _ in _containers(pod):
+        _restore_environment(node, edit)
+        edit.drop(node, "volumeMounts", is_ours)
+    for key in ("initContainers", "containers", "volumes"):
+        edit.drop(pod.spec, key, is_ours)
+    is_label = lambda pair: pair == (LABEL, OBSERVED)  # noqa: E731
+    holder = pod.labelled
+    if not pod.has_metadata:
+        edit.drop(holder, "labels", is_label)
+        return
+    metadata = entry(holder, "metadata")
+    if metadata is not None and edit.drop(metadata[1], "labels", is_label):
+        edit.drop(holder, "metadata", lambda pair: pair[0] == "labels")
+
+
+def _restore_environment(container: Node, edit: Editor) -> None:
+    if not is_mapping(container):
+        return
+    for name, node in _environment(container).items():
+        value = child(node, "value") if name in ("PYTHONPATH", *PLUGINS_VARIABLES) else None
+        if value is None:
+            continue
+        if name == "PYTHONPATH" and value.value.startswith(f"{PLUGIN_FOLDER}:"):
+            if value.value != f"{PLUGIN_FOLDER}:$(PYTHONPATH)":
+                edit.narrow(value, before=f"{PLUGIN_FOLDER}:")
+        elif name in PLUGINS_VARIABLES:
+            ends = [end for end in (f",{PLUGIN}", PLUGIN) if value.value.endswith(end)]
+            if ends and (len(ends) == 2 or value.value == PLUGIN):
+                edit.narrow(value, after=ends[0])
+
+    def is_ours(variable: Any) -> bool:
+        if not isinstance(variable, Mapping):
+            return False
+        name, value = str(variable.get("name")), variable.get("value")
+        if name == "PYTHONPATH":
+            return value in (PLUGIN_FOLDER, f"{PLUGIN_FOLDER}:$(PYTHONPATH)")
+        return name in VARIABLES and value == VARIABLES[name]
+
+    edit.drop(container, "env", is_ours)
+

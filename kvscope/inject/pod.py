@@ -1,0 +1,131 @@
+"""The containers, volumes and variables that observe a server in a pod.
+
+One specification for `kvscope inject` and for the manifests of deploy/. Code that the server imports
+is written by the init container alone, and mounted read-only; the sidecar has the sockets, and no
+access to that code.
+"""
+
+from dataclasses import dataclass
+
+from kvscope_events import __version__
+from kvscope_events.observers.endpoints import DIRECTORY_VARIABLE
+from kvscope_events.vocabulary import ServerKind
+
+Part = dict[str, object]
+
+EXPORTER_IMAGE = f"kvscope-exporter:{__version__}"
+OBSERVER, SIDECAR, SOCKETS, KEY = "kvscope-observer", "kvscope", "kvscope-sockets", "kvscope-key"
+"""Names of the init container and its volume, of the sidecar, and of the volumes of sockets and
+key. By these names everything is found again and removed."""
+CODE, RUN, KEYS = "/kvscope/observer", "/kvscope/run", "/kvscope/key"
+"""Mount points of the three volumes."""
+PLUGIN_FOLDER = f"{CODE}/plugin"
+SOCKETS_FOLDER = f"{RUN}/sockets"
+"""A folder of its own, with mode 0700, in a volume that belongs to root."""
+PORT, PORT_NAME = 8010, "kvscope"
+LABEL, OBSERVED = "kvscope", "observed"
+"""Label of pods with a sidecar, which the PodMonitor selects."""
+UNPRIVILEGED: Part = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+VARIABLES = {"PYTHONPATH": PLUGIN_FOLDER, DIRECTORY_VARIABLE: SOCKETS_FOLDER}
+"""The environment in which a server loads the observer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watch:
+    """A server, and how its pod is watched."""
+
+    server: ServerKind
+    url: str | None = None
+    """Base URL of the server's own page; None: not read."""
+    image: str = EXPORTER_IMAGE
+    port: int = PORT
+    user: int | None = None
+    """The server's user, since sockets are private to it; None: the pod sets one for all."""
+    key: tuple[str, str] | None = None
+    """Name of a Secret, and its key that holds the bearer token of the sidecar's page."""
+    is_native: bool = True
+    """An init container that restarts: up before the server, down after it. From 1.29 on."""
+
+
+def observer(watch: Watch) -> Part:
+    """The init container, which writes what the server loads; the server's image stays as it is."""
+    return {
+        "name": OBSERVER,
+        "image": watch.image,
+        "args": ["observer", PLUGIN_FOLDER],
+        "resources": {
+            "requests": {"cpu": "100m", "memory": "128Mi"},
+            "limits": {"memory": "256Mi"},
+        },
+        "securityContext": _security(watch),
+        "volumeMounts": [{"name": OBSERVER, "mountPath": CODE}],
+    }
+
+
+def sidecar(watch: Watch) -> Part:
+    """Without probes: a hung sidecar is an alert, not a reason to take the server out of
+    service."""
+    arguments = [
+        "sidecar",
+        "--host=0.0.0.0",
+        f"--port={watch.port}",
+        f"--events={watch.server}=ipc://{SOCKETS_FOLDER}/*",
+    ]
+    if watch.url is not None:  # for latencies and refusals, as clients see them
+        arguments.append(f"--url={watch.server}={watch.url}")
+    mounts: list[Part] = [{"name": SOCKETS, "mountPath": RUN, "readOnly": True}]
+    if watch.key is not None:
+        arguments.append(f"--metrics-key-file={KEYS}/{watch.key[1]}")
+        mounts.append({"name": KEY, "mountPath": KEYS, "readOnly": True})
+    return {
+        "name": SIDECAR,
+        "image": watch.image,
+        **({"restartPolicy": "Always"} if watch.is_native else {}),
+        "args": arguments,
+        "ports": [{"name": PORT_NAME, "containerPort": watch.port}],
+        "resources": {
+            "requests": {"cpu": "100m", "memory": "256Mi"},
+            "limits": {"memory": "1Gi"},
+        },
+        "securityContext": _security(watch),
+        "volumeMounts": mounts,
+    }
+
+
+def variables() -> list[Part]:
+    """The server's, as a container lists them."""
+    return [{"name": name, "value": value} for name, value in VARIABLES.items()]
+
+
+def server_mounts() -> list[Part]:
+    """The server's."""
+    return [
+        {"name": OBSERVER, "mountPath": CODE, "readOnly": True},
+        {"name": SOCKETS, "mountPath": RUN},
+    ]
+
+
+def volumes(watch: Watch) -> list[Part]:
+    """The pod's."""
+    found: list[Part] = [
+        {"name": OBSERVER, "emptyDir": {"sizeLimit": "16Mi"}},
+        {"name": SOCKETS, "emptyDir": {"sizeLimit": "16Mi"}},
+    ]
+    if watch.key is not None:
+        name, key = watch.key
+        items = [{"key": key, "path": key}]
+        found.append({"name": KEY, "secret": {"secretName": name, "items": items}})
+    return found
+
+
+def _security(watch: Watch) -> Part:
+    security = {**UNPRIVILEGED, "readOnlyRootFilesystem": True}
+    if watch.user is not None:
+        security["runAsUser"] = watch.user
+        if watch.user != 0:
+            security["runAsNonRoot"] = True
+    return security

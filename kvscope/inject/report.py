@@ -1,0 +1,41 @@
+"""The outcome of `kvscope inject`: a line for each object, and an exit code."""
+
+from dataclasses import dataclass, field
+
+UNOBSERVED = 1
+"""Exit status if a server was left alone, or no server was found."""
+
+
+@dataclass(slots=True)
+class Report:
+    """Lines for people, and whether every server that was found is observed now."""
+
+    lines: list[str] = field(default_factory=list)
+    done: int = 0
+    """Servers that are observed now, or from which the observer was removed."""
+    refused: int = 0
+    """Servers that were left alone."""
+    others: list[str] = field(default_factory=list)
+    """Objects without pods."""
+
+    def did(self, name: str, text: str) -> None:
+        self.done += 1
+        self.lines.append(f"{name}: {text}")
+
+    def left(self, name: str, reason: object) -> None:
+        """A server that stays unobserved."""
+        self.refused += 1
+        self.lines.append(f"{name}: left alone: {reason}")
+
+    def note(self, name: str, text: str) -> None:
+        self.lines.append(f"{name}: {text}")
+
+    def summary(self) -> list[str]:
+        """All lines; objects without pods in one."""
+        if not self.others:
+            return self.lines
+        return [*self.lines, f"left alone, since they have no pods: {', '.join(self.others)}"]
+
+    def exit_code(self, is_removal: bool) -> int:
+        complete = self.done > 0 or is_removal
+        return 0 if complete and not self.refused else UNOBSERVED

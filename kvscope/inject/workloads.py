@@ -1,0 +1,64 @@
+"""Where the pods are in each kind of object."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kvscope.inject.tree import Node, at, entry, is_mapping
+
+_TEMPLATE = ("spec/template",)
+_RAY = ("headGroupSpec/template", "workerGroupSpecs/*/template")
+TEMPLATES: dict[str, tuple[str, ...]] = {
+    "Pod": ("",),
+    **dict.fromkeys(("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job"), _TEMPLATE),
+    "CronJob": ("spec/jobTemplate/spec/template",),
+    "LeaderWorkerSet": tuple(
+        f"spec/leaderWorkerTemplate/{role}Template" for role in ("leader", "worker")
+    ),
+    "RayCluster": tuple(f"spec/{path}" for path in _RAY),
+    "RayService": tuple(f"spec/rayClusterConfig/{path}" for path in _RAY),
+    "RayJob": tuple(f"spec/rayClusterSpec/{path}" for path in _RAY),
+}
+"""Paths of objects with a pod's `metadata` and `spec`."""
+_LLM = (
+    *(("spec", role) for role in ("template", "worker")),
+    *(("spec/prefill", role) for role in ("template", "worker")),
+)
+SPECS: dict[str, tuple[tuple[str, str], ...]] = {
+    "InferenceService": (("spec/predictor", ""),),
+    "ServingRuntime": (("spec", ""),),
+    "ClusterServingRuntime": (("spec", ""),),
+    "LLMInferenceService": _LLM,
+    "LLMInferenceServiceConfig": _LLM,
+}
+"""KServe's: paths of the mapping with the pod's `labels`, and of the pod's spec below it."""
+_DISTRIBUTED = ("LeaderWorkerSet", "RayCluster", "RayService", "RayJob")
+"""Kinds whose other pods run the workers of an engine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod in an object: the nodes that are changed."""
+
+    spec: Node
+    labelled: Node
+    """Mapping with `labels`, or with `metadata` that has them."""
+    has_metadata: bool
+    is_of_engine: bool
+    """Whether a container of a server's image runs part of an engine, whatever its command."""
+    kind: str
+
+
+def pods_of(root: Node, kind: str) -> Iterator[Pod]:
+    """The pods of an object, in their order."""
+    for path in TEMPLATES.get(kind, ()):
+        for template in at(root, path):
+            found = entry(template, "spec")
+            if found is not None and is_mapping(found[1]):
+                yield Pod(found[1], template, True, kind in _DISTRIBUTED, kind)
+    for labels, path in SPECS.get(kind, ()):
+        for labelled in at(root, labels):
+            for spec in at(labelled, path):
+                if is_mapping(spec) and any(
+                    entry(spec, key) for key in ("containers", "model", "initContainers")
+                ):
+                    yield Pod(spec, labelled, False, False, kind)
