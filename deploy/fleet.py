@@ -1,7 +1,8 @@
 """The component that follows all pods with a sidecar as a fleet, and how it finds them."""
 
-from deploy.monitoring import FLEET_JOB, POD_LABELS, fleet_monitor
-from deploy.workloads import SIDECAR_IMAGE, SIDECAR_PORT, UNPRIVILEGED, USER, labelled
+from deploy.monitoring import FLEET_JOB, POD_LABELS, POD_PORT, fleet_monitor
+from deploy.workloads import USER, labelled
+from kvscope.inject.pod import EXPORTER_IMAGE, PORT, UNPRIVILEGED
 
 NAME, SIDECARS = FLEET_JOB, "kvscope-sidecars"
 _LABELS = labelled(NAME)
@@ -19,7 +20,7 @@ def fleet(release: str) -> dict[str, dict[str, object]]:
                 # An address for each pod; also of those that are not ready, whose caches count.
                 "clusterIP": "None",
                 "publishNotReadyAddresses": True,
-                "ports": [_port("kvscope", SIDECAR_PORT)],
+                "ports": [{"name": POD_PORT, "port": PORT, "targetPort": PORT}],
                 "selector": POD_LABELS,
             },
         ),
@@ -30,12 +31,12 @@ def fleet(release: str) -> dict[str, dict[str, object]]:
 def _deployment() -> dict[str, object]:
     container = {
         "name": "fleet",
-        "image": SIDECAR_IMAGE,
+        "image": EXPORTER_IMAGE,
         "args": [
             "fleet",
             "--host=0.0.0.0",
             f"--port={_PORT}",
-            f"--sidecars-at={SIDECARS}:{SIDECAR_PORT}",
+            f"--sidecars-at={SIDECARS}:{PORT}",
         ],
         "ports": [{"name": "http", "containerPort": _PORT}],
         "readinessProbe": {"httpGet": {"path": "/health", "port": "http"}, "periodSeconds": 5},

@@ -12,6 +12,7 @@ from deploy.fleet import fleet
 from deploy.monitoring import RELEASE, dashboards, monitoring
 from deploy.packs import packs
 from deploy.workloads import engine, sglang, vllm
+from kvscope.inject.pod import SIDECAR
 
 FOLDER = Path(__file__).parent / "kubernetes"
 DASHBOARDS = FOLDER.parent.parent / "dashboards"
@@ -95,8 +96,9 @@ def _nvml() -> dict[str, object]:
         {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"},
         {"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "utility"},
     ]
-    sidecar = {"name": "kvscope", "env": variables}
-    return _patched({"runtimeClassName": "nvidia", "containers": [sidecar]})
+    return _patched(
+        {"runtimeClassName": "nvidia", "initContainers": [{"name": SIDECAR, "env": variables}]}
+    )
 
 
 def _host_memory() -> dict[str, object]:

@@ -9,6 +9,7 @@ from alerts.rule import Places
 from alerts.rules import groups as rule_groups
 from alerts.thresholds import JOB
 from alerts.timing import Timing
+from kvscope.inject.pod import LABEL, OBSERVED, PORT_NAME
 
 RELEASE = "kube-prometheus-stack"
 """kube-prometheus-stack's Prometheus reads only objects labelled with the name of its release."""
@@ -16,11 +17,11 @@ SCRAPE_INTERVAL, SCRAPE_TIMEOUT = "5s", "4s"
 """The interval of deploy/prometheus/prometheus.yml; a test compares the two."""
 NAME_LABEL, NAME = "app.kubernetes.io/name", "kvscope"
 LABELS = {NAME_LABEL: NAME}
-POD_LABELS = {"kvscope": "observed"}
+POD_LABELS = {LABEL: OBSERVED}
 """Label of pods with a sidecar, which the PodMonitor selects."""
 FLEET_JOB = "kvscope-fleet"
 """Job of `kvscope fleet`: not that of inference servers, whose alerts would count it as one."""
-POD_PORT, SERVICE_PORT = "kvscope", "http"
+POD_PORT, SERVICE_PORT = PORT_NAME, "http"
 """Names of the ports that the two monitors scrape."""
 
 

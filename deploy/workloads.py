@@ -3,26 +3,26 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from deploy.monitoring import LABELS, NAME_LABEL, POD_LABELS, POD_PORT, SERVICE_PORT
+from deploy.monitoring import LABELS, NAME_LABEL, POD_LABELS, SERVICE_PORT
+from kvscope.inject.pod import (
+    UNPRIVILEGED,
+    Watch,
+    observer,
+    server_mounts,
+    sidecar,
+    variables,
+    volumes,
+)
 from kvscope_events import __version__
+from kvscope_events.vocabulary import ServerKind
 
-ENGINE_IMAGE, SIDECAR_IMAGE = f"kvscope:{__version__}", f"kvscope-exporter:{__version__}"
+ENGINE_IMAGE = f"kvscope:{__version__}"
 VLLM_IMAGE, SGLANG_IMAGE = "vllm/vllm-openai:v0.32.0", "lmsysorg/sglang:v0.5.23"
 MODEL = "Qwen/Qwen3-0.6B"
-_CODE, _SOCKETS = "/kvscope/observer", "/kvscope/run"
-"""Mount points of two volumes: code that the server imports, which only the init container may
-write, and sockets, which only the server creates. A compromised sidecar cannot change what it runs.
-"""
-SIDECAR_PORT = 8010
 _VLLM_PORT = _ENGINE_PORT = 8000
 _SGLANG_PORT = 30000
 _SERVER_START, _ENGINE_START = 30, 5
 """Minutes until an engine has loaded its model."""
-UNPRIVILEGED = {
-    "allowPrivilegeEscalation": False,
-    "capabilities": {"drop": ["ALL"]},
-    "seccompProfile": {"type": "RuntimeDefault"},
-}
 USER = 10001
 """The user of all three containers, since sockets are private to the user who made them. The user
 is not known to the server's image, so caches and the home directory are in the model volume.
@@ -33,7 +33,7 @@ is not known to the server's image, so caches and the home directory are in the 
 class _Server:
     """A server that is observed, as its project publishes it."""
 
-    name: str
+    name: ServerKind
     image: str
     command: list[str]
     args: list[str]
@@ -80,6 +80,7 @@ def sglang() -> dict[str, dict[str, object]]:
 
 def _observed(server: _Server) -> dict[str, dict[str, object]]:
     labels = {NAME_LABEL: server.name}
+    watch = Watch(server=server.name, url=f"http://127.0.0.1:{server.port}")
     pod = {
         "securityContext": {
             "runAsNonRoot": True,
@@ -89,11 +90,10 @@ def _observed(server: _Server) -> dict[str, dict[str, object]]:
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "terminationGracePeriodSeconds": 120,
-        "initContainers": [_observer()],
-        "containers": [_container(server), _sidecar(server)],
+        "initContainers": [observer(watch), sidecar(watch)],
+        "containers": [_container(server)],
         "volumes": [
-            {"name": "observer", "emptyDir": {"sizeLimit": "16Mi"}},
-            {"name": "sockets", "emptyDir": {"sizeLimit": "16Mi"}},
+            *volumes(watch),
             {"name": "models", "emptyDir": {}},
             {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "2Gi"}},
         ],
@@ -133,17 +133,6 @@ def engine() -> dict[str, dict[str, object]]:
     }
 
 
-def _observer() -> dict[str, object]:
-    """Writes the package that the server loads; its image stays as it is."""
-    return {
-        "name": "observer",
-        "image": SIDECAR_IMAGE,
-        "args": ["observer", f"{_CODE}/plugin"],
-        "securityContext": {**UNPRIVILEGED, "readOnlyRootFilesystem": True},
-        "volumeMounts": [{"name": "observer", "mountPath": _CODE}],
-    }
-
-
 def _container(server: _Server) -> dict[str, object]:
     token = {"name": "hf-token", "key": "token", "optional": True}
     return {
@@ -152,8 +141,7 @@ def _container(server: _Server) -> dict[str, object]:
         "command": server.command,
         "args": server.args,
         "env": [
-            {"name": "PYTHONPATH", "value": f"{_CODE}/plugin"},
-            {"name": "KVSCOPE_OBSERVER_DIR", "value": f"{_SOCKETS}/sockets"},
+            *variables(),
             {"name": "HF_HOME", "value": "/models"},
             # A user that the image does not know has no home and no name.
             {"name": "HOME", "value": "/models"},
@@ -169,35 +157,10 @@ def _container(server: _Server) -> dict[str, object]:
         },
         "securityContext": UNPRIVILEGED,
         "volumeMounts": [
-            {"name": "observer", "mountPath": _CODE, "readOnly": True},
-            {"name": "sockets", "mountPath": _SOCKETS},
+            *server_mounts(),
             {"name": "models", "mountPath": "/models"},
             {"name": "shm", "mountPath": "/dev/shm"},
         ],
-    }
-
-
-def _sidecar(server: _Server) -> dict[str, object]:
-    """Without probes: a hung sidecar is an alert, not a reason to take the server out of
-    service."""
-    return {
-        "name": "kvscope",
-        "image": SIDECAR_IMAGE,
-        "args": [
-            "sidecar",
-            "--host=0.0.0.0",
-            f"--port={SIDECAR_PORT}",
-            f"--events={server.name}=ipc://{_SOCKETS}/sockets/*",
-            # for latencies and refusals, as clients see them
-            f"--url={server.name}=http://127.0.0.1:{server.port}",
-        ],
-        "ports": [{"name": POD_PORT, "containerPort": SIDECAR_PORT}],
-        "resources": {
-            "requests": {"cpu": "100m", "memory": "256Mi"},
-            "limits": {"memory": "1Gi"},
-        },
-        "securityContext": {**UNPRIVILEGED, "readOnlyRootFilesystem": True},
-        "volumeMounts": [{"name": "sockets", "mountPath": _SOCKETS, "readOnly": True}],
     }
 
 

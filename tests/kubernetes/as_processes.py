@@ -25,6 +25,7 @@ import httpx
 import yaml
 
 from deploy.workloads import USER, sglang, vllm
+from kvscope.inject.pod import OBSERVER, SIDECAR
 from tests.kubernetes.objects import container
 from tests.repo.checkout import ROOT
 from tests.vllm.model import tiny_model
@@ -57,8 +58,8 @@ def of_the_pod(name: str) -> Setup:
     deployment = (vllm() if name == "vllm" else sglang())["deployment.yaml"]
     server = container(deployment, name)
     return Setup(
-        container(deployment, "observer")["args"],
-        container(deployment, "kvscope")["args"],
+        container(deployment, OBSERVER)["args"],
+        container(deployment, SIDECAR)["args"],
         server["args"][1:],
         {entry["name"]: entry["value"] for entry in server["env"] if "value" in entry},
         USER if os.geteuid() == 0 else None,

@@ -73,7 +73,7 @@ def test_the_overlay_in_the_document_builds_also_with_the_component(tmp_path: Pa
         assert [problem for version in API_VERSIONS for problem in problems(content, version)] == []
     deployment = built["Deployment", "vllm"]
     assert container(deployment, "vllm")["args"][0].startswith("meta-llama/")
-    image = container(deployment, "observer")["image"]
+    image = container(deployment, "kvscope-observer")["image"]
     assert image == "registry.example.com/kvscope-exporter:0.1.0"
     assert image == container(deployment, "kvscope")["image"]
     names = {entry["name"] for entry in container(deployment, "kvscope")["env"]}

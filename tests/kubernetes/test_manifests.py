@@ -144,7 +144,8 @@ def test_each_workload_is_scraped_by_one_monitor() -> None:
     for name, deployment in of_kind("Deployment").items():
         pod = pod_of(deployment)
         labels = pod["metadata"]["labels"].items()
-        ports = {p["name"] for c in pod["spec"]["containers"] for p in c["ports"]}
+        of_pod = [*pod["spec"].get("initContainers", ()), *pod["spec"]["containers"]]
+        ports = {p["name"] for c in of_pod for p in c.get("ports", ())}
         by = []
         if pods["selector"]["matchLabels"].items() <= labels:
             by += [e["port"] for e in pods["podMetricsEndpoints"] if e["port"] in ports]
@@ -206,7 +207,7 @@ def test_the_patch_for_nvml_is_for_the_sidecar_of_the_server(server: str) -> Non
     patch = yaml.safe_load(entry["patch"])
     deployment = OBJECTS[f"overlays/{server}/deployment.yaml"]
     assert re.fullmatch(entry["target"]["name"], deployment["metadata"]["name"])
-    (patched,) = pod_of(patch)["spec"]["containers"]
+    (patched,) = pod_of(patch)["spec"]["initContainers"]
     assert container(deployment, patched["name"])["args"][0] == "sidecar"
 
 
@@ -222,4 +223,5 @@ def test_the_fleet_finds_every_pod_with_a_sidecar_by_a_headless_service() -> Non
         labels = pod_of(observed)["metadata"]["labels"]
         assert service["spec"]["selector"].items() <= labels.items()
         ports = {p["name"]: p["containerPort"] for p in container(observed, "kvscope")["ports"]}
-        assert ports[port["targetPort"]] == port["port"]
+        # By number: only newer versions look for a named port among init containers.
+        assert port["targetPort"] == port["port"] == ports["kvscope"]

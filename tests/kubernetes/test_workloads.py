@@ -8,7 +8,6 @@ import typer
 from deploy.workloads import (
     ENGINE_IMAGE,
     SGLANG_IMAGE,
-    SIDECAR_IMAGE,
     USER,
     VLLM_IMAGE,
     engine,
@@ -16,6 +15,7 @@ from deploy.workloads import (
     vllm,
 )
 from kvscope.cli.app import app
+from kvscope.inject.pod import EXPORTER_IMAGE, OBSERVER, SIDECAR, SOCKETS
 from tests.kubernetes.objects import Object, container, pod_of
 from tests.repo.checkout import ROOT
 
@@ -25,7 +25,7 @@ ENGINE: Object = engine()["deployment.yaml"]
 OBSERVED = [(VLLM, "vllm"), (SGLANG, "sglang")]
 """Deployments with an observer, and the name of the server's container."""
 OURS = [
-    *((server, name) for server in (VLLM, SGLANG) for name in ("observer", "kvscope")),
+    *((server, name) for server in (VLLM, SGLANG) for name in (OBSERVER, SIDECAR)),
     (ENGINE, "engine"),
 ]
 ALL = [*OURS, *OBSERVED]
@@ -72,8 +72,8 @@ def test_the_sidecar_reads_the_sockets_that_the_observer_makes(
     assert observer["args"] == ["observer", told["PYTHONPATH"]]
     assert f"--events={name}=ipc://{told['KVSCOPE_OBSERVER_DIR']}/*" in sidecar["args"]
     for path, volume, users in (
-        (told["PYTHONPATH"], "observer", (observer, server)),
-        (told["KVSCOPE_OBSERVER_DIR"], "sockets", (server, sidecar)),
+        (told["PYTHONPATH"], OBSERVER, (observer, server)),
+        (told["KVSCOPE_OBSERVER_DIR"], SOCKETS, (server, sidecar)),
     ):
         for settings in users:
             at = mounts(settings)[volume]["mountPath"]
@@ -82,7 +82,7 @@ def test_the_sidecar_reads_the_sockets_that_the_observer_makes(
 
 def _three(deployment: Object, server: str) -> tuple[Object, Object, Object]:
     observer, its, sidecar = (
-        container(deployment, name) for name in ("observer", server, "kvscope")
+        container(deployment, name) for name in (OBSERVER, server, SIDECAR)
     )
     return observer, its, sidecar
 
@@ -96,10 +96,10 @@ def test_what_a_server_imports_is_written_by_the_init_container_alone(
     deployment: Object, name: str
 ) -> None:
     observer, server, sidecar = _three(deployment, name)
-    assert not mounts(observer)["observer"].get("readOnly")
-    assert mounts(server)["observer"]["readOnly"] is True
-    assert "observer" not in mounts(sidecar)
-    assert mounts(sidecar)["sockets"]["readOnly"] is True
+    assert not mounts(observer)[OBSERVER].get("readOnly")
+    assert mounts(server)[OBSERVER]["readOnly"] is True
+    assert OBSERVER not in mounts(sidecar)
+    assert mounts(sidecar)[SOCKETS]["readOnly"] is True
 
 
 @pytest.mark.parametrize("deployment", [VLLM, SGLANG, ENGINE], ids=["vllm", "sglang", "engine"])
@@ -110,6 +110,16 @@ def test_no_container_runs_as_root_or_sees_the_processes_of_another(deployment: 
         security = {**spec.get("securityContext", {}), **settings["securityContext"]}
         assert security["runAsNonRoot"] is True
         assert security["runAsUser"] == USER
+
+
+@of_observed
+def test_the_sidecar_is_up_before_its_server_and_down_after_it(
+    deployment: Object, name: str
+) -> None:
+    spec = pod_of(deployment)["spec"]
+    assert [each["name"] for each in spec["containers"]] == [name]
+    assert container(deployment, SIDECAR)["restartPolicy"] == "Always"
+    assert "restartPolicy" not in container(deployment, OBSERVER), "else it would never end"
 
 
 @of_observed
@@ -126,7 +136,7 @@ def test_a_user_whom_the_image_does_not_know_has_a_home_and_a_name(
 def test_a_sidecar_that_fails_a_probe_cannot_take_its_server_out_of_service(
     deployment: Object, name: str
 ) -> None:
-    assert not {key for key in container(deployment, "kvscope") if key.endswith("Probe")}
+    assert not {key for key in container(deployment, SIDECAR) if key.endswith("Probe")}
 
 
 def test_a_probe_of_sglang_generates_no_token() -> None:
@@ -148,7 +158,7 @@ def test_a_model_that_loads_is_not_restarted(deployment: Object, name: str) -> N
 
 def test_images_are_those_of_the_compose_files() -> None:
     texts = [(ROOT / name).read_text() for name in ("docker-compose.yml", *OVERLAYS)]
-    for image in (ENGINE_IMAGE, SIDECAR_IMAGE, VLLM_IMAGE, SGLANG_IMAGE):
+    for image in (ENGINE_IMAGE, EXPORTER_IMAGE, VLLM_IMAGE, SGLANG_IMAGE):
         assert any(f":-{image}}}" in text for text in texts), image
 
 

@@ -31,7 +31,10 @@ ALLOWED: dict[str, set[str]] = {
     "monitoring": {"monitoring", "exporter", "kvscope_events"},
     "dashboards": {"dashboards", "monitoring", "exporter", "kvscope_events"},
     "alerts": {"alerts", "monitoring", "exporter", "kvscope_events"},
-    "deploy": {"deploy", "alerts", "dashboards", "monitoring", "exporter", "kvscope_events"},
+    "deploy": {
+        *("deploy", "alerts", "dashboards", "monitoring", "exporter", "kvscope_events"),
+        "kvscope",  # the containers that `kvscope inject` adds
+    },
 }
 """Packages that each package may import; `kvscope/cli`, the composition root, also the engine."""
 CLI = ROOT / "exporter" / "cli"
