@@ -108,15 +108,19 @@ class Editor:
         if not any(mine):
             return False
         self.own(mapping, inner)
-        if all(mine) and not inner.flow_style and not self._was_empty(found[0], inner):
-            if len(mapping.value) == 1 and not mapping.flow_style:
+        if all(mine) and not self._was_there(found[0], inner):
+            if len(mapping.value) == 1:
                 return True
             self.discard(mapping, key)
             return False
-        for number, (element, ours) in enumerate(zip(given, mine, strict=True)):
+        if all(mine) and inner.flow_style:
+            start = self._bracket(inner) + 1
+            self._changes.append((start, 0, _end(given[-1]), ""))
+            return False
+        for number, ours in enumerate(mine):
             if ours:
-                self._cut(inner, number, element)
-        if all(mine) and not inner.flow_style:
+                self._cut(inner, number, is_first=all(mine[:number]))
+        if all(mine):
             start = line_end(self._text, found[0].end_mark.index)
             self._changes.append((start, 0, self._before_line(_start(given[0])), ""))
         return False
@@ -125,7 +129,7 @@ class Editor:
         """Remove an entry."""
         for number, pair in enumerate(mapping.value):
             if pair[0].value == key:
-                self._cut(mapping, number, pair)
+                self._cut(mapping, number, is_first=not number)
 
     def _add(self, mapping: Node, key: str, content: Any, fits: Callable[[Node], bool]) -> None:
         inner = child(mapping, key)
@@ -154,11 +158,9 @@ class Editor:
     def _insert_flow(self, collection: Node, content: Any) -> None:
         text = json.dumps(content)[1:-1]
         if not collection.value:
-            place = self._text.index("[" if is_list(collection) else "{", _begin(collection)) + 1
-            self._change(place, collection, text)
+            self._change(self._bracket(collection) + 1, collection, f" {text}")
             return
-        last = collection.value[-1]
-        self._change((last if is_list(collection) else last[1]).end_mark.index, collection, f", {text}")
+        self._change(_end(collection.value[-1]), collection, f", {text}")
 
     def _fill(self, mapping: Node, found: Any, content: Any) -> None:
         """Lines below a key without a value."""
@@ -193,25 +195,32 @@ class Editor:
             raise LeftAloneError(f"line {line}: write the value on one line, without escapes")
         return start + quoted, end - quoted
 
-    def _was_empty(self, key: Node, inner: Node) -> bool:
+    def _was_there(self, key: Node, inner: Node) -> bool:
+        """Whether the key was there, with an empty value, before it was filled: a comment says so,
+        or the space that is behind no bracket of a value made with its key."""
+        if inner.flow_style:
+            return self._text[self._bracket(inner) + 1].isspace()
         return WAS_EMPTY in self._text[key.end_mark.index : _begin(inner)]
 
-    def _cut(self, collection: Node, number: int, element: Any) -> None:
-        """Remove an element, with its line ends or with the comma before it."""
-        start, end = _start(element), (element[1] if isinstance(element, tuple) else element)
+    def _bracket(self, collection: Node) -> int:
+        return self._text.index("[" if is_list(collection) else "{", _begin(collection))
+
+    def _cut(self, collection: Node, number: int, *, is_first: bool) -> None:
+        """Remove an element, with its lines, or with a comma. is_first: nothing before it stays."""
+        element = collection.value[number]
+        start = _start(element)
         if not collection.flow_style:
             if self._text[self._line(start) : start].strip(" \t-"):
                 line = self._text.count("\n", 0, start) + 1
                 raise LeftAloneError(f"line {line}: something else is on the line")
-            self._changes.append((self._before_line(start), 0, end_of(end, self._text), ""))
-            return
-        stop = end.end_mark.index
-        if number:
-            previous = collection.value[number - 1]
-            start = (previous[1] if isinstance(previous, tuple) else previous).end_mark.index
-        elif len(collection.value) > 1:
-            stop = _start(collection.value[1])
-        self._changes.append((start, 0, stop, ""))
+            last = element[1] if isinstance(element, tuple) else element
+            self._changes.append((self._before_line(start), 0, end_of(last, self._text), ""))
+        elif not is_first:
+            self._changes.append((_end(collection.value[number - 1]), 0, _end(element), ""))
+        elif number + 1 < len(collection.value):
+            self._changes.append((start, 0, _start(collection.value[number + 1]), ""))
+        else:
+            self._changes.append((start, 0, _end(element), ""))
 
     def _line(self, index: int) -> int:
         return self._text.rfind("\n", 0, index) + 1
@@ -243,6 +252,10 @@ def _content(element: Any) -> Any:
 
 def _start(element: Any) -> int:
     return int((element[0] if isinstance(element, tuple) else element).start_mark.index)
+
+
+def _end(element: Any) -> int:
+    return int((element[1] if isinstance(element, tuple) else element).end_mark.index)
 
 
 def _begin(node: Node) -> int:

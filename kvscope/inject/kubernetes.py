@@ -67,7 +67,9 @@ def inject(root: Node, kind: str, name: str, edit: Editor, wish: Wish, report: R
         try:
             found = _server_of(pod, wish)
             if found is None:
-                report.note(name, "left alone: no container of it runs a vLLM or an SGLang that is known")
+                report.note(
+                    name, "left alone: no container of it runs a vLLM or an SGLang that is known"
+                )
                 continue
             if _is_observed(pod, found.content):
                 report.did(name, f"already observed: container {found.name}")
@@ -190,9 +192,7 @@ def _watch(pod: Pod, found: _Found, wish: Wish) -> Watch:
     )
 
 
-def _observe(
-    pod: Pod, found: _Found, watch: Watch, edit: Editor, labelled: set[int]
-) -> None:
+def _observe(pod: Pod, found: _Found, watch: Watch, edit: Editor, labelled: set[int]) -> None:
     """Raises LeftAloneError."""
     edit.own(pod.spec, found.node)
     edit.indent_like(pod.spec, "containers")
@@ -272,7 +272,9 @@ def _label(pod: Pod, edit: Editor) -> None:
     if LABEL not in labels:
         edit.put(holder, "labels", {LABEL: OBSERVED})
     elif labels[LABEL] != OBSERVED:
-        raise LeftAloneError(f"its label {LABEL} is {labels[LABEL]!r}: the monitor needs {OBSERVED}")
+        raise LeftAloneError(
+            f"its label {LABEL} is {labels[LABEL]!r}: the monitor needs {OBSERVED}"
+        )
 
 
 def _remarks(pod: Pod, found: _Found, watch: Watch) -> Iterator[str]:
@@ -333,4 +335,3 @@ def _restore_environment(container: Node, edit: Editor) -> None:
         return name in VARIABLES and value == VARIABLES[name]
 
     edit.drop(container, "env", is_ours)
-

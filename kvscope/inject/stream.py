@@ -49,9 +49,7 @@ def _documents(text: str) -> Iterator[str]:
     yield text[begin:]
 
 
-def _document(
-    text: str, line: int, wish: kubernetes.Wish, report: Report, is_removal: bool
-) -> str:
+def _document(text: str, line: int, wish: kubernetes.Wish, report: Report, is_removal: bool) -> str:
     try:
         root = compose(text)
     except DocumentError as error:

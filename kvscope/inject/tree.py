@@ -54,7 +54,10 @@ def compose(text: str) -> Node | None:
         return yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise DocumentError(mark.line if mark else 0, error.problem or str(error)) from None
+        problem = error.problem or str(error)
+        if "'\\t'" in problem:
+            problem = "a tab where YAML takes only spaces"
+        raise DocumentError(mark.line if mark else 0, problem) from None
     except yaml.YAMLError as error:  # a character that YAML does not allow
         raise DocumentError(0, str(error).partition("\n")[0]) from None
 

@@ -25,6 +25,8 @@ API_KINDS = {
     "ConfigMap": "configmap-v1",
     "Service": "service-v1",
     "Deployment": "deployment-apps-v1",
+    "NetworkPolicy": "networkpolicy-networking-v1",
+    "Pod": "pod-v1",
 }
 OPERATOR_KINDS = ("PodMonitor", "ServiceMonitor", "PrometheusRule")
 _OUTSIDE = "/api/_definitions.json#/"
@@ -34,6 +36,12 @@ def problems(content: dict[str, Any], api_version: str) -> list[str]:
     """Objections of a strict API server to an object; raises KeyError for another kind."""
     found = _validator(content["kind"], api_version).iter_errors(content)
     return [f"{error.json_path}: {error.message}" for error in found]
+
+
+def pod_problems(spec: dict[str, Any], api_version: str) -> list[str]:
+    """The same to the `spec` of a pod, wherever that stands."""
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod"}, "spec": spec}
+    return problems(pod, api_version)
 
 
 @functools.cache
@@ -116,11 +124,13 @@ def _closed(schema: Any) -> Any:
 
 
 def main() -> None:
-    wheel, checkout, tag = sys.argv[1:]
+    wheel, *operator = sys.argv[1:]
     extracts = {
         f"kubernetes-{version}": api_extract(Path(wheel), version) for version in API_VERSIONS
     }
-    extracts["prometheus-operator"] = operator_extract(checkout, tag)
+    if operator:
+        checkout, tag = operator
+        extracts["prometheus-operator"] = operator_extract(checkout, tag)
     for name, extract in extracts.items():
         text = json.dumps(extract, sort_keys=True, separators=(",", ":"))
         (FOLDER / f"{name}.json").write_text(f"{text}\n")

@@ -81,9 +81,7 @@ def test_the_sidecar_reads_the_sockets_that_the_observer_makes(
 
 
 def _three(deployment: Object, server: str) -> tuple[Object, Object, Object]:
-    observer, its, sidecar = (
-        container(deployment, name) for name in (OBSERVER, server, SIDECAR)
-    )
+    observer, its, sidecar = (container(deployment, name) for name in (OBSERVER, server, SIDECAR))
     return observer, its, sidecar
 
 

@@ -1,0 +1,170 @@
+"""Inputs that are refused, or left as they are: each with a line that says why."""
+
+import pytest
+
+from tests.inject.odd_inputs import ARGUMENTS_ONLY, OBSERVABLE, SEVERAL_CONTAINERS, SHELL_FORM
+from tests.inject.run import run
+
+VLLM = "      - name: vllm\n        image: vllm/vllm-openai:v0.32.0\n"
+
+
+def deployment(containers: str, more: str = "") -> str:
+    return (
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: one\nspec:\n  template:\n"
+        f"    spec:\n      containers:\n{containers}{more}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (deployment(VLLM + VLLM.replace("name: vllm", "name: second")), "several servers (vllm, second)"),
+        (deployment("      - name: v\n        image: ours/llm\n        command: [vllm, serve]\n"), "--user UID"),
+        (deployment(f"{VLLM}        ports:\n        - containerPort: 8010\n"), "--port"),
+        (
+            deployment(f"{VLLM}        env:\n        - name: PYTHONPATH\n          valueFrom:\n            configMapKeyRef: {{name: a, key: b}}\n"),
+            "PYTHONPATH comes from elsewhere",
+        ),
+        (deployment(f'{VLLM}        env: [{{name: PYTHONPATH, value: ""}}]\n'), "PYTHONPATH is empty"),
+        (deployment(f"{VLLM}        env: [{{name: VLLM_PLUGINS, value: a}}]\n"), "in quotes"),
+        (deployment(f'{VLLM}        env:\n        - name: PYTHONPATH\n          value: "/a\\x62"\n'), "on one line"),
+        (deployment(VLLM, "      volumes: null\n"), "`volumes` is null"),
+        (
+            deployment(f'{VLLM}        command: [sh, -c, "PYTHONPATH=/x vllm serve m"]\n'),
+            "its script sets PYTHONPATH",
+        ),
+        (
+            deployment(f"{VLLM}        command: [python3, -I, -m, vllm.entrypoints.openai.api_server]\n"),
+            "ignores PYTHONPATH (-I)",
+        ),
+        (
+            deployment(f"{VLLM}        env: &env [{{name: A, value: b}}]\n      - name: b\n        image: nginx\n        env: *env\n"),
+            "has an anchor that is used again",
+        ),
+        (
+            deployment(f"      - name: b\n        image: nginx\n        env: &env [{{name: A, value: b}}]\n{VLLM}        env: *env\n"),
+            "is the alias *env",
+        ),
+        (
+            deployment(f"{VLLM}        <<: *common\n").replace(
+                "spec:\n  template", "x: &common {env: [{name: A, value: b}]}\nspec:\n  template"
+            ),
+            "comes from a merge",
+        ),
+        (
+            deployment(VLLM).replace("    spec:\n", "    metadata:\n      labels: {kvscope: mine}\n    spec:\n"),
+            "its label kvscope is 'mine'",
+        ),
+    ],
+)  # fmt: skip
+def test_a_server_that_cannot_be_observed_stays_as_it_is(text: str, reason: str) -> None:
+    outcome = run(text)
+    assert outcome.text == text
+    assert outcome.code == 1
+    assert "Deployment/one: left alone: " in outcome.said
+    assert reason in outcome.said
+
+
+def test_a_job_with_an_ordinary_sidecar_would_never_end() -> None:
+    text = OBSERVABLE["scheduled"]
+    outcome = run(text, "--ordinary-sidecar")
+    assert (outcome.text, outcome.code) == (text, 1)
+    assert "never ends" in outcome.said
+
+
+def test_what_can_be_observed_is_observed_beside_what_cannot() -> None:
+    stuck = deployment(VLLM, "      volumes: ~\n")
+    outcome = run(f"{stuck}---\n{ARGUMENTS_ONLY}")
+    assert outcome.text.startswith(f"{stuck}---\n")
+    assert "kvscope-observer" in outcome.text
+    assert outcome.code == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "# only a comment\n",
+        "---\n---\n",
+        "just words\n",
+        "- 1\n- 2\n",
+        "kind: Service\nmetadata: {name: a}\nspec: {selector: {a: b}}\n",
+        "kind: CustomResourceDefinition\nmetadata: {name: a}\n",
+        deployment("      - name: bench\n        image: vllm/vllm-openai\n        command: [vllm, bench, serve]\n"),
+        deployment("      - name: web\n        image: nginx\n"),
+        "kind: Deployment\nspec:\n",
+        "kind: Deployment\nspec: {template: {spec: {containers: [null, 3, {}]}}}\n",
+        "kind: Pod\nspec: {containers: {}}\n",
+        "kind: List\nitems:\n",
+    ],
+)  # fmt: skip
+def test_a_file_without_a_server_passes_unchanged(text: str) -> None:
+    outcome = run(text)
+    assert (outcome.text, outcome.code) == (text, 1)
+    assert "no vLLM or SGLang found" in outcome.said
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("a: b\n---\n{{- if .Values.a }}\nkind: Pod\n{{- end }}\n", "line 2: it is a template"),
+        (deployment(VLLM).replace("v0.32.0", "{{ .Values.tag }}"), "line 10: it is a template"),
+        (deployment(VLLM).replace("name: one", "name: {{ .Release.Name }}"), "line 4: it is a template"),
+        (SEVERAL_CONTAINERS.replace("    spec:", "\tspec:", 1), "line 11: a tab where"),
+        ("kind: Pod\nspec: [\n", "line 3: "),
+        ("kind: Pod\nspec: *nowhere\n", "undefined alias *nowhere"),
+        (b"kind: \xff\n", "not UTF-8 at byte 6"),
+        ("kind: \x01\n", "special characters"),
+    ],
+)  # fmt: skip
+def test_a_file_that_cannot_be_read_is_refused_and_nothing_is_written(
+    text: str | bytes, reason: str
+) -> None:
+    outcome = run(text)
+    assert (outcome.text, outcome.code) == ("", 2)
+    assert reason in outcome.said
+
+
+def test_a_chat_template_is_no_template() -> None:
+    text = deployment(f"{VLLM}        args: [--chat-template, '{{{{ messages }}}}{{%- if x %}}']\n")
+    assert run(text).code == 0
+
+
+def test_a_container_and_its_user_can_be_named() -> None:
+    text = deployment(VLLM + VLLM.replace("name: vllm", "name: second"))
+    outcome = run(text, "--container=second", "--user=7", "--port=9000")
+    assert outcome.code == 0
+    assert "runAsUser: 7" in outcome.text
+    assert "container second" in outcome.said
+    assert run(outcome.text, "--remove").text == text
+
+
+def test_a_cluster_may_assign_the_user() -> None:
+    outcome = run(SHELL_FORM.replace("llm-d-cuda", "ours"), "--user=assigned")
+    assert outcome.code == 0
+    assert "runAsUser" not in outcome.text
+
+
+def test_the_pods_own_user_holds_for_our_containers() -> None:
+    text = deployment(VLLM, "      securityContext: {runAsUser: 9}\n")
+    assert run(text).text.count("runAsUser") == 1
+    inner = deployment(f"{VLLM}        securityContext: {{runAsUser: 8}}\n", "      securityContext: {runAsUser: 9}\n")  # fmt: skip
+    assert run(inner).text.count("runAsUser: 8") == 3
+
+
+@pytest.mark.parametrize(
+    "option", ["--user=x", "--user=-1", "--key-secret=/a", "--key-secret=a/b/c"]
+)
+def test_a_bad_option_is_named(option: str) -> None:
+    outcome = run(ARGUMENTS_ONLY, option)
+    assert outcome.code == 2
+    assert option.partition("=")[0] in outcome.said
+
+
+def test_what_others_added_later_stays() -> None:
+    once = run(ARGUMENTS_ONLY).text
+    added = once.replace('labels": {"kvscope": "observed"', 'labels": {"kvscope": "observed", x: y')
+    assert added != once
+    back = run(added, "--remove").text
+    assert "kvscope" not in back
+    assert "x: y" in back

@@ -1,0 +1,131 @@
+"""Odd manifests are observed, once, and given back byte for byte."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kvscope.inject.pod import OBSERVER, PLUGIN_FOLDER, SIDECAR, SOCKETS
+from tests.inject.odd_inputs import (
+    EXISTING_PATH_AND_PLUGINS,
+    NO_PLUGINS_ALLOWED,
+    OBSERVABLE,
+    SHELL_FORM,
+    VARIABLES_FROM_A_CONFIG_MAP,
+    WINDOWS_LINES,
+)
+from tests.inject.run import loaded, run
+from tests.kubernetes.schemas import API_VERSIONS, pod_problems
+
+each = pytest.mark.parametrize("text", OBSERVABLE.values(), ids=OBSERVABLE.keys())
+
+
+def specs(content: Any) -> Iterator[Any]:
+    """Everything that has containers."""
+    if isinstance(content, dict):
+        if "initContainers" in content or "containers" in content:
+            yield content
+        for value in content.values():
+            yield from specs(value)
+    elif isinstance(content, list):
+        for value in content:
+            yield from specs(value)
+
+
+def observed(text: str) -> list[Any]:
+    """The pods that have a sidecar."""
+    pods = [spec for content in loaded(text) for spec in specs(content)]
+    return [
+        pod for pod in pods if SIDECAR in {one["name"] for one in pod.get("initContainers") or ()}
+    ]
+
+
+def server_of(pod: Any) -> Any:
+    """The container that has the sockets."""
+    (found,) = (
+        one
+        for one in [*(pod.get("containers") or ()), *([pod["model"]] if "model" in pod else ())]
+        if SOCKETS in {mount["name"] for mount in one.get("volumeMounts") or ()}
+    )
+    return found
+
+
+def environment(container: Any) -> dict[str, str]:
+    return {entry["name"]: entry.get("value", "") for entry in container["env"]}
+
+
+@each
+def test_it_is_observed_and_only_added_to(text: str) -> None:
+    outcome = run(text)
+    assert outcome.code == 0, outcome.said
+    pods = observed(outcome.text)
+    assert pods
+    for pod in pods:
+        container = server_of(pod)
+        assert environment(container)["PYTHONPATH"].startswith(PLUGIN_FOLDER)
+        assert {OBSERVER, SOCKETS} <= {volume["name"] for volume in pod["volumes"]}
+        assert [c["name"] for c in pod["initContainers"][-2:]] == [OBSERVER, SIDECAR]
+    rest = iter(outcome.text)
+    assert all(character in rest for character in text), "what was there is there, in order"
+
+
+@each
+def test_a_second_time_changes_nothing(text: str) -> None:
+    once = run(text).text
+    again = run(once)
+    assert again.text == once
+    assert again.code == 0
+    assert "already observed" in again.said
+
+
+@each
+@pytest.mark.parametrize("options", [(), ("--key-secret=page",)], ids=["plain", "key"])
+def test_removing_gives_the_input_back(text: str, options: tuple[str, ...]) -> None:
+    back = run(run(text, *options).text, "--remove")
+    assert back.text == text
+    assert back.code == 0
+    assert run(text, "--remove").text == text
+
+
+@each
+def test_the_pods_are_accepted_by_the_api(text: str) -> None:
+    for pod in observed(run(text, "--key-secret=page/bearer").text):
+        spec = {key: value for key, value in pod.items() if key not in ("model", "labels")}
+        spec.setdefault("containers", [{"name": "kserve-container"}])
+        for version in API_VERSIONS:
+            assert pod_problems(spec, version) == []
+
+
+def test_line_ends_are_those_of_the_file() -> None:
+    text = run(WINDOWS_LINES).text
+    assert text.count("\n") == text.count("\r\n")
+    assert text.count("\n") > WINDOWS_LINES.count("\n")
+
+
+def test_other_folders_and_plugins_are_kept() -> None:
+    (pod,) = observed(run(EXISTING_PATH_AND_PLUGINS).text)
+    variables = environment(server_of(pod))
+    assert variables["PYTHONPATH"] == f"{PLUGIN_FOLDER}:/opt/ours:/opt/theirs"
+    assert variables["VLLM_PLUGINS"] == "lora_resolver,kvscope"
+    (pod,) = observed(run(NO_PLUGINS_ALLOWED).text)
+    assert environment(server_of(pod))["VLLM_PLUGINS"] == "kvscope"
+
+
+def test_a_path_from_a_config_map_is_kept() -> None:
+    outcome = run(VARIABLES_FROM_A_CONFIG_MAP)
+    (pod,) = observed(outcome.text)
+    assert environment(server_of(pod))["PYTHONPATH"] == f"{PLUGIN_FOLDER}:$(PYTHONPATH)"
+    assert "variables from settings" in outcome.said
+
+
+def test_a_port_in_a_script_is_read_by_the_sidecar() -> None:
+    (pod,) = observed(run(SHELL_FORM).text)
+    assert "--url=vllm=http://127.0.0.1:8200" in pod["initContainers"][-1]["args"]
+
+
+def test_containers_of_ours_have_the_users_id_of_the_server() -> None:
+    (pod,) = observed(run(SHELL_FORM).text)
+    for one in pod["initContainers"]:
+        assert one["securityContext"]["runAsUser"] == 2000
+        assert one["securityContext"]["runAsNonRoot"] is True
+        assert one["securityContext"]["readOnlyRootFilesystem"] is True
