@@ -101,7 +101,7 @@ def inject(
         result = changed(text, wish, report, is_removal=remove)
     except RefusedError as error:
         raise fail(f"{name}: {error}") from None
-    for line in report.summary():
+    for line in report.summary(remove):
         typer.echo(f"kvscope: {printable(line)}", err=True)
     if not remove and not report.done and not report.refused:
         typer.echo(

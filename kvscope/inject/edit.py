@@ -82,17 +82,20 @@ class Editor:
         """Add an entry with a key that the mapping does not have."""
         self._insert(mapping, {key: content})
 
-    def widen(self, scalar: Node, before: str = "", after: str = "") -> None:
-        """Put text before or after that of a scalar. Raises LeftAloneError."""
+    def widen(self, scalar: Node, *, before: str = "", after: str = "", skip: int = 0) -> None:
+        """Put text before or after that of a scalar, whose first characters may be skipped.
+        Raises LeftAloneError."""
         start, end = self._inside(scalar)
-        self._changes.append((start, _INNERMOST, start, before))
-        self._changes.append((end, _INNERMOST, end, after))
+        for place, text in ((start + skip, before), (end, after)):
+            if text:
+                self._changes.append((place, _INNERMOST, place, text))
 
-    def narrow(self, scalar: Node, before: str = "", after: str = "") -> None:
+    def narrow(self, scalar: Node, *, before: str = "", after: str = "", skip: int = 0) -> None:
         """Take text off again."""
         start, end = self._inside(scalar)
-        self._changes.append((start, 0, start + len(before), ""))
-        self._changes.append((end - len(after), 0, end, ""))
+        for place, text in ((start + skip, before), (end - len(after), after)):
+            if text:
+                self._changes.append((place, 0, place + len(text), ""))
 
     def drop(self, mapping: Node, key: str, is_ours: Callable[[Any], bool]) -> bool:
         """Remove elements of the list, or entries (key, value) of the mapping, at a key, and the
@@ -101,7 +104,7 @@ class Editor:
         if found is None:
             return False
         inner = child(mapping, key)
-        if not (is_list(inner) or is_mapping(inner)) or not inner.value:
+        if inner is None or not (is_list(inner) or is_mapping(inner)) or not inner.value:
             return False
         given = inner.value
         mine = [is_ours(_content(element)) for element in given]

@@ -5,29 +5,27 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvscope.inject.edit import Editor
+from kvscope.inject.environment import extend_environment, restore_environment
 from kvscope.inject.pod import (
     EXPORTER_IMAGE,
     KEY,
     LABEL,
     OBSERVED,
     OBSERVER,
-    PLUGIN_FOLDER,
     PORT,
     SIDECAR,
     SOCKETS,
-    VARIABLES,
     Watch,
     observer,
     server_mounts,
     sidecar,
-    variables,
     volumes,
 )
 from kvscope.inject.report import Report
 from kvscope.inject.servers import NAMES, Server, server_in, user_of
 from kvscope.inject.tree import LeftAloneError, Node, child, entry, is_list, is_mapping, plain
-from kvscope.inject.workloads import Pod, pods_of
-from kvscope.run.plugin_folder import PLUGIN, PLUGINS_VARIABLES
+from kvscope.inject.workloads import WITHOUT_PLACE, Pod, pods_of
+from kvscope.run.plugin_folder import PLUGIN
 from kvscope_events.observers.endpoints import DIRECTORY_VARIABLE
 
 _OURS = (OBSERVER, SIDECAR, SOCKETS, KEY)
@@ -61,15 +59,16 @@ def inject(root: Node, kind: str, name: str, edit: Editor, wish: Wish, report: R
     """Observe the server of each pod of an object."""
     labelled: set[int] = set()
     pods = list(pods_of(root, kind))
+    if kind in WITHOUT_PLACE:
+        report.note(name, f"left alone: {WITHOUT_PLACE[kind]}")
+        return
     for pod in pods:
         checkpoint = edit.checkpoint()
         found: _Found | None = None
         try:
             found = _server_of(pod, wish)
             if found is None:
-                report.note(
-                    name, "left alone: no container of it runs a vLLM or an SGLang that is known"
-                )
+                report.others.append(name)
                 continue
             if _is_observed(pod, found.content):
                 report.did(name, f"already observed: container {found.name}")
@@ -102,7 +101,7 @@ def remove(root: Node, kind: str, name: str, edit: Editor, report: Report) -> No
         if edit.checkpoint() > checkpoint:
             report.did(name, "observer and sidecar removed")
         else:
-            report.note(name, "left alone: it is not observed")
+            report.others.append(name)
     if not pods:
         report.others.append(name)
 
@@ -196,7 +195,9 @@ def _observe(pod: Pod, found: _Found, watch: Watch, edit: Editor, labelled: set[
     """Raises LeftAloneError."""
     edit.own(pod.spec, found.node)
     edit.indent_like(pod.spec, "containers")
-    _extend_environment(found, edit)
+    extend_environment(
+        found.node, "env", edit, may_be_from_elsewhere=bool(found.content.get("envFrom"))
+    )
     edit.extend(found.node, "volumeMounts", server_mounts())
     if watch.is_native:
         edit.extend(pod.spec, "initContainers", [observer(watch), sidecar(watch)])
@@ -205,54 +206,8 @@ def _observe(pod: Pod, found: _Found, watch: Watch, edit: Editor, labelled: set[
         edit.extend(pod.spec, "containers", [sidecar(watch)])
     edit.extend(pod.spec, "volumes", volumes(watch))
     if id(pod.labelled) not in labelled:
-        labelled.add(id(pod.labelled))
         _label(pod, edit)
-
-
-def _extend_environment(found: _Found, edit: Editor) -> None:
-    """Raises LeftAloneError."""
-    written = _environment(found.node)
-    own = [child(found.node, "env")]
-    edit.own(*(node for node in own if node is not None))
-    added = variables()
-    if "PYTHONPATH" in written:
-        edit.widen(_value(written["PYTHONPATH"], "PYTHONPATH"), before=f"{PLUGIN_FOLDER}:")
-        del added[0]
-    elif found.content.get("envFrom"):
-        # A variable from a ConfigMap; where it has none, this is a folder that does not exist.
-        added[0]["value"] = f"{PLUGIN_FOLDER}:$(PYTHONPATH)"
-    edit.extend(found.node, "env", added)
-    for variable, is_list_when in PLUGINS_VARIABLES.items():
-        if variable not in written:
-            continue
-        value = _value(written[variable], variable, may_be_empty=True)
-        names = [name for name in value.value.split(",") if name]
-        if PLUGIN in names or (not value.value and is_list_when.startswith(":")):
-            continue
-        if value.style is None and (not value.value or written[variable].flow_style):
-            raise LeftAloneError(f"put the value of {variable} in quotes")
-        edit.widen(value, after=f",{PLUGIN}" if value.value else PLUGIN)
-
-
-def _environment(container: Node) -> dict[str, Node]:
-    """The entries of a container's `env`, by name."""
-    inner = entry(container, "env")
-    nodes = inner[1].value if inner is not None and is_list(inner[1]) else ()
-    return {str(plain(node).get("name")): node for node in nodes if is_mapping(node)}
-
-
-def _value(variable: Node, name: str, may_be_empty: bool = False) -> Node:
-    """The scalar with its value. Raises LeftAloneError."""
-    value = child(variable, "value")
-    if value is None:
-        raise LeftAloneError(
-            f"{name} comes from elsewhere (valueFrom): put {PLUGIN_FOLDER} into it there"
-            if name == "PYTHONPATH"
-            else f"{name} comes from elsewhere (valueFrom): add {PLUGIN} to it there"
-        )
-    if not value.value and not may_be_empty:
-        raise LeftAloneError(f"{name} is empty: take it out")
-    return value
+        labelled.add(id(pod.labelled))
 
 
 def _label(pod: Pod, edit: Editor) -> None:
@@ -295,43 +250,25 @@ def _remarks(pod: Pod, found: _Found, watch: Watch) -> Iterator[str]:
 
 def _remove(pod: Pod, edit: Editor) -> None:
     """Raises LeftAloneError."""
-    is_ours = lambda part: isinstance(part, Mapping) and part.get("name") in _OURS  # noqa: E731
     for node, _, _ in _containers(pod):
-        _restore_environment(node, edit)
-        edit.drop(node, "volumeMounts", is_ours)
+        if not is_mapping(node):
+            continue
+        restore_environment(node, "env", edit)
+        edit.drop(node, "volumeMounts", _is_ours)
     for key in ("initContainers", "containers", "volumes"):
-        edit.drop(pod.spec, key, is_ours)
-    is_label = lambda pair: pair == (LABEL, OBSERVED)  # noqa: E731
+        edit.drop(pod.spec, key, _is_ours)
     holder = pod.labelled
     if not pod.has_metadata:
-        edit.drop(holder, "labels", is_label)
+        edit.drop(holder, "labels", _is_label)
         return
     metadata = entry(holder, "metadata")
-    if metadata is not None and edit.drop(metadata[1], "labels", is_label):
+    if metadata is not None and edit.drop(metadata[1], "labels", _is_label):
         edit.drop(holder, "metadata", lambda pair: pair[0] == "labels")
 
 
-def _restore_environment(container: Node, edit: Editor) -> None:
-    if not is_mapping(container):
-        return
-    for name, node in _environment(container).items():
-        value = child(node, "value") if name in ("PYTHONPATH", *PLUGINS_VARIABLES) else None
-        if value is None:
-            continue
-        if name == "PYTHONPATH" and value.value.startswith(f"{PLUGIN_FOLDER}:"):
-            if value.value != f"{PLUGIN_FOLDER}:$(PYTHONPATH)":
-                edit.narrow(value, before=f"{PLUGIN_FOLDER}:")
-        elif name in PLUGINS_VARIABLES:
-            ends = [end for end in (f",{PLUGIN}", PLUGIN) if value.value.endswith(end)]
-            if ends and (len(ends) == 2 or value.value == PLUGIN):
-                edit.narrow(value, after=ends[0])
+def _is_ours(part: Any) -> bool:
+    return isinstance(part, Mapping) and part.get("name") in _OURS
 
-    def is_ours(variable: Any) -> bool:
-        if not isinstance(variable, Mapping):
-            return False
-        name, value = str(variable.get("name")), variable.get("value")
-        if name == "PYTHONPATH":
-            return value in (PLUGIN_FOLDER, f"{PLUGIN_FOLDER}:$(PYTHONPATH)")
-        return name in VARIABLES and value == VARIABLES[name]
 
-    edit.drop(container, "env", is_ours)
+def _is_label(pair: Any) -> bool:
+    return bool(pair == (LABEL, OBSERVED))

@@ -1,6 +1,6 @@
 """The containers, volumes and variables that observe a server in a pod.
 
-One specification for `kvscope inject` and for the manifests of deploy/. Code that the server imports
+One specification for `kvscope inject` and the manifests of deploy/. Code that the server imports
 is written by the init container alone, and mounted read-only; the sidecar has the sockets, and no
 access to that code.
 """

@@ -16,7 +16,7 @@ class Report:
     refused: int = 0
     """Servers that were left alone."""
     others: list[str] = field(default_factory=list)
-    """Objects without pods."""
+    """Objects and services that run no server."""
 
     def did(self, name: str, text: str) -> None:
         self.done += 1
@@ -30,11 +30,13 @@ class Report:
     def note(self, name: str, text: str) -> None:
         self.lines.append(f"{name}: {text}")
 
-    def summary(self) -> list[str]:
-        """All lines; objects without pods in one."""
+    def summary(self, is_removal: bool) -> list[str]:
+        """All lines; what runs no server in one."""
         if not self.others:
             return self.lines
-        return [*self.lines, f"left alone, since they have no pods: {', '.join(self.others)}"]
+        what = "nothing of kvscope" if is_removal else "no vLLM or SGLang that is recognised"
+        names = ", ".join(dict.fromkeys(self.others))
+        return [*self.lines, f"left alone, with {what}: {names}"]
 
     def exit_code(self, is_removal: bool) -> int:
         complete = self.done > 0 or is_removal

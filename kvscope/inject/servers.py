@@ -4,6 +4,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import PurePath
 from typing import Any
 
@@ -101,7 +102,7 @@ def _split(script: str) -> list[str]:
 
 
 def _check_interpreter(command: Sequence[str]) -> None:
-    for word, following in zip(command, command[1:], strict=False):
+    for word, following in pairwise(command):
         isolated = _ISOLATED.fullmatch(following)
         if isolated and re.match(r"python[\d.]*$", PurePath(word).name):
             raise LeftAloneError(f"its Python ignores PYTHONPATH ({following})")

@@ -16,6 +16,7 @@ from kvscope.inject.tree import (
     plain,
     scalars,
 )
+from kvscope.inject.workloads import pods_of
 
 _SEPARATOR = re.compile(r"^---(?=[ \t\r\n]|\Z)", re.MULTILINE)
 _TEMPLATE = re.compile(
@@ -84,7 +85,7 @@ def _object(
     metadata = plain(item).get("metadata")
     names = metadata if isinstance(metadata, dict) else {}
     name = f"{kind}/{names.get('name') or names.get('generateName') or '?'}"
-    if any(True for _ in kubernetes.pods_of(item, kind)):
+    if any(True for _ in pods_of(item, kind)):
         _refuse_template(item, line)
     if is_removal:
         kubernetes.remove(item, kind, name, edit, report)

@@ -25,12 +25,15 @@ _LLM = (
 )
 SPECS: dict[str, tuple[tuple[str, str], ...]] = {
     "InferenceService": (("spec/predictor", ""),),
-    "ServingRuntime": (("spec", ""),),
-    "ClusterServingRuntime": (("spec", ""),),
     "LLMInferenceService": _LLM,
     "LLMInferenceServiceConfig": _LLM,
 }
 """KServe's: paths of the mapping with the pod's `labels`, and of the pod's spec below it."""
+WITHOUT_PLACE = dict.fromkeys(
+    ("ServingRuntime", "ClusterServingRuntime"),
+    "it has no place for init containers: inject the InferenceService that uses it",
+)
+"""Kinds with containers to which nothing can be added."""
 _DISTRIBUTED = ("LeaderWorkerSet", "RayCluster", "RayService", "RayJob")
 """Kinds whose other pods run the workers of an engine."""
 
