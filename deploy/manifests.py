@@ -8,11 +8,12 @@ from alerts.edits import Edits
 from alerts.objectives import Objectives
 from alerts.rule import Places
 from alerts.yaml_text import to_yaml
+from deploy.fleet import NAME as FLEET
 from deploy.fleet import fleet
-from deploy.monitoring import RELEASE, dashboards, monitoring
+from deploy.monitoring import NAME, RELEASE, dashboards, monitoring, network_policy
 from deploy.packs import packs
-from deploy.workloads import engine, sglang, vllm
-from kvscope.inject.pod import SIDECAR
+from deploy.workloads import engine, labelled, sglang, vllm
+from kvscope.inject.pod import KEY, KEYS, SIDECAR
 
 FOLDER = Path(__file__).parent / "kubernetes"
 DASHBOARDS = FOLDER.parent.parent / "dashboards"
@@ -28,6 +29,13 @@ _KUSTOMIZATION = f"""\
 {MARK}: change deploy/manifests.py. For `kubectl apply --server-side -k`
 (dashboards are too long for the annotation of a client-side apply)."""
 _PACK = f"{MARK}: change alerts/bare/. docs/guides/bare-servers.md explains it."
+_POLICY = f"""\
+{MARK}: change deploy/monitoring.py. Policies add up: if others limit who
+reaches these pods, take out the second rule, which opens all other ports."""
+KEY_SECRET = ("kvscope-key", "token")
+"""Secret of the component `key`, and its key with the bearer token."""
+_PROMETHEUS = "monitoring"
+"""Namespace of the cluster's Prometheus."""
 _COMPONENT = {"version": "v1alpha1", "kind": "Component"}
 _OBSERVED = "vllm|sglang"
 """Names of the Deployments with an observer, as a regular expression."""
@@ -50,12 +58,15 @@ def manifests(
     relative to base/; jobs: those of servers without kvscope, as in deploy/packs.py."""
     base = monitoring(places, objectives, release, edits)
     components = packs(places, release, jobs)
+    policy = {"networkpolicy.yaml": network_policy(_PROMETHEUS, [labelled(FLEET)])}
     followed = _folder("components/fleet", fleet(release), _FLEET, **_COMPONENT)
     return {
         **_folder("base", base, _MONITORING, above=boards),
         **_folder("overlays/engine", engine(), _WORKLOAD, above="../../base"),
         **_folder("overlays/sglang", sglang(), _WORKLOAD, above="../../base"),
         **_folder("overlays/vllm", vllm(), _WORKLOAD, above="../../base"),
+        "components/key/kustomization.yaml": to_yaml(_key(), _KUSTOMIZATION),
+        **_folder("components/network-policy", policy, _POLICY, **_COMPONENT),
         "components/nvml/kustomization.yaml": to_yaml(_nvml(), _KUSTOMIZATION),
         "components/host-memory/kustomization.yaml": to_yaml(_host_memory(), _KUSTOMIZATION),
         **followed,
@@ -99,6 +110,27 @@ def _nvml() -> dict[str, object]:
     return _patched(
         {"runtimeClassName": "nvidia", "initContainers": [{"name": SIDECAR, "env": variables}]}
     )
+
+
+def _key() -> dict[str, object]:
+    """Asks for a bearer token on the sidecar's page, and has Prometheus send it."""
+    name, key = KEY_SECRET
+    sidecar = {
+        "name": SIDECAR,
+        "env": [{"name": "KVSCOPE_METRICS_KEY_FILE", "value": f"{KEYS}/{key}"}],
+        "volumeMounts": [{"name": KEY, "mountPath": KEYS, "readOnly": True}],
+    }
+    volume = {"name": KEY, "secret": {"secretName": name}}
+    component = _patched({"initContainers": [sidecar], "volumes": [volume]})
+    token = {"type": "Bearer", "credentials": {"name": name, "key": key}}
+    authorization = [
+        {"op": "add", "path": "/spec/podMetricsEndpoints/0/authorization", "value": token}
+    ]
+    patches = component["patches"]
+    assert isinstance(patches, list)
+    target = {"kind": "PodMonitor", "name": NAME}
+    component["patches"] = [*patches, {"patch": to_yaml(authorization), "target": target}]
+    return component
 
 
 def _host_memory() -> dict[str, object]:

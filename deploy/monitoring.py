@@ -9,7 +9,7 @@ from alerts.rule import Places
 from alerts.rules import groups as rule_groups
 from alerts.thresholds import JOB
 from alerts.timing import Timing
-from kvscope.inject.pod import LABEL, OBSERVED, PORT_NAME
+from kvscope.inject.pod import LABEL, OBSERVED, PORT, PORT_NAME
 
 RELEASE = "kube-prometheus-stack"
 """kube-prometheus-stack's Prometheus reads only objects labelled with the name of its release."""
@@ -108,6 +108,31 @@ def _endpoint(port: str, job: str = JOB) -> dict[str, object]:
             {"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "node"},
             {"action": "labeldrop", "regex": "endpoint"},
         ],
+    }
+
+
+def network_policy(namespace: str, others: Sequence[Mapping[str, str]]) -> dict[str, object]:
+    """Only Prometheus' namespace, and pods with one of the other labels, reach sidecars; all other
+    ports stay open, since a policy for a pod closes what it does not name."""
+    place = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}
+    pods = [{"podSelector": {"matchLabels": dict(labels)}} for labels in others]
+    rest = [
+        {"protocol": "TCP", "port": 1, "endPort": PORT - 1},
+        {"protocol": "TCP", "port": PORT + 1, "endPort": 65535},
+        {"protocol": "UDP", "port": 1, "endPort": 65535},
+    ]
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": NAME, "labels": dict(LABELS)},
+        "spec": {
+            "podSelector": {"matchLabels": POD_LABELS},
+            "policyTypes": ["Ingress"],
+            "ingress": [
+                {"from": [place, *pods], "ports": [{"protocol": "TCP", "port": PORT}]},
+                {"ports": rest},
+            ],
+        },
     }
 
 

@@ -91,6 +91,23 @@ def test_the_rules_for_another_server_are_a_value(server: Server) -> None:
     assert content["spec"] == expected
 
 
+def test_a_token_and_a_policy_are_values() -> None:
+    objects = rendered(
+        "podMonitor.keySecret.name=page",
+        "networkPolicy.enabled=true",
+        "networkPolicy.namespaces={watch,other}",
+    )
+    (endpoint,) = objects["PodMonitor", "kvscope"]["spec"]["podMetricsEndpoints"]
+    expected = {"type": "Bearer", "credentials": {"name": "page", "key": "token"}}
+    assert endpoint["authorization"] == expected
+    policy = objects["NetworkPolicy", "kvscope"]
+    assert [problem for version in API_VERSIONS for problem in problems(policy, version)] == []
+    first = policy["spec"]["ingress"][0]["from"]
+    names = [source["namespaceSelector"]["matchLabels"] for source in first[:-1]]
+    assert [labels["kubernetes.io/metadata.name"] for labels in names] == ["watch", "other"]
+    assert first[-1]["podSelector"]["matchLabels"] == {"app.kubernetes.io/name": "kvscope-fleet"}
+
+
 def test_all_namespaces_are_one_word() -> None:
     for kind in ("PodMonitor", "ServiceMonitor"):
         selector = rendered("namespaces={*}")[kind, "kvscope"]["spec"]["namespaceSelector"]

@@ -99,6 +99,30 @@ def test_a_component_changes_the_pod_of_either_server(tmp_path: Path, name: str)
     assert [problem for version in API_VERSIONS for problem in problems(deployment, version)] == []
 
 
+def test_a_key_is_asked_for_by_the_sidecar_and_sent_by_prometheus(tmp_path: Path) -> None:
+    _cloned(tmp_path / "kvscope")
+    names = ("key", "network-policy", "nvml")
+    components = "".join(f"- kvscope/deploy/kubernetes/components/{each}\n" for each in names)
+    (tmp_path / "kustomization.yaml").write_text(
+        f"resources: [kvscope/deploy/kubernetes/overlays/vllm]\ncomponents:\n{components}"
+    )
+    built = parsed(output("kubectl", "kustomize", str(tmp_path)))
+    sidecar = container(built["Deployment", "vllm"], "kvscope")
+    told = {entry["name"]: entry["value"] for entry in sidecar["env"]}
+    (mount,) = (each for each in sidecar["volumeMounts"] if each["name"] == "kvscope-key")
+    (volume,) = (
+        each
+        for each in pod_of(built["Deployment", "vllm"])["spec"]["volumes"]
+        if each["name"] == "kvscope-key"
+    )
+    (endpoint,) = built["PodMonitor", "kvscope"]["spec"]["podMetricsEndpoints"]
+    credentials = endpoint["authorization"]["credentials"]
+    assert told["KVSCOPE_METRICS_KEY_FILE"] == f"{mount['mountPath']}/{credentials['key']}"
+    assert volume["secret"]["secretName"] == credentials["name"]
+    for content in built.values():
+        assert [problem for version in API_VERSIONS for problem in problems(content, version)] == []
+
+
 def test_the_rules_for_other_servers_are_components(tmp_path: Path) -> None:
     _cloned(tmp_path / "kvscope")
     names = [f"{server.word}-rules" for server in SERVERS]

@@ -81,7 +81,7 @@ def test_the_schema_refuses_what_the_api_would(
 
 def test_every_kind_that_is_written_has_a_schema() -> None:
     kinds = {content["kind"] for content in TO_APPLY.values()}
-    assert {*kinds, "ConfigMap"} == {*API_KINDS, *OPERATOR_KINDS}
+    assert {*kinds, "ConfigMap", "Pod"} == {*API_KINDS, *OPERATOR_KINDS}
 
 
 def test_the_rules_are_those_of_the_rule_file() -> None:

@@ -121,6 +121,29 @@ def test_the_sidecar_is_up_before_its_server_and_down_after_it(
 
 
 @of_observed
+def test_a_namespace_that_enforces_restricted_admits_the_pod(
+    deployment: Object, name: str
+) -> None:
+    """Pod Security's rules of that level, in the order of its table."""
+    spec = pod_of(deployment)["spec"]
+    assert not spec.keys() & {"hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace"}
+    kinds = {kind for volume in spec["volumes"] for kind in volume} - {"name"}
+    assert kinds <= {"emptyDir", "secret", "configMap", "persistentVolumeClaim"}
+    for each in [*spec["initContainers"], *spec["containers"]]:
+        security = {**spec["securityContext"], **each["securityContext"]}
+        assert not security.get("privileged")
+        assert security["allowPrivilegeEscalation"] is False
+        assert security["capabilities"] == {"drop": ["ALL"]}
+        assert security["seccompProfile"]["type"] == "RuntimeDefault"
+        assert security["runAsNonRoot"] is True
+        assert security["runAsUser"] != 0
+        assert not [port for port in each.get("ports", []) if "hostPort" in port]
+        resources = each["resources"]
+        assert resources["requests"].keys() >= {"cpu", "memory"}
+        assert "memory" in resources["limits"]
+
+
+@of_observed
 def test_a_user_whom_the_image_does_not_know_has_a_home_and_a_name(
     deployment: Object, name: str
 ) -> None:

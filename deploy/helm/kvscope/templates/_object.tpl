@@ -9,6 +9,9 @@
     {{- $wanted = $values.dashboards.enabled }}
     {{- $_ := set $labels $values.dashboards.label $values.dashboards.labelValue }}
     {{- $_ := set $object.metadata.annotations "grafana_folder" $values.dashboards.folder }}
+  {{- else if eq $object.kind "NetworkPolicy" }}
+    {{- $wanted = $values.networkPolicy.enabled }}
+    {{- include "kvscope.sources" (list $values.networkPolicy.namespaces $object) }}
   {{- else }}
     {{- if $values.release }}
       {{- $_ := set $labels "release" $values.release }}
@@ -63,7 +66,7 @@
   {{- end }}
 {{- end }}
 
-{{- /* Sets a monitor's interval and the namespaces that it looks in. */ -}}
+{{- /* Sets a monitor's interval, its token, and the namespaces that it looks in. */ -}}
 {{- define "kvscope.scrape" }}
   {{- $root := index . 0 }}
   {{- $spec := (index . 1).spec }}
@@ -72,11 +75,29 @@
     {{- $_ := set $endpoint "interval" $values.scrapeInterval }}
     {{- $_ := set $endpoint "scrapeTimeout" $values.scrapeTimeout }}
   {{- end }}
+  {{- $secret := $values.podMonitor.keySecret }}
+  {{- if $secret.name }}
+    {{- range $endpoint := $spec.podMetricsEndpoints }}
+      {{- $credentials := dict "name" $secret.name "key" $secret.key }}
+      {{- $_ := set $endpoint "authorization" (dict "type" "Bearer" "credentials" $credentials) }}
+    {{- end }}
+  {{- end }}
   {{- if has "*" $values.namespaces }}
     {{- $_ := set $spec "namespaceSelector" (dict "any" true) }}
   {{- else if $values.namespaces }}
     {{- $_ := set $spec "namespaceSelector" (dict "matchNames" (append $values.namespaces $root.Release.Namespace | uniq)) }}
   {{- end }}
+{{- end }}
+
+{{- /* Lets other namespaces than the one in the file reach sidecars. */ -}}
+{{- define "kvscope.sources" }}
+  {{- $rule := index (index . 1).spec.ingress 0 }}
+  {{- $sources := list }}
+  {{- range $namespace := index . 0 }}
+    {{- $labels := dict "kubernetes.io/metadata.name" $namespace }}
+    {{- $sources = append $sources (dict "namespaceSelector" (dict "matchLabels" $labels)) }}
+  {{- end }}
+  {{- $_ := set $rule "from" (concat $sources (rest $rule.from)) }}
 {{- end }}
 
 {{- /* Leaves out alerts, changes severities and waits, says where runbooks are and what pages. */ -}}
