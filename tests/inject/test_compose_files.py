@@ -132,12 +132,12 @@ def test_nothing_but_the_observer_writes_what_the_server_imports() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (MAPPING.replace("      db: {condition: service_healthy}", "      - db"), "depends_on is a list"),
+        (MAPPING.replace("db: {condition: service_healthy}", "- db"), "depends_on is a list"),
         (LIST.replace('user: "1000:1000"', "user: app"), "--user UID"),
         (JSON.replace('"image"', '"deploy": {"replicas": 2}, "image"'), "replicas would share"),
         (MAPPING.replace("--port 8001", "--port '8001"), "cannot be read"),
     ],
-)  # fmt: skip
+)
 def test_a_service_that_cannot_be_observed_is_left_alone(text: str, reason: str) -> None:
     outcome = run(text)
     assert outcome.code == 1

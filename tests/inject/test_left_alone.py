@@ -5,7 +5,14 @@ import pytest
 from tests.inject.odd_inputs import ARGUMENTS_ONLY, OBSERVABLE, SEVERAL_CONTAINERS, SHELL_FORM
 from tests.inject.run import run
 
-VLLM = "      - name: vllm\n        image: vllm/vllm-openai:v0.32.0\n"
+
+def container(*lines: str, name: str = "vllm", image: str = "vllm/vllm-openai:v0.32.0") -> str:
+    """A container with these lines below its name and image."""
+    rest = "".join(f"        {line}\n" for line in lines)
+    return f"      - name: {name}\n        image: {image}\n{rest}"
+
+
+VLLM = container()
 
 
 def deployment(containers: str, more: str = "") -> str:
@@ -15,48 +22,57 @@ def deployment(containers: str, more: str = "") -> str:
     )
 
 
+MERGED = deployment(container("<<: *common")).replace(
+    "spec:\n  template", "x: &common {env: [{name: A, value: b}]}\nspec:\n  template"
+)
+LABELLED = deployment(VLLM).replace(
+    "    spec:\n", "    metadata:\n      labels: {kvscope: mine}\n    spec:\n"
+)
+SHARED = container(name="b", image="nginx")
+VARIABLE = "{name: A, value: b}"
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (deployment(VLLM + VLLM.replace("name: vllm", "name: second")), "several servers (vllm, second)"),
-        (deployment("      - name: v\n        image: ours/llm\n        command: [vllm, serve]\n"), "--user UID"),
-        (deployment(f"{VLLM}        ports:\n        - containerPort: 8010\n"), "--port"),
+        (deployment(VLLM + container(name="other")), "several servers (vllm, other)"),
+        (deployment(container("command: [vllm, serve]", image="ours/llm")), "--user UID"),
+        (deployment(container("ports: [{containerPort: 8010}]")), "--port"),
         (
-            deployment(f"{VLLM}        env:\n        - name: PYTHONPATH\n          valueFrom:\n            configMapKeyRef: {{name: a, key: b}}\n"),
+            deployment(container("env: [{name: PYTHONPATH, valueFrom: {fieldRef: {}}}]")),
             "PYTHONPATH comes from elsewhere",
         ),
-        (deployment(f'{VLLM}        env: [{{name: PYTHONPATH, value: ""}}]\n'), "PYTHONPATH is empty"),
-        (deployment(f"{VLLM}        env: [{{name: VLLM_PLUGINS, value: a}}]\n"), "in quotes"),
-        (deployment(f'{VLLM}        env:\n        - name: PYTHONPATH\n          value: "/a\\x62"\n'), "on one line"),
+        (
+            deployment(container("env: [{name: VLLM_PLUGINS, valueFrom: {fieldRef: {}}}]")),
+            "VLLM_PLUGINS comes from elsewhere",
+        ),
+        (deployment(container('env: [{name: PYTHONPATH, value: ""}]')), "PYTHONPATH is empty"),
+        (deployment(container("env: [{name: VLLM_PLUGINS, value: a}]")), "in quotes"),
+        (
+            deployment(container("env:", "- name: PYTHONPATH", '  value: "/a\\x62"')),
+            "on one line",
+        ),
         (deployment(VLLM, "      volumes: null\n"), "`volumes` is null"),
         (
-            deployment(f'{VLLM}        command: [sh, -c, "PYTHONPATH=/x vllm serve m"]\n'),
+            deployment(container('command: [sh, -c, "PYTHONPATH=/x vllm serve m"]')),
             "its script sets PYTHONPATH",
         ),
         (
-            deployment(f"{VLLM}        command: [python3, -I, -m, vllm.entrypoints.openai.api_server]\n"),
+            deployment(container("command: [python3, -I, -m, vllm.entrypoints.openai.api_server]")),
             "ignores PYTHONPATH (-I)",
         ),
         (
-            deployment(f"{VLLM}        env: &env [{{name: A, value: b}}]\n      - name: b\n        image: nginx\n        env: *env\n"),
+            deployment(container(f"env: &env [{VARIABLE}]") + f"{SHARED}        env: *env\n"),
             "has an anchor that is used again",
         ),
         (
-            deployment(f"      - name: b\n        image: nginx\n        env: &env [{{name: A, value: b}}]\n{VLLM}        env: *env\n"),
+            deployment(f"{SHARED}        env: &env [{VARIABLE}]\n" + container("env: *env")),
             "is the alias *env",
         ),
-        (
-            deployment(f"{VLLM}        <<: *common\n").replace(
-                "spec:\n  template", "x: &common {env: [{name: A, value: b}]}\nspec:\n  template"
-            ),
-            "comes from a merge",
-        ),
-        (
-            deployment(VLLM).replace("    spec:\n", "    metadata:\n      labels: {kvscope: mine}\n    spec:\n"),
-            "its label kvscope is 'mine'",
-        ),
+        (MERGED, "comes from a merge"),
+        (LABELLED, "its label kvscope is 'mine'"),
     ],
-)  # fmt: skip
+)
 def test_a_server_that_cannot_be_observed_stays_as_it_is(text: str, reason: str) -> None:
     outcome = run(text)
     assert outcome.text == text
@@ -90,14 +106,14 @@ def test_what_can_be_observed_is_observed_beside_what_cannot() -> None:
         "- 1\n- 2\n",
         "kind: Service\nmetadata: {name: a}\nspec: {selector: {a: b}}\n",
         "kind: CustomResourceDefinition\nmetadata: {name: a}\n",
-        deployment("      - name: bench\n        image: vllm/vllm-openai\n        command: [vllm, bench, serve]\n"),
-        deployment("      - name: web\n        image: nginx\n"),
+        deployment(container("command: [vllm, bench, serve]")),
+        deployment(container(image="nginx")),
         "kind: Deployment\nspec:\n",
         "kind: Deployment\nspec: {template: {spec: {containers: [null, 3, {}]}}}\n",
         "kind: Pod\nspec: {containers: {}}\n",
         "kind: List\nitems:\n",
     ],
-)  # fmt: skip
+)
 def test_a_file_without_a_server_passes_unchanged(text: str) -> None:
     outcome = run(text)
     assert (outcome.text, outcome.code) == (text, 1)
@@ -109,14 +125,14 @@ def test_a_file_without_a_server_passes_unchanged(text: str) -> None:
     [
         ("a: b\n---\n{{- if .Values.a }}\nkind: Pod\n{{- end }}\n", "line 2: it is a template"),
         (deployment(VLLM).replace("v0.32.0", "{{ .Values.tag }}"), "line 10: it is a template"),
-        (deployment(VLLM).replace("name: one", "name: {{ .Release.Name }}"), "line 4: it is a template"),
+        (deployment(VLLM).replace("one", "{{ .Release.Name }}"), "line 4: it is a template"),
         (SEVERAL_CONTAINERS.replace("    spec:", "\tspec:", 1), "line 11: a tab where"),
         ("kind: Pod\nspec: [\n", "line 3: "),
         ("kind: Pod\nspec: *nowhere\n", "undefined alias *nowhere"),
         (b"kind: \xff\n", "not UTF-8 at byte 6"),
         ("kind: \x01\n", "special characters"),
     ],
-)  # fmt: skip
+)
 def test_a_file_that_cannot_be_read_is_refused_and_nothing_is_written(
     text: str | bytes, reason: str
 ) -> None:
@@ -126,12 +142,12 @@ def test_a_file_that_cannot_be_read_is_refused_and_nothing_is_written(
 
 
 def test_a_chat_template_is_no_template() -> None:
-    text = deployment(f"{VLLM}        args: [--chat-template, '{{{{ messages }}}}{{%- if x %}}']\n")
+    text = deployment(container("args: [--chat-template, '{{ messages }}{%- if x %}']"))
     assert run(text).code == 0
 
 
 def test_a_container_and_its_user_can_be_named() -> None:
-    text = deployment(VLLM + VLLM.replace("name: vllm", "name: second"))
+    text = deployment(VLLM + container(name="second"))
     outcome = run(text, "--container=second", "--user=7", "--port=9000")
     assert outcome.code == 0
     assert "runAsUser: 7" in outcome.text
@@ -148,7 +164,8 @@ def test_a_cluster_may_assign_the_user() -> None:
 def test_the_pods_own_user_holds_for_our_containers() -> None:
     text = deployment(VLLM, "      securityContext: {runAsUser: 9}\n")
     assert run(text).text.count("runAsUser") == 1
-    inner = deployment(f"{VLLM}        securityContext: {{runAsUser: 8}}\n", "      securityContext: {runAsUser: 9}\n")  # fmt: skip
+    own = container("securityContext: {runAsUser: 8}")
+    inner = deployment(own, "      securityContext: {runAsUser: 9}\n")
     assert run(inner).text.count("runAsUser: 8") == 3
 
 

@@ -121,9 +121,7 @@ def test_the_sidecar_is_up_before_its_server_and_down_after_it(
 
 
 @of_observed
-def test_a_namespace_that_enforces_restricted_admits_the_pod(
-    deployment: Object, name: str
-) -> None:
+def test_a_namespace_that_enforces_restricted_admits_the_pod(deployment: Object, name: str) -> None:
     """Pod Security's rules of that level, in the order of its table."""
     spec = pod_of(deployment)["spec"]
     assert not spec.keys() & {"hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace"}
