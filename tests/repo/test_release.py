@@ -14,7 +14,8 @@ WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
 def test_every_place_names_the_same_version() -> None:
     chart = yaml.safe_load((ROOT / "deploy" / "helm" / "kvscope" / "Chart.yaml").read_text())
-    assert {chart["version"], chart["appVersion"]} == {__version__}
+    plugin = yaml.safe_load((ROOT / "deploy" / "helm" / "inject" / "plugin.yaml").read_text())
+    assert {chart["version"], chart["appVersion"], plugin["version"]} == {__version__}
     for name in (".env.example", "docker-compose.yml"):
         tags = re.findall(r"kvscope(?:-exporter)?:(\d[\w.]*)", (ROOT / name).read_text())
         assert set(tags) == {__version__}, name
