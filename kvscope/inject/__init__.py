@@ -1,1 +1,1 @@
-"""What `kvscope inject` needs: manifests edited as text, and the containers that observe a pod."""
+"""Manifests edited as text, and the containers that observe a pod: for `kvscope inject`."""

@@ -15,7 +15,16 @@ from kvscope.inject.kubernetes import Wish
 from kvscope.inject.pod import CODE, OBSERVER, PLUGIN_FOLDER, RUN, SIDECAR, SOCKETS, SOCKETS_FOLDER
 from kvscope.inject.report import Report
 from kvscope.inject.servers import NAMES, Server, server_in, user_of
-from kvscope.inject.tree import LeftAloneError, Node, child, entry, is_list, is_mapping, plain
+from kvscope.inject.tree import (
+    LeftAloneError,
+    Node,
+    child,
+    entry,
+    is_list,
+    is_mapping,
+    mapping,
+    plain,
+)
 from kvscope_events.observers.endpoints import DIRECTORY_VARIABLE
 
 _SAFE: dict[str, object] = {
@@ -46,7 +55,7 @@ class _Found:
 
 def inject(root: Node, edit: Editor, wish: Wish, report: Report) -> None:
     """Observe each service that runs a server; further ones take further ports."""
-    services = plain(root).get("services") or {}
+    services = mapping(plain(root).get("services"))
     observed: list[tuple[_Found, int]] = []
     added: dict[str, object] = {}
     volumes: dict[str, object] = {}
@@ -135,7 +144,7 @@ def _words(value: Any) -> list[str]:
     if isinstance(value, list):
         return [str(word) for word in value]
     try:
-        return shlex.split(value or "")
+        return shlex.split(str(value or ""))
     except ValueError as error:
         raise LeftAloneError(f"its command cannot be read: {error}") from None
 
@@ -143,9 +152,11 @@ def _words(value: Any) -> list[str]:
 def _user(found: _Found, wish: Wish) -> int:
     """Raises LeftAloneError."""
     given = str(found.content.get("user") or "").partition(":")[0]
-    contexts = [{"runAsUser": given}] if given.isdigit() else []
-    user = user_of(str(found.content.get("image") or ""), contexts, wish.user)
-    if user is None or (given and not given.isdigit() and wish.user is None):
+    if given.isdecimal():
+        return int(given)
+    user = None if given else user_of(str(found.content.get("image") or ""))
+    user = user if wish.user is None else wish.user
+    if user is None:
         raise LeftAloneError(
             "the number of its user is not known, and sockets are private to it: give it with "
             "--user UID"
@@ -156,7 +167,7 @@ def _user(found: _Found, wish: Wish) -> int:
 def _observe(found: _Found, edit: Editor) -> None:
     """Change the server's own service. Raises LeftAloneError."""
     name, content = found.name, found.content
-    deployed = content.get("deploy") or {}
+    deployed = mapping(content.get("deploy"))
     if str(content.get("scale") or deployed.get("replicas") or 1) != "1":
         raise LeftAloneError("its replicas would share one folder of sockets: write a service each")
     waits = child(found.node, "depends_on")
@@ -225,7 +236,7 @@ def _sidecar(found: _Found, user: int, port: int, wish: Wish) -> dict[str, objec
 def _kept(found: _Found, key: str) -> dict[str, object]:
     """A setting of the server's that its companions need as well."""
     value = found.content.get(key)
-    return {key: list(value)} if value else {}
+    return {key: list(value)} if value and isinstance(value, (list, dict)) else {}
 
 
 def _is_reached(found: _Found) -> bool:

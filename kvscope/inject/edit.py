@@ -39,7 +39,7 @@ class Editor:
         self._shared = shared(root)
         self._changes: list[tuple[int, int, int, str]] = []
         self._offset = 2
-        """How far lists are indented below their keys."""
+        """Columns by which a list is indented below its key."""
 
     def checkpoint(self) -> int:
         return len(self._changes)

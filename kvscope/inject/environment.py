@@ -17,6 +17,7 @@ from kvscope.inject.tree import (
     is_list,
     is_mapping,
     is_null,
+    mapping,
     plain,
 )
 from kvscope.run.plugin_folder import PLUGIN, PLUGINS_VARIABLES
@@ -44,9 +45,9 @@ class _Written:
 
 def as_mapping(environment: Any) -> dict[str, Any]:
     """A service's environment by name, in either form."""
-    if isinstance(environment, Mapping):
-        return dict(environment)
-    texts = [str(text).partition("=") for text in environment or ()]
+    if not isinstance(environment, list):
+        return dict(mapping(environment))
+    texts = [str(text).partition("=") for text in environment]
     return {name: value for name, _, value in texts}
 
 

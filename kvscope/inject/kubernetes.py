@@ -22,8 +22,18 @@ from kvscope.inject.pod import (
     volumes,
 )
 from kvscope.inject.report import Report
-from kvscope.inject.servers import NAMES, Server, server_in, user_of
-from kvscope.inject.tree import LeftAloneError, Node, child, entry, is_list, is_mapping, plain
+from kvscope.inject.servers import NAMES, Server, runs_as, server_in, user_of
+from kvscope.inject.tree import (
+    LeftAloneError,
+    Node,
+    child,
+    entry,
+    is_list,
+    is_mapping,
+    mapping,
+    mappings,
+    plain,
+)
 from kvscope.inject.workloads import WITHOUT_PLACE, Pod, pods_of
 from kvscope.run.plugin_folder import PLUGIN
 from kvscope_events.observers.endpoints import DIRECTORY_VARIABLE
@@ -34,7 +44,7 @@ _PLAIN_JOBS = ("Job", "CronJob")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """The choices of whoever injects."""
+    """The choices of the operator."""
 
     image: str = EXPORTER_IMAGE
     port: int = PORT
@@ -128,7 +138,9 @@ def _server_of(pod: Pod, wish: Wish) -> _Found | None:
         words, image = _words(content), str(content.get("image") or "")
         is_named = wish.container is not None or (pod.is_of_engine and _serves(image))
         is_named = is_named or (pod.kind.startswith("LLM") and name == "main")
-        is_named = is_named or str((content.get("modelFormat") or {}).get("name")).lower() == "vllm"
+        is_named = (
+            is_named or str(mapping(content.get("modelFormat")).get("name")).lower() == "vllm"
+        )
         has_command = bool(content.get("command"))
         server = server_in(words, image, has_command=has_command, is_named=is_named)
         if server is not None:
@@ -140,7 +152,8 @@ def _server_of(pod: Pod, wish: Wish) -> _Found | None:
 
 
 def _words(content: Mapping[str, Any]) -> list[str]:
-    return [str(word) for key in ("command", "args") for word in content.get(key) or ()]
+    given = [content.get(key) for key in ("command", "args")]
+    return [str(word) for words in given if isinstance(words, list) for word in words]
 
 
 def _serves(image: str) -> bool:
@@ -148,33 +161,38 @@ def _serves(image: str) -> bool:
 
 
 def _is_observed(pod: Pod, content: Mapping[str, Any]) -> bool:
-    """Whether somebody has added an observer, by this command or by hand."""
+    """Whether it has an observer, added by this command or by hand."""
     spec = plain(pod.spec)
-    beside = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
-    names = {one.get("name") for one in beside if isinstance(one, Mapping)}
-    variables = {one.get("name") for one in content.get("env") or () if isinstance(one, Mapping)}
+    beside = [*mappings(spec.get("initContainers")), *mappings(spec.get("containers"))]
+    names = {str(one.get("name")) for one in beside}
+    variables = {str(one.get("name")) for one in mappings(content.get("env"))}
     return bool(names & {OBSERVER, SIDECAR}) or DIRECTORY_VARIABLE in variables
 
 
-def _watch(pod: Pod, found: _Found, wish: Wish) -> Watch:
-    """Raises LeftAloneError."""
-    spec = plain(pod.spec)
-    context, image = spec.get("securityContext"), str(found.content.get("image") or "")
-    own = found.content.get("securityContext")
-    user = user_of(image, [own, context], wish.user)
-    if user is None and not wish.is_user_assigned:
+def _user(pod: Pod, found: _Found, wish: Wish) -> int | None:
+    """The server's user; None: the pod or the cluster sets one for all containers. Raises
+    LeftAloneError."""
+    own = runs_as(found.content.get("securityContext"))
+    if own is not None:
+        return own
+    if runs_as(plain(pod.spec).get("securityContext")) is not None or wish.is_user_assigned:
+        return None
+    user = user_of(str(found.content.get("image") or "")) if wish.user is None else wish.user
+    if user is None:
         raise LeftAloneError(
             f"the user of container {found.name} is in its image, and sockets are private to it: "
             "give it with --user UID (docker inspect --format '{{.Config.User}}' IMAGE)"
         )
-    if user_of("", [own], None) is None and user_of("", [context], None) is not None:
-        user = None  # the pod's, for all containers
-    if wish.is_user_assigned and wish.user is None and user_of("", [own, context], None) is None:
-        user = None
+    return user
+
+
+def _watch(pod: Pod, found: _Found, wish: Wish) -> Watch:
+    """Raises LeftAloneError."""
+    user = _user(pod, found, wish)
     ports = {
         str(port.get("containerPort"))
-        for one in spec.get("containers") or ()
-        for port in one.get("ports") or ()
+        for one in mappings(plain(pod.spec).get("containers"))
+        for port in mappings(one.get("ports"))
     }
     if str(wish.port) in ports:
         raise LeftAloneError(f"port {wish.port} is taken: choose another with --port")
@@ -223,7 +241,7 @@ def _label(pod: Pod, edit: Editor) -> None:
             edit.put(holder, "metadata", {"labels": {LABEL: OBSERVED}})
             return
         holder = metadata
-    labels = plain(holder).get("labels") or {}
+    labels = mapping(plain(holder).get("labels"))
     if LABEL not in labels:
         edit.put(holder, "labels", {LABEL: OBSERVED})
     elif labels[LABEL] != OBSERVED:
@@ -236,8 +254,8 @@ def _remarks(pod: Pod, found: _Found, watch: Watch) -> Iterator[str]:
     """Circumstances that need a person's eye."""
     if watch.user == 0:
         yield "it runs as root, as its image does, so observer and sidecar do, too"
-    for source in found.content.get("envFrom") or ():
-        reference = source.get("configMapRef") or source.get("secretRef") or {}
+    for source in mappings(found.content.get("envFrom")):
+        reference = mapping(source.get("configMapRef") or source.get("secretRef"))
         yield (
             f"it has variables from {reference.get('name')}: if VLLM_PLUGINS or SGLANG_PLUGINS is "
             f"among them, add {PLUGIN} to it there"

@@ -1,14 +1,14 @@
-"""Which container runs a vLLM or an SGLang: by its command, else by its image's entry point."""
+"""Recognises a vLLM or an SGLang by its container's command, else by its image's entry point."""
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import PurePath
 from typing import Any
 
-from kvscope.inject.tree import LeftAloneError
+from kvscope.inject.tree import LeftAloneError, mapping
 from kvscope.run.api_server import api_server_of, known_server
 from kvscope_events.vocabulary import ServerKind
 
@@ -64,14 +64,19 @@ def server_in(
     return Server(kind, url, url)
 
 
-def user_of(image: str, contexts: Sequence[Any], given: int | None) -> int | None:
-    """The server's user: from security contexts, the inner one first, else as given on the command
-    line, else the image's; None: not known."""
-    for context in contexts:
-        user = context.get("runAsUser") if isinstance(context, Mapping) else None
-        if user is not None:
-            return int(user)
-    return _USERS.get(_name_of(image)) if given is None else given
+def runs_as(context: Any) -> int | None:
+    """The user in a security context. Raises LeftAloneError."""
+    user = mapping(context).get("runAsUser")
+    if user is None:
+        return None
+    if not str(user).isdecimal():
+        raise LeftAloneError(f"its runAsUser is no number: {user!r}")
+    return int(user)
+
+
+def user_of(image: str) -> int | None:
+    """The user of an image; None: not known."""
+    return _USERS.get(_name_of(image))
 
 
 def _name_of(image: str) -> str:

@@ -4,7 +4,7 @@ Only syntax: an alias is a node of its own, so that each node stands in the text
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import yaml
@@ -70,26 +70,26 @@ def is_list(node: Node) -> bool:
     return isinstance(node, yaml.SequenceNode)
 
 
-def entry(mapping: Node, key: str) -> tuple[Node, Node] | None:
+def entry(holder: Node, key: str) -> tuple[Node, Node] | None:
     """Key and value as they are written; None: the mapping has none of its own."""
-    for name, value in mapping.value if is_mapping(mapping) else ():
+    for name, value in holder.value if is_mapping(holder) else ():
         if isinstance(name, yaml.ScalarNode) and name.value == key:
             return name, value
     return None
 
 
-def child(mapping: Node, key: str) -> Node | None:
+def child(holder: Node, key: str) -> Node | None:
     """The value, which may be changed where it stands; None: there is no such key.
 
     Raises LeftAloneError if the value is written elsewhere.
     """
-    found = entry(mapping, key)
+    found = entry(holder, key)
     if found is not None:
         if isinstance(found[1], Alias):
             raise LeftAloneError(f"its `{key}` is the alias *{found[1].value}: write it out")
         return found[1]
-    merged = entry(mapping, "<<")
-    if merged is not None and key in plain(mapping):
+    merged = entry(holder, "<<")
+    if merged is not None and key in plain(holder):
         raise LeftAloneError(f"its `{key}` comes from a merge (<<): write it out")
     return None
 
@@ -125,20 +125,30 @@ def _plain(node: Node, known: dict[int, Any]) -> Any:
         elements += [_plain(element, known) for element in node.value]
         return elements
     if is_mapping(node):
-        known[id(node)] = mapping = {}
+        known[id(node)] = content_of = {}
         merged: dict[str, Any] = {}
         for name, value in node.value:
             key = name.value if isinstance(name, yaml.ScalarNode) else ""
             content = _plain(value, known)
             if key != "<<":
-                mapping[key] = content
+                content_of[key] = content
                 continue
             for source in content if isinstance(content, list) else [content]:
                 if isinstance(source, dict):
                     merged = {**source, **merged}
-        mapping.update({key: value for key, value in merged.items() if key not in mapping})
-        return mapping
+        content_of.update({k: value for k, value in merged.items() if k not in content_of})
+        return content_of
     return None if is_null(node) else node.value
+
+
+def mapping(value: Any) -> Mapping[str, Any]:
+    """The plain value if it is a mapping, as it should be; else an empty one."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def mappings(value: Any) -> list[Mapping[str, Any]]:
+    """The mappings in a plain list; else none."""
+    return [part for part in value if isinstance(part, Mapping)] if isinstance(value, list) else []
 
 
 def is_null(node: Node) -> bool:

@@ -1,4 +1,4 @@
-"""Where the pods are in each kind of object."""
+"""The places of pods in each kind of object."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

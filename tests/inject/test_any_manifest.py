@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from kvscope.inject.kubernetes import Wish
 from kvscope.inject.report import Report
 from kvscope.inject.stream import changed
+from tests.inject.odd_inputs import OBSERVABLE
+from tests.inject.test_compose_files import NAMED as NAMED_FILES
 
 WORDS = st.text(st.sampled_from("ab:#-' \"{},[]*&!|>%@`~\\é\n"), max_size=8)
 SCALARS = st.one_of(WORDS, st.integers(0, 9), st.booleans(), st.none())
@@ -120,7 +122,7 @@ def test_what_is_added_comes_off_again(
 
 
 def _contains(after: Any, before: Any) -> None:
-    """What was there is there, in its order."""
+    """All that was there is there, in its order."""
     if isinstance(before, dict):
         assert [key for key in after if key in before] == list(before)
         for key, value in before.items():
@@ -131,3 +133,27 @@ def _contains(after: Any, before: Any) -> None:
         assert len(after) >= len(before)
     else:
         assert after == before
+
+
+def places(content: Any) -> list[tuple[Any, Any]]:
+    """Every holder of a value and its key or index."""
+    found: list[tuple[Any, Any]] = []
+    if isinstance(content, (dict, list)):
+        for key in content if isinstance(content, dict) else range(len(content)):
+            found += [(content, key), *places(content[key])]
+    return found
+
+
+@given(
+    text=st.sampled_from([*OBSERVABLE.values(), *NAMED_FILES.values()]),
+    number=st.integers(0, 500),
+    value=ANYTHING,
+)
+def test_no_value_at_any_place_is_an_error_of_ours(text: str, number: int, value: Any) -> None:
+    content = list(yaml.safe_load_all(text.replace("\t", " ")))
+    spots = places(content)
+    holder, key = spots[number % len(spots)]
+    holder[key] = value
+    broken = yaml.dump_all(content, sort_keys=False)
+    observed = changed(broken, Wish(), Report(), is_removal=False)
+    assert changed(observed, Wish(), Report(), is_removal=True) == broken
