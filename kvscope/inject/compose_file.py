@@ -7,6 +7,7 @@ sidecar, both in the same shape as in a pod.
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from kvscope.inject.edit import Editor
@@ -242,7 +243,7 @@ def _kept(found: _Found, key: str) -> dict[str, object]:
 def _is_reached(found: _Found) -> bool:
     """Whether the server listens beyond its container's loopback; SGLang does if asked to."""
     host = "" if found.server.kind == "vllm" else "127.0.0.1"
-    for word, following in zip(found.words, [*found.words[1:], ""], strict=True):
+    for word, following in pairwise([*found.words, ""]):
         if word == "--host" or word.startswith("--host="):
             host = word.partition("=")[2] or following
     return host not in _LOOPBACK

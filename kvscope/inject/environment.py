@@ -7,9 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import yaml
+
 from kvscope.inject.edit import Editor
 from kvscope.inject.pod import PLUGIN_FOLDER, VARIABLES
 from kvscope.inject.tree import (
+    Alias,
     LeftAloneError,
     Node,
     child,
@@ -63,7 +66,7 @@ def extend_environment(
     if _PATH in written:
         path = written[_PATH]
         if path.scalar is None:
-            raise LeftAloneError(f"{_PATH} comes from elsewhere: put {PLUGIN_FOLDER} into it there")
+            raise LeftAloneError(f"{_PATH} comes from elsewhere: put {PLUGIN_FOLDER} first there")
         if not path.value:
             raise LeftAloneError(f"{_PATH} is empty: take it out")
         edit.widen(path.scalar, before=f"{PLUGIN_FOLDER}:", skip=path.skip)
@@ -115,7 +118,7 @@ def _is_ours(element: Any) -> bool:
     if isinstance(element, tuple):
         name, value = element
     elif isinstance(element, Mapping):
-        name, value = element.get("name"), element.get("value")
+        name, value = str(element.get("name")), element.get("value")
     else:
         name, _, value = str(element).partition("=")
     return name in VARIABLES and value in (
@@ -129,15 +132,19 @@ def _written(inner: Node | None) -> dict[str, _Written]:
         return found
     if is_mapping(inner):
         for name, value in inner.value:
-            scalar = value if isinstance(plain(value), str) and not is_null(value) else None
-            found[str(name.value)] = _Written(scalar, 0, inner.flow_style)
+            found[str(name.value)] = _Written(_scalar(value), 0, inner.flow_style)
     for element in inner.value if is_list(inner) else ():
         if is_mapping(element):
-            value = entry(element, "value")
-            scalar = None if value is None else child(element, "value")
+            scalar = _scalar(child(element, "value"))
             found[str(plain(element).get("name"))] = _Written(scalar, 0, element.flow_style)
         elif isinstance(plain(element), str):
             name, sign, _ = element.value.partition("=")
             scalar = element if sign else None
             found[name] = _Written(scalar, len(name) + 1, inner.flow_style)
     return found
+
+
+def _scalar(value: Node | None) -> Node | None:
+    """The node if it is a value; an alias is not one that may be changed."""
+    is_value = isinstance(value, yaml.ScalarNode) and not isinstance(value, Alias)
+    return value if is_value and not is_null(value) else None

@@ -1,6 +1,8 @@
 """The Helm chart: linted, and rendered to the objects of the kustomize base with the values in."""
 
+import os
 import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -16,7 +18,8 @@ from alerts.rule import Places
 from alerts.rules import mapping
 from alerts.yaml_text import to_yaml
 from deploy.manifests import DASHBOARDS, FOLDER
-from tests.kubernetes.objects import Object, output, parsed
+from tests.inject.odd_inputs import SEVERAL_CONTAINERS
+from tests.kubernetes.objects import Object, container, output, parsed
 from tests.kubernetes.schemas import API_VERSIONS, problems
 from tests.repo.checkout import ROOT
 
@@ -163,3 +166,23 @@ def test_an_alert_that_does_not_exist_is_named() -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode != 0
     assert "rules: there is no alert KvscopeTargetDwn" in done.stderr
+
+
+def test_a_post_renderer_observes_the_servers_of_any_chart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for place in ("DATA", "CACHE", "CONFIG"):
+        monkeypatch.setenv(f"HELM_{place}_HOME", str(tmp_path / place.lower()))
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    chart = tmp_path / "chart"
+    (chart / "templates").mkdir(parents=True)
+    (chart / "Chart.yaml").write_text("apiVersion: v2\nname: llm\nversion: 0.1.0\n")
+    named = SEVERAL_CONTAINERS.replace("name: llama ", "name: {{ .Release.Name }} ")
+    (chart / "templates" / "deployment.yaml").write_text(named)
+    output("helm", "plugin", "install", str(ROOT / "deploy" / "helm" / "inject"))
+    chosen = ("--post-renderer-args", "--exporter-image=registry.example.com/exporter:1")
+    built = parsed(
+        output("helm", "template", "mine", str(chart), "--post-renderer", "kvscope-inject", *chosen)
+    )
+    image = container(built["Deployment", "mine"], "kvscope")["image"]
+    assert image == "registry.example.com/exporter:1"
