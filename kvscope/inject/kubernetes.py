@@ -78,7 +78,7 @@ def inject(root: Node, kind: str, name: str, edit: Editor, wish: Wish, report: R
         try:
             found = _server_of(pod, wish)
             if found is None:
-                report.others.append(name)
+                _note_unrecognised(pod, name, report)
                 continue
             if _is_observed(pod, found.content):
                 report.did(name, f"already observed: container {found.name}")
@@ -136,13 +136,12 @@ def _server_of(pod: Pod, wish: Wish) -> _Found | None:
         if wish.container is not None and name != wish.container:
             continue
         words, image = _words(content), str(content.get("image") or "")
-        is_named = wish.container is not None or (pod.is_of_engine and _serves(image))
-        is_named = is_named or (pod.kind.startswith("LLM") and name == "main")
-        is_named = (
-            is_named or str(mapping(content.get("modelFormat")).get("name")).lower() == "vllm"
-        )
-        has_command = bool(content.get("command"))
+        is_named = wish.container is not None or _is_servers(pod, name, content)
+        # KubeRay starts Ray, whatever the image's entry point is.
+        has_command = bool(content.get("command")) or pod.kind.startswith("Ray")
         server = server_in(words, image, has_command=has_command, is_named=is_named)
+        if wish.container is None and pod.may_lack_scheduler and _is_headless(" ".join(words)):
+            continue
         if server is not None:
             found.append(_Found(node, name, content, server))
     if len(found) > 1:
@@ -156,8 +155,28 @@ def _words(content: Mapping[str, Any]) -> list[str]:
     return [str(word) for words in given if isinstance(words, list) for word in words]
 
 
-def _serves(image: str) -> bool:
-    return any(word in image for word in ("vllm", "sglang", "ray-llm"))
+def _is_headless(command: str) -> bool:
+    """Whether it starts workers of an engine elsewhere; data-parallel ones have engines."""
+    return "--headless" in command and "--data-parallel" not in command
+
+
+def _is_servers(pod: Pod, name: str, content: Mapping[str, Any]) -> bool:
+    """Whether a container without a command of its own is KServe's for a vLLM."""
+    if pod.kind.startswith("LLM"):
+        return name == "main" and not pod.may_lack_scheduler
+    return str(mapping(content.get("modelFormat")).get("name")).lower() == "vllm"
+
+
+def _note_unrecognised(pod: Pod, name: str, report: Report) -> None:
+    if not pod.may_lack_scheduler:
+        report.others.append(name)
+        return
+    containers = ", ".join(one for _, one, _ in _containers(pod))
+    report.note(
+        name,
+        f"container {containers} left alone: it may run only workers of an engine in another pod, "
+        "and its page would never be ready; --container NAME takes one with an engine",
+    )
 
 
 def _is_observed(pod: Pod, content: Mapping[str, Any]) -> bool:

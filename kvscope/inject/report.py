@@ -28,7 +28,9 @@ class Report:
         self.lines.append(f"{name}: left alone: {reason}")
 
     def note(self, name: str, text: str) -> None:
-        self.lines.append(f"{name}: {text}")
+        """A line for a person, once for all pods of an object."""
+        if f"{name}: {text}" not in self.lines:
+            self.lines.append(f"{name}: {text}")
 
     def summary(self, is_removal: bool) -> list[str]:
         """All lines; what runs no server in one."""

@@ -70,7 +70,7 @@ def runs_as(context: Any) -> int | None:
     if user is None:
         return None
     if not str(user).isdecimal():
-        raise LeftAloneError(f"its runAsUser is no number: {user!r}")
+        raise LeftAloneError(f"its runAsUser is not a number: {user!r}")
     return int(user)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kvscope.inject.tree import Node, at, entry, is_mapping
+from kvscope.inject.tree import Node, at, entry, is_mapping, mapping, plain
 
 _TEMPLATE = ("spec/template",)
 _RAY = ("headGroupSpec/template", "workerGroupSpecs/*/template")
@@ -34,8 +34,7 @@ WITHOUT_PLACE = dict.fromkeys(
     "it has no place for init containers: inject the InferenceService that uses it",
 )
 """Kinds with containers to which nothing can be added."""
-_DISTRIBUTED = ("LeaderWorkerSet", "RayCluster", "RayService", "RayJob")
-"""Kinds whose other pods run the workers of an engine."""
+_RAY_KINDS = ("RayCluster", "RayService", "RayJob")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +45,9 @@ class Pod:
     labelled: Node
     """Mapping with `labels`, or with `metadata` that has them."""
     has_metadata: bool
-    is_of_engine: bool
-    """Whether a container of a server's image runs part of an engine, whatever its command."""
+    may_lack_scheduler: bool
+    """Whether it may run only workers of an engine whose scheduler is in another pod: by itself it
+    would never count as ready."""
     kind: str
 
 
@@ -57,11 +57,14 @@ def pods_of(root: Node, kind: str) -> Iterator[Pod]:
         for template in at(root, path):
             found = entry(template, "spec")
             if found is not None and is_mapping(found[1]):
-                yield Pod(found[1], template, True, kind in _DISTRIBUTED, kind)
+                lacks = kind in _RAY_KINDS or path.endswith("/workerTemplate")
+                yield Pod(found[1], template, True, lacks, kind)
     for labels, path in SPECS.get(kind, ()):
         for labelled in at(root, labels):
             for spec in at(labelled, path):
                 if is_mapping(spec) and any(
                     entry(spec, key) for key in ("containers", "model", "initContainers")
                 ):
-                    yield Pod(spec, labelled, False, False, kind)
+                    parallel = mapping(plain(labelled).get("parallelism"))
+                    lacks = path == "worker" and "data" not in parallel
+                    yield Pod(spec, labelled, False, lacks, kind)

@@ -248,29 +248,6 @@ spec:
           resources: {}
 """
 
-RAY = """\
-apiVersion: ray.io/v1
-kind: RayCluster
-metadata:
-  name: ray
-spec:
-  headGroupSpec:
-    template:
-      spec:
-        securityContext: {runAsUser: 1000}
-        containers:
-          - name: ray-head
-            image: rayproject/ray:2.60.0
-  workerGroupSpecs:
-    - groupName: gpu
-      template:
-        spec:
-          securityContext: {runAsUser: 1000}
-          containers:
-            - name: ray-worker
-              image: rayproject/ray-llm:2.60.0
-"""
-
 SCHEDULED = """\
 apiVersion: batch/v1
 kind: CronJob

@@ -5,6 +5,29 @@ import pytest
 from tests.inject.odd_inputs import ARGUMENTS_ONLY, OBSERVABLE, SEVERAL_CONTAINERS, SHELL_FORM
 from tests.inject.run import run
 
+RAY = """\
+apiVersion: ray.io/v1
+kind: RayCluster
+metadata:
+  name: ray
+spec:
+  headGroupSpec:
+    template:
+      spec:
+        securityContext: {runAsUser: 1000}
+        containers:
+          - name: ray-head
+            image: rayproject/ray:2.60.0
+  workerGroupSpecs:
+    - groupName: gpu
+      template:
+        spec:
+          securityContext: {runAsUser: 1000}
+          containers:
+            - name: ray-worker
+              image: rayproject/ray-llm:2.60.0
+"""
+
 
 def container(*lines: str, name: str = "vllm", image: str = "vllm/vllm-openai:v0.32.0") -> str:
     """A container with these lines below its name and image."""
@@ -185,3 +208,39 @@ def test_what_others_added_later_stays() -> None:
     back = run(added, "--remove").text
     assert "kvscope" not in back
     assert "x: y" in back
+
+
+@pytest.mark.parametrize("text", [OBSERVABLE["leader_and_workers"], RAY], ids=["lws", "ray"])
+def test_pods_with_workers_alone_are_left_alone_unless_named(text: str) -> None:
+    """The scheduler is elsewhere: their pages would be `loading` for ever, which is an alert."""
+    name = "worker" if text != RAY else "ray-worker"
+    outcome = run(text)
+    assert f"{name} left alone: it may run only workers" in outcome.said
+    assert outcome.text.count("args:\n") == (0 if text == RAY else 2)
+    named = run(text, f"--container={name}")
+    assert (named.code, f"observed: container {name}" in named.said) == (0, True)
+    assert run(named.text, "--remove").text == text
+
+
+def test_a_headless_worker_is_left_alone_unless_it_is_data_parallel() -> None:
+    text = OBSERVABLE["leader_and_workers"].replace(
+        'command: [sh, -c, "start-ray.sh worker', 'command: [sh, -c, "vllm serve m --headless'
+    )
+    assert "worker left alone" in run(text).said
+    parallel = text.replace("--headless", "--headless --data-parallel-size 16")
+    assert "observed: container worker" in run(parallel).said
+
+
+def test_workers_with_engines_of_their_own_are_observed() -> None:
+    text = """\
+kind: LLMInferenceService
+metadata: {name: wide}
+spec:
+  parallelism: {data: 16, dataLocal: 8}
+  template:
+    containers: [{name: main, securityContext: {runAsUser: 2000}}]
+  worker:
+    containers: [{name: main, securityContext: {runAsUser: 2000}}]
+"""
+    assert run(text).said.count("observed: container main") == 2
+    assert run(text.replace("data: 16, ", "")).said.count("observed: container main") == 1
