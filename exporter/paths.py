@@ -25,6 +25,8 @@ class HttpPath:
     """For any other method, even one that no route has."""
     keeps_room: bool = False
     """Whether it is answered on the last, reserved connections."""
+    endless: bool = False
+    """Whether its responses go on until the client leaves: a server that ends cuts them off."""
     counted: Literal["GET", "POST"] | None = None
     """Method whose requests are counted under this path; None: not counted."""
 
@@ -36,9 +38,14 @@ COMPACT = HttpPath(path="/metrics/compact", reading="pages")
 SCRAPE = HttpPath(path="/scrape", reading="pages", other="pages")
 TARGETS = HttpPath(path="/targets", reading="pages", other="pages")
 ANSWERS = HttpPath(path="/api/", reading="pages")
+LIVE = HttpPath(path="/live", reading="open")
+LIVE_FILES = HttpPath(path="/live/static/", reading="open")
+LIVE_EVENTS = HttpPath(path="/live/events", reading="pages", endless=True)
+LIVE_DATA = HttpPath(path="/live/", reading="pages")
 
 PATHS = (
     *(ROOT, HEALTH, METRICS, COMPACT, SCRAPE, TARGETS, ANSWERS),
+    *(LIVE, LIVE_FILES, LIVE_EVENTS, LIVE_DATA),
     HttpPath(path="/v1/completions", reading="api", other="api", counted="POST"),
     HttpPath(path="/v1/chat/completions", reading="api", other="api", counted="POST"),
     HttpPath(path="/v1/models", reading="api", other="api", counted="GET"),

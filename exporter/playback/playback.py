@@ -5,6 +5,7 @@ any moment, with everything that had arrived by then.
 """
 
 from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from exporter.catalogue.server import ServerState
@@ -27,6 +28,7 @@ from exporter.machine.gpu.poller import Reading as GpuReading
 from exporter.machine.host_memory import HostMemory
 from exporter.machine.machine import Machine
 from exporter.playback.source import ReplayedSource
+from exporter.sources.listener import Listener
 from exporter.watched.exporter import Exporter
 from exporter.watched.presence import Presence
 from exporter.watched.target import Target
@@ -67,8 +69,16 @@ class Playback:
     Time moves forward only; for an earlier moment, begin another playback.
     """
 
-    def __init__(self, file: RecordingFile, index: Index | None = None) -> None:
+    def __init__(
+        self,
+        file: RecordingFile,
+        index: Index | None = None,
+        *,
+        listeners: Callable[[], Sequence[Listener]] = tuple,
+    ) -> None:
+        """listeners: made for each target, further consumers of its batches."""
         self.file = file
+        self._listeners = listeners
         self.undecodable = 0
         """Batches of the file that could not be read."""
         opened = self.file.opened
@@ -93,7 +103,7 @@ class Playback:
 
     def again(self) -> "Playback":
         """Another one of the same file, at its beginning."""
-        return Playback(self.file, self.index)
+        return Playback(self.file, self.index, listeners=self._listeners)
 
     def to_page(self, number: int) -> None:
         """Go to the moment of a page of the index, which can then be rendered again."""
@@ -178,6 +188,7 @@ class Playback:
             source,
             compat=self._opened.compat,
             clock=self._clock,
+            listeners=self._listeners(),
             own_pid_space=self._opened.pid_space or "",
         )
         return source, target

@@ -140,6 +140,14 @@ class Pipeline:
         with self._lock:
             self._drain()
 
+    def add(self, listener: Listener) -> None:
+        """Hand it all later batches of this session; called within `settled`."""
+        self._workers = [*self._workers, _Worker(listener)]
+
+    def remove(self, listener: Listener) -> None:
+        """Hand it nothing more; called within `settled`."""
+        self._workers = [worker for worker in self._workers if worker.listener is not listener]
+
     def renew(self) -> None:
         """Start over with new listeners, as for a new producer."""
         with self._lock:

@@ -128,6 +128,11 @@ class Exporter:
     def _present(self) -> list[Target]:
         return [target for target in self._targets if not target.is_retired]
 
+    @contextmanager
+    def present(self) -> Iterator[Sequence[Target]]:
+        """Its targets for a live view; one that is removed meanwhile can still be read."""
+        yield self._present
+
     def recorded_by(self, flight: Flight) -> None:
         """Have this server's recorder written until `stop`."""
         if self.recorder is not None:

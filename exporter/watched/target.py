@@ -184,6 +184,21 @@ class Target:
         if self._recorder is not None and self._stream is not None:
             self._recorder.leave(self._stream)
 
+    def attach(self, listener: Listener) -> None:
+        """Hand a further listener all batches from now on; called within `pipeline.settled`."""
+        self._further = (*self._further, listener)
+        self.pipeline.add(listener)
+
+    def detach(self, listener: Listener) -> None:
+        """The opposite of `attach`; called within `pipeline.settled`."""
+        self._further = tuple(other for other in self._further if other is not listener)
+        self.pipeline.remove(listener)
+
+    @property
+    def further(self) -> tuple[Listener, ...]:
+        """The listeners besides the folds."""
+        return self._further
+
     def collect(
         self, guard: Guard, taken: Collection[tuple[str, str]] = (), outlet: Outlet = "page"
     ) -> EnginePage:

@@ -10,6 +10,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from exporter.paths import row_of
 from exporter.web.limits import Limits
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -88,8 +89,17 @@ class Connection(H11Protocol):
         super().pause_writing()
 
     def shutdown(self) -> None:
-        if not self.transport.is_closing():
-            super().shutdown()
+        if self.transport.is_closing():
+            return
+        cycle = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            row = row_of(cycle.scope["path"])
+            if row is not None and row.endless:
+                cycle.disconnected = True
+                cycle.message_event.set()
+                self.drop()
+                return
+        super().shutdown()
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
         """A client that has finished sending may still read: answer its complete requests.

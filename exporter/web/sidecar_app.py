@@ -12,17 +12,19 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 
 from exporter.fetch.address import is_address
 from exporter.flight.flight import Flight
+from exporter.live.hub import Watchable
 from exporter.paths import HEALTH, METRICS, SCRAPE, TARGETS
 from exporter.web.answers import Answering, NoServerError, answers_router
 from exporter.web.compact import Compact, compact_router
 from exporter.web.landing import Listed, landing_router
+from exporter.web.live import live_router
 from exporter.web.metrics import METHODS, Exposition, bare_app, page_response
 from exporter.web.projection import Projections, projection_router
 from exporter.web.recordings import Recorded, recordings_router
 from exporter.web.retire import Retirable, retire_router
 
 
-class Server(Exposition, Answering, Compact, Retirable, Recorded, Protocol):
+class Server(Exposition, Answering, Compact, Retirable, Recorded, Watchable, Protocol):
     """One watched server."""
 
 
@@ -48,7 +50,7 @@ class Pages(Protocol):
 
 
 def sidecar_app(pages: Pages, address: str | None = None, flight: Flight | None = None) -> FastAPI:
-    """`/`, `/metrics`, `/metrics/compact`, `/scrape`, `/targets`, `/api/...` and `/health`.
+    """`/`, `/metrics`, `/metrics/compact`, `/scrape`, `/targets`, `/live`, `/api/...`, `/health`.
 
     address: the host:port that `/targets` names; None: that of the request's Host header. flight:
     records the servers.
@@ -59,6 +61,13 @@ def sidecar_app(pages: Pages, address: str | None = None, flight: Flight | None 
     app.include_router(_scrape_router(pages))
     app.include_router(compact_router(lambda name: _server(pages, name or _only(pages))))
     app.include_router(answers_router(lambda name: _server(pages, name or _only(pages))))
+    app.include_router(
+        live_router(
+            lambda name: _server(pages, name or _only(pages)),
+            lambda: _listed(pages),
+            has_targets=True,
+        )
+    )
     app.include_router(retire_router(lambda name: _server(pages, name or _only(pages))))
     app.include_router(projection_router(projections_of(pages)))
     app.include_router(_targets_router(pages, address))

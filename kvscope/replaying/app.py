@@ -8,6 +8,7 @@ from exporter.paths import HEALTH
 from exporter.web.answers import answers_router
 from exporter.web.compact import compact_router
 from exporter.web.landing import Listed, landing_router
+from exporter.web.live import live_router
 from exporter.web.metrics import METHODS, bare_app, metrics_router
 from kvscope.replaying.moment import parse_moment
 from kvscope.replaying.player import Player
@@ -16,12 +17,15 @@ _ENCODE = msgspec.json.Encoder().encode
 
 
 def replay_app(player: Player) -> FastAPI:
-    """`/`, `/metrics`, `/metrics/compact`, `/api/...` and `/health` of the recorded server."""
+    """`/`, `/metrics`, `/metrics/compact`, `/live`, `/api/...`, `/health` of a recorded server."""
     app = bare_app("kvscope replay")
+
+    def listed() -> list[Listed]:
+        return [Listed(player.server, player.presence)]
+
+    app.include_router(landing_router("kvscope replay", listed, has_targets=False))
     app.include_router(
-        landing_router(
-            "kvscope replay", lambda: [Listed(player.server, player.presence)], has_targets=False
-        )
+        live_router(lambda _target: player, listed, has_targets=False, is_replay=True)
     )
     app.include_router(metrics_router(player))
     app.include_router(compact_router(lambda _target: player))

@@ -3,7 +3,8 @@
 import threading
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ import msgspec
 from exporter.answers.question import Question
 from exporter.flight.reader import RecordingFile
 from exporter.flight.recorder import Recorder
+from exporter.live.following import Following
 from exporter.playback.playback import Playback
 from exporter.watched.presence import Presence
 from exporter.watched.reply import Reply
+from exporter.watched.target import Target
 
 MAX_SPEED = 1000.0
 
@@ -42,7 +45,7 @@ class Player:
         self._clock = clock
         self._lock = threading.RLock()
         self.file = RecordingFile(path)
-        self._playback = Playback(self.file)
+        self._playback = Playback(self.file, listeners=lambda: [Following()])
         self._playing = False
         self._speed = 1.0
         self._since = clock()
@@ -113,6 +116,14 @@ class Player:
         with self._lock:
             self._follow()
             return self._playback.exporter.answer(question)
+
+    @contextmanager
+    def present(self) -> Iterator[Sequence[Target]]:
+        """Its targets for a live view, at the moment."""
+        with self._lock:
+            self._follow()
+            with self._playback.exporter.present() as targets:
+                yield targets
 
     def compact(self) -> bytes:
         with self._lock:

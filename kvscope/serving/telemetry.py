@@ -15,6 +15,7 @@ from exporter.watched.exporter import Exporter, in_process
 from exporter.web.answers import answers_router
 from exporter.web.compact import compact_router
 from exporter.web.landing import Listed, landing_router
+from exporter.web.live import live_router
 from exporter.web.metrics import metrics_router, no_metrics_router
 from exporter.web.projection import Projections, projection_router
 from exporter.web.recordings import recordings_router
@@ -47,7 +48,7 @@ class Telemetry:
     makes_spans: bool = False
     """Spans of every request; without the caller's trace, one begins at the server."""
     metrics: APIRouter
-    """The routes at `/metrics` and `/api`: page and answers, or the reason why they are missing."""
+    """The routes of page, answers and live view, or the reason why they are missing."""
     kv_events: "ContentListener | None"
     """Publishes findable content for routers; None: not published."""
     requests: RequestCounts | None = None
@@ -99,6 +100,9 @@ def telemetry(config: TelemetryConfig, port: int) -> Iterator[Telemetry]:
         router.include_router(metrics_router(page))
         router.include_router(compact_router(lambda _target: page))
         router.include_router(answers_router(lambda _target: page))
+        router.include_router(
+            live_router(lambda _target: page, lambda: _listed(page), has_targets=False)
+        )
         router.include_router(projection_router(Projections(lambda: {"": page})))
         if flight is not None:
             router.include_router(recordings_router(flight, lambda _target: page))

@@ -25,6 +25,7 @@ NAVIGATION = {
         "docs/guides/ray",
         "docs/guides/kubernetes",
         "docs/guides/stack",
+        "docs/guides/live",
         "docs/guides/dashboards",
         "docs/guides/alerts",
         "docs/guides/bare-servers",

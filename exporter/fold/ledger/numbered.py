@@ -4,7 +4,7 @@ An event that contradicts the state is counted, and applied as far as it makes s
 """
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from exporter.fold.fold import Handlers
 from exporter.fold.ledger.holds import Holds
@@ -56,6 +56,16 @@ class NumberedBlocks:
     def num_deduplicated(self) -> int:
         """References beyond the first of each block."""
         return self.num_references - self.num_active
+
+    @property
+    def places(self) -> Sequence[int]:
+        """By block: its position in the LRU, greater than all earlier ones; 0: not cached."""
+        return self._places
+
+    @property
+    def last_place(self) -> int:
+        """The position of the newest; only a new whole state begins again."""
+        return self._last_place
 
     def replace(self, event: PoolCreated | PoolSnapshot) -> None:
         """Begin with the state of an empty pool, or of a snapshot."""

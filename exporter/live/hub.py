@@ -1,0 +1,151 @@
+"""All engines of a process that can be looked at, and what is known of each without looking."""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol
+
+import msgspec
+
+from exporter.live.broadcast import Broadcast
+from exporter.live.view import UnknownHereError
+from exporter.watched.target import Target
+
+MAX_VIEWERS = 64
+"""Streams of one process."""
+_NAMES_ONLY = (
+    "this stream names the content of the cache and knows no blocks: no map can be drawn. The "
+    "names are in /api/prefixes of an engine that is observed; how to observe one: "
+    "docs/guides/sidecar.md"
+)
+_NO_EVENTS = (
+    "only the server's own metrics page is read: it has totals, and neither blocks nor sequences. "
+    "With events the map can be drawn: docs/guides/sidecar.md"
+)
+_NOTHING_YET = "nothing has been heard of it yet"
+
+
+class Watchable(Protocol):
+    """A server whose engines can be looked at."""
+
+    def present(self) -> AbstractContextManager[Sequence[Target]]:
+        """The present targets, which are not replaced inside the block."""
+        ...
+
+
+class EngineDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """One engine."""
+
+    key: str
+    """For `?engine=`."""
+    model_name: str
+    engine: str
+    server: str
+    map: str
+    """blocks, counted, unknown or names: see `Pool.map`; names: content without blocks."""
+    note: str
+    """Why there is no map; empty: there is one."""
+
+
+class Engines(msgspec.Struct, frozen=True, kw_only=True):
+    """One server."""
+
+    engines: list[EngineDocument]
+    note: str
+    """Why there are none; empty: there are some."""
+
+
+class TooManyError(Exception):
+    """There are too many viewers."""
+
+
+class Hub:
+    """For any thread."""
+
+    def __init__(self, find: Callable[[str], Watchable]) -> None:
+        """find: the server of a name, empty for the only one. Raises UnknownHereError."""
+        self._find = find
+        self._broadcasts: dict[tuple[str, str], Broadcast] = {}
+        self._lock = threading.Lock()
+
+    def engines(self, server: str) -> Engines:
+        """Raises UnknownHereError."""
+        with self._find(server).present() as targets:
+            found = [_described(target) for target in targets]
+        engines = [engine for engine in found if engine is not None]
+        note = "" if engines else (_NOTHING_YET if targets else _NO_EVENTS)
+        return Engines(engines=engines, note=note)
+
+    def broadcast(self, server: str, engine: str) -> Broadcast:
+        """engine: its key, or empty for the only one. Raises UnknownHereError."""
+        key = engine or self._only(server)
+        with self._find(server).present() as targets:
+            _among(targets, key)
+        with self._lock:
+            found = self._broadcasts.get((server, key))
+            if found is None:
+                for place in [at for at, each in self._broadcasts.items() if not each.following]:
+                    if not self._broadcasts[place].num_viewers:
+                        del self._broadcasts[place]
+                found = Broadcast(lambda: self._held(server, key))
+                self._broadcasts[server, key] = found
+            return found
+
+    def check_room(self) -> None:
+        """Raises TooManyError."""
+        with self._lock:
+            viewers = sum(each.num_viewers for each in self._broadcasts.values())
+        if viewers >= MAX_VIEWERS:
+            raise TooManyError(f"{viewers} pages look at this process already")
+
+    def _only(self, server: str) -> str:
+        engines = self.engines(server)
+        keys = [engine.key for engine in engines.engines if engine.map != "names"]
+        if not keys:
+            raise UnknownHereError(engines.engines[0].note if engines.engines else engines.note)
+        return keys[0]
+
+    @contextmanager
+    def _held(self, server: str, key: str) -> Iterator[Target]:
+        with self._find(server).present() as targets:
+            yield _among(targets, key)
+
+
+def _among(targets: Sequence[Target], key: str) -> Target:
+    for target in targets:
+        if not target.is_content and _is_engine(target) and key_of(target) == key:
+            return target
+    known = ", ".join(key_of(t) for t in targets if not t.is_content and _is_engine(t)) or "none"
+    raise UnknownHereError(f"no engine {key[:200]!r} here now; known: {known}")
+
+
+def key_of(target: Target) -> str:
+    model_name, engine = target.labels
+    return f"{model_name}/{engine}"
+
+
+def _is_engine(target: Target) -> bool:
+    hello = target.hello
+    return hello is not None and hello.worker is None
+
+
+def _described(target: Target) -> EngineDocument | None:
+    target.pipeline.drain()  # its Hello may just have come
+    hello = target.hello
+    if hello is None or hello.worker is not None:
+        return None
+    kind, note = "blocks", ""
+    if target.is_content:
+        kind, note = "names", _NAMES_ONLY
+    elif "PoolCounted" in hello.tells:
+        kind, note = "counted", "this engine counts its pages and numbers none: no map can be drawn"
+    elif not target.source.state_known:
+        kind, note = "unknown", "its state is unknown until its next snapshot"
+    return EngineDocument(
+        key=key_of(target),
+        model_name=hello.model_name,
+        engine=hello.engine,
+        server=hello.server,
+        map=kind,
+        note=note,
+    )
