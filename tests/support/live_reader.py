@@ -1,0 +1,72 @@
+"""A reader of the live view, as docs/guides/live.md describes one: a snapshot, then frames."""
+
+import base64
+import json
+import struct
+from array import array
+from typing import Any
+
+MAGIC = b"KVSLIVE1"
+FREE, RESERVED, CACHED = range(3)
+
+
+class Stale(Exception):
+    """A new snapshot is needed."""
+
+
+class LiveReader:
+    """`columns` and `sequences` are those of the server after the last frame that was applied."""
+
+    def __init__(self, snapshot: bytes) -> None:
+        assert snapshot.startswith(MAGIC)
+        (length,) = struct.unpack_from("<I", snapshot, len(MAGIC))
+        begin = len(MAGIC) + 4
+        self.head: dict[str, Any] = json.loads(snapshot[begin : begin + length])
+        body = snapshot[begin + length :]
+        assert (begin + length) % 4 == 0, "columns are aligned"
+        self.columns: dict[str, array[int]] = {
+            name: array("B" if kind == "u8" else "I", body[offset : offset + size])
+            for name, (offset, size, kind) in self.head["columns"].items()
+        }
+        self.pool: dict[str, Any] = self.head["pool"]
+        self.sequences: dict[int, dict[str, Any]] = {s["id"]: s for s in self.head["sequences"]}
+        self.steps: list[list[int]] = self.head["steps"]
+        self.frame: int = self.head["frame"]
+        self.num_applied = 0
+
+    def apply(self, data: bytes) -> None:
+        """Raises Stale."""
+        frame = json.loads(data)
+        if frame["frame"] <= self.frame:
+            return
+        if frame["epoch"] != self.head["epoch"]:
+            raise Stale
+        assert frame["frame"] == self.frame + 1, "frames are missing"
+        self.frame = frame["frame"]
+        self.pool = frame["pool"]
+        self.num_applied += 1
+        changed = {
+            name: array("B" if name in ("cell", "group") else "I", base64.b64decode(column))
+            for name, column in frame.get("columns", {}).items()
+        }
+        for place, block in enumerate(changed.pop("id", ())):
+            for name, column in changed.items():
+                self.columns[name][block] = column[place]
+        for row in frame.get("sequences", []):
+            self.sequences[row["id"]] = row
+        for number, tokens, blocks in frame.get("grown", []):
+            self.sequences[number] |= {"output_tokens": tokens, "blocks": blocks}
+        for number in frame.get("gone", []):
+            self.sequences.pop(number, None)
+        self.steps = [*self.steps, *frame.get("steps", [])][-200:]
+
+    @property
+    def references(self) -> list[int]:
+        """By block."""
+        return [max(0, cell - CACHED) for cell in self.columns["cell"]]
+
+    @property
+    def lru(self) -> list[int]:
+        """Cached blocks, the oldest first."""
+        places = self.columns["place"]
+        return sorted((b for b, p in enumerate(places) if p), key=places.__getitem__)
