@@ -129,7 +129,7 @@ def test_swapped_sequences_are_followed_as_well() -> None:
         watched.read()
         watched.compare()
         states |= {row["state"] for row in watched.reader.sequences.values()}
-    assert {"queued", "prefill", "decode", "swapped", "finished"} <= states
+    assert {"queued", "prefill", "swapped", "finished"} <= states
 
 
 def test_after_lost_batches_it_is_unknown_and_then_equal_again() -> None:
