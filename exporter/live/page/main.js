@@ -1,0 +1,144 @@
+// Starts the page: finds the engine, follows it, and draws.
+
+import { Store } from './store.js';
+import { BlockMap } from './map.js';
+import { SequenceView } from './sequences.js';
+import { beginSteps, drawSteps, drawStrips } from './steps.js';
+import { showMemory, showPrefixes, showWhatIf, showWhy } from './answers.js';
+import { beginReplay } from './replay.js';
+import { beginTour } from './tour.js';
+import { $, el } from './dom.js';
+import { NeedsKey, chosen, json, setKey } from './server.js';
+
+const TABLE_MS = 500;
+const FIND_MS = 2000;
+const THEME = 'kvscope-theme';
+
+const store = new Store();
+const map = new BlockMap(store);
+const sequences = new SequenceView(store, map);
+globalThis.kvscopeLive = { store, map, sequences };
+
+let following = null;
+let isReplay = false;
+
+function choose(target, engine) {
+  following?.abort();
+  following = new AbortController();
+  [chosen.target, chosen.engine, store.engine] = [target, engine, engine];
+  const query = new URLSearchParams(location.search);
+  if (target) query.set('target', target);
+  query.set('engine', engine);
+  history.replaceState(null, '', `?${query}`);
+  store.follow(following.signal);
+}
+
+/** Look for engines until there is one; then keep the list of them up to date. */
+async function find() {
+  try {
+    const { servers, is_replay: replayed } = await json('live/engines');
+    $('key-form').hidden = true;
+    if (replayed && !isReplay) beginReplay(store);
+    isReplay = replayed;
+    const engines = servers.flatMap((server) => server.engines.engines.map((engine) => ({ server, engine })));
+    const shown = engines.filter(({ engine }) => engine.map !== 'names');
+    list(shown);
+    if (!following && shown.length) {
+      const query = new URLSearchParams(location.search);
+      const first = shown.find(({ server, engine }) => server.name === (query.get('target') ?? '') && engine.key === query.get('engine'))
+        ?? shown.find(({ server }) => server.name === query.get('target')) ?? shown[0];
+      choose(first.server.name, first.engine.key);
+    } else if (!shown.length && !following) {
+      const notes = servers.map((server) => `${server.title} (${server.state}): ${server.engines.note || server.engines.engines[0]?.note}`);
+      $('why').textContent = notes.join('\n') || 'No server is watched.';
+      status('no engine to look at', true);
+    }
+  } catch (error) {
+    if (error instanceof NeedsKey) {
+      $('key-form').hidden = false;
+      $('why').textContent = 'This server answers only with a key.';
+    }
+    status(error.message, true);
+  }
+  setTimeout(find, FIND_MS);
+}
+
+function list(shown) {
+  const choice = $('engine');
+  const now = JSON.stringify(shown.map(({ server, engine }) => [server.name, engine.key]));
+  choice.hidden = shown.length < 2;
+  if (choice.dataset.shown === now) return;
+  choice.dataset.shown = now;
+  choice.replaceChildren(...shown.map(({ server, engine }) => el('option', {
+    value: JSON.stringify([server.name, engine.key]),
+    selected: server.name === chosen.target && engine.key === chosen.engine,
+  }, `${server.title} ${engine.key}`)));
+}
+
+function status(text, isBad) {
+  $('status').textContent = text;
+  $('status').dataset.state = isBad ? 'bad' : 'good';
+}
+
+function repeat(ms, work) {
+  const turn = () => (store.head && !document.hidden ? work().catch(() => {}) : Promise.resolve()).finally(() => setTimeout(turn, store.head ? ms : 300));
+  turn();
+}
+
+function draw(now) {
+  map.draw(now);
+  if (now - (draw.tableAt ?? -TABLE_MS) > TABLE_MS && store.head) {
+    draw.tableAt = now;
+    sequences.list();
+    drawStrips(store);
+    if (!store.problem) {
+      const { model_name: model, server, server_version: version } = store.head;
+      status(`${model} · ${server} ${version} · step ${store.figures.at(-1)?.steps ?? 0}`, false);
+      $('key-form').hidden = true;
+    }
+  }
+  if (store.problem && following) status(store.problem, true);
+  sequences.draw();
+  drawSteps(store);
+  requestAnimationFrame(draw);
+}
+
+function explain(isOn) {
+  document.body.classList.toggle('explained', isOn);
+  $('help').setAttribute('aria-pressed', String(isOn));
+}
+
+function theme(next) {
+  if (next) document.documentElement.dataset.theme = next;
+  map.colour(map.mode);
+  beginSteps();
+}
+
+$('engine').addEventListener('change', (event) => choose(...JSON.parse(event.target.value)));
+$('key-form').addEventListener('submit', (event) => {
+  event.preventDefault();
+  setKey($('key').value);
+  $('key').value = '';
+  if (following) choose(chosen.target, chosen.engine);
+});
+$('help').addEventListener('click', () => explain($('help').getAttribute('aria-pressed') !== 'true'));
+$('theme').addEventListener('click', () => {
+  const dark = document.documentElement.dataset.theme ?? (matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light');
+  const next = dark === 'dark' ? 'light' : 'dark';
+  localStorage.setItem(THEME, next);
+  theme(next);
+});
+addEventListener('keydown', (event) => {
+  if (event.key === '?' && !['INPUT', 'SELECT'].includes(event.target.tagName)) explain(!document.body.classList.contains('explained'));
+});
+matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => theme(null));
+
+theme(localStorage.getItem(THEME));
+beginTour(store, map, sequences);
+find();
+repeat(5000, showWhy);
+repeat(5000, showPrefixes);
+repeat(10000, showWhatIf);
+repeat(5000, () => showMemory(store));
+repeat(1000, () => sequences.tell());
+requestAnimationFrame(draw);
