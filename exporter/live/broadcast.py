@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractContextManager
 
 from exporter.live.documents import BlockDocument, SequenceDocument
@@ -55,7 +55,7 @@ class Viewer:
         except RuntimeError:
             return  # the server has just stopped, and with it this viewer
 
-    async def events(self) -> AsyncIterator[bytes]:
+    async def events(self) -> AsyncGenerator[bytes]:
         """Until the client leaves, which cancels this."""
         yield b"retry: 1000\n\n"
         while True:

@@ -79,7 +79,7 @@ export async function showWhatIf() {
       svg('text', { class: 'dim', x: EDGE.left - 6, y: y(ratio) + 4, 'text-anchor': 'end' }, `${Math.round(100 * ratio)} %`));
   }
   for (const point of points.filter((each) => Number.isInteger(Math.log2(each.scale)))) {
-    drawing.append(svg('text', { class: 'dim', x: x(point.scale), y: HEIGHT - EDGE.bottom + 16, 'text-anchor': 'middle' }, count(point.capacity_blocks)));
+    drawing.append(svg('text', { class: 'dim', x: x(point.scale), y: HEIGHT - EDGE.bottom + 16, 'text-anchor': point === points.at(-1) ? 'end' : 'middle' }, count(point.capacity_blocks)));
   }
   drawing.append(svg('text', { class: 'dim', x: WIDTH - EDGE.right, y: HEIGHT - 4, 'text-anchor': 'end' }, 'blocks'));
   if (limit !== undefined && limit !== null) {
@@ -90,7 +90,7 @@ export async function showWhatIf() {
   if (here) {
     drawing.append(svg('line', { x1: x(1), x2: x(1), y1: EDGE.top, y2: HEIGHT - EDGE.bottom, stroke: variable('--ink') }),
       svg('circle', { cx: x(1), cy: y(here.hit_ratio), r: 5, fill: variable('--ink') }),
-      svg('text', { x: x(1) + 7, y: EDGE.top + 8 }, `you are here: ${Math.round(100 * here.hit_ratio)} %`));
+      svg('text', { x: x(1) + 7, y: HEIGHT - EDGE.bottom - 8 }, `you are here: ${Math.round(100 * here.hit_ratio)} %`));
   }
   $('whatif-counts').textContent = `last ${curve.window === 'start' ? 'hours' : curve.window}`
     + (limit === undefined || limit === null ? '' : `; never losing anything: ${Math.round(100 * limit)} %`);

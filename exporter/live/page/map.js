@@ -233,8 +233,9 @@ export class BlockMap {
       if (age >= 1) this.flashes.delete(block);
       else {
         const [x, y] = at(block);
-        context.fillStyle = isDark() ? `rgb(255 255 255 / ${1 - age})` : `rgb(0 0 0 / ${1 - age})`;
-        context.fillRect(x, y, Math.max(1.5, size), Math.max(1.5, size));
+        context.fillStyle = isDark() ? `rgb(255 255 255 / ${0.8 * (1 - age)})` : `rgb(0 0 0 / ${0.7 * (1 - age)})`;
+        const edge = size > 8 ? size * 0.3 : 0;
+        context.fillRect(x + edge, y + edge, Math.max(1.5, size - 2 * edge), Math.max(1.5, size - 2 * edge));
       }
     }
     const outlined = new Set(this.highlighted ?? []);
@@ -264,7 +265,7 @@ export class BlockMap {
       group: (this.store.head?.groups ?? []).map((kind, index) => [ofGroup(index), kind.replaceAll('_', ' ')]),
     }[this.mode];
     if (this.store.pool?.reserved && this.mode === 'state') entries.push([STATE.reserved, 'reserved']);
-    legend($('legend'), [...entries, [VICTIM, 'framed: the next hundred to be evicted']]);
+    legend($('legend'), [...entries, [VICTIM, 'framed: the next hundred to be evicted; a flash: evicted']]);
   }
 
   blockAt(x, y) {

@@ -32,9 +32,9 @@ export class SequenceView {
     const begin = now - SPAN_MS;
     const rows = [...this.store.sequences.values()]
       .filter((row) => !ENDED.has(row.state) || row.changes.at(-1)[1] > begin)
-      .sort((a, b) => b.id - a.id)
+      .sort((a, b) => (a.state === 'queued') - (b.state === 'queued') || ENDED.has(a.state) - ENDED.has(b.state) || b.id - a.id)
       .slice(0, Math.floor(height / ROW))
-      .reverse();
+      .sort((a, b) => a.id - b.id);
     this.drawn = rows;
     const place = (ms) => (width * (Math.max(begin, ms) - begin)) / SPAN_MS;
     rows.forEach((row, index) => {

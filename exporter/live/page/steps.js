@@ -49,7 +49,9 @@ const STRIPS = [
   ['blocks evicted a second', (now, was, s) => (now.evictions - was.evictions) / s, (value) => value.toFixed(value < 10 ? 1 : 0), VICTIM],
   ['preemptions', (now, was) => now.preemptions - was.preemptions, (value, now) => count(now.preemptions), VICTIM],
 ];
-const WINDOW = 5;
+const WINDOW = 10;
+/** The strips begin with the page, and are stretched until they hold five minutes. */
+const LEAST_MS = 30000;
 
 export function drawStrips(store) {
   const place = $('strips');
@@ -69,7 +71,8 @@ export function drawStrips(store) {
     if (!ready || values.length < 2) return;
     const [context, width, height] = ready;
     const top = Math.max(1e-9, ...values.filter(Number.isFinite));
-    const [begin, end] = [figures.at(-1).ms - 300000, figures.at(-1).ms];
+    const end = figures.at(-1).ms;
+    const begin = Math.min(figures[0].ms, end - LEAST_MS);
     context.strokeStyle = colour;
     context.lineWidth = 1.5;
     context.beginPath();

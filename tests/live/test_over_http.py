@@ -1,0 +1,232 @@
+"""The live view over HTTP: doors, streams that end in time, engines without a map, odd viewers."""
+
+import asyncio
+import json
+import re
+import threading
+import time
+from collections.abc import Iterator
+from importlib.resources import files
+from typing import Any
+
+import httpx
+import pytest
+
+from exporter.live import hub as hub_module
+from exporter.live.broadcast import QUEUED_FRAMES, Viewer
+from exporter.paths import door_of
+from exporter.watched.exporter import Exporter
+from exporter.web.access import Access, AccessConfig, Credentials
+from exporter.web.http_server import HttpServer
+from exporter.web.landing import Listed
+from exporter.web.live import live_router
+from exporter.web.metrics import bare_app
+from kvscope_events.events import PoolCreated
+from kvscope_events.producers import SGLANG_EVENTS, in_order
+from tests.exporter.page import make_exporter, put
+from tests.exporter.stream import hello
+from tests.live.test_truth import Watched
+from tests.support.live_reader import LiveReader
+
+HOSTILE = "</script><img src=x onerror=alert(1)>\"'&"
+
+
+def app_of(exporter: Exporter) -> Any:
+    app = bare_app("x")
+    listed = [Listed("llama", exporter.presence)]
+    app.include_router(live_router(lambda _name: exporter, lambda: listed, has_targets=False))
+    return app
+
+
+@pytest.fixture
+def watched() -> Watched:
+    return Watched(seed=7)
+
+
+@pytest.fixture
+def url(watched: Watched) -> Iterator[str]:
+    with HttpServer(app_of(watched.exporter), "127.0.0.1", 0) as server:
+        yield f"http://127.0.0.1:{server.port}"
+
+
+def frames(lines: Iterator[str]) -> Iterator[tuple[str, bytes]]:
+    name = ""
+    for line in lines:
+        if line.startswith("event: "):
+            name = line.removeprefix("event: ")
+        elif line.startswith("data: "):
+            yield name, line.removeprefix("data: ").encode()
+
+
+def test_a_stream_and_a_snapshot_give_the_pool(watched: Watched, url: str) -> None:
+    watched.view.close()
+    with httpx.stream("GET", f"{url}/live/events", params={"engine": "demo/0"}) as stream:
+        assert stream.headers["content-type"].startswith("text/event-stream")
+        events = frames(stream.iter_lines())
+        reader = LiveReader(httpx.get(f"{url}/live/snapshot").content)
+        for _ in range(12):
+            for _ in range(4):
+                watched.disturb()
+            number = watched.engine.pool.snapshot()
+            while reader.references != number.ref_counts or reader.lru != number.lru:
+                name, data = next(events)
+                assert name == "frame"
+                reader.apply(data)
+    assert reader.num_applied > 3
+    live = next(s for s in watched.engine.live if s.block_table)
+    document = httpx.get(f"{url}/live/sequence", params={"id": live.sequence_id}).json()
+    assert document["tables"]["0"] == live.block_table
+    block = httpx.get(f"{url}/live/block", params={"id": live.block_table[0]}).json()
+    assert live.sequence_id in block["owners"]
+    assert block["references"] == watched.engine.pool.snapshot().ref_counts[live.block_table[0]]
+    assert block["events"][0][1] in ("BlocksAllocated", "BlocksShared", "BlocksCached")
+
+
+def test_every_viewer_gets_the_same_frames_and_a_new_one_disturbs_none(
+    watched: Watched, url: str
+) -> None:
+    seen: list[list[int]] = [[], []]
+
+    def look(index: int) -> None:
+        with httpx.stream("GET", f"{url}/live/events") as stream:
+            for _, data in frames(stream.iter_lines()):
+                seen[index].append(json.loads(data)["frame"])
+                if len(seen[index]) >= 8:
+                    return
+
+    threads = [threading.Thread(target=look, args=(index,)) for index in range(2)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        watched.disturb()
+        httpx.get(f"{url}/live/snapshot")
+        time.sleep(0.02)
+    for numbers in seen:
+        assert numbers == list(range(numbers[0], numbers[0] + len(numbers))), "none is missing"
+
+
+def test_a_viewer_that_does_not_read_is_bounded_and_hears_that_it_is_behind() -> None:
+    async def look() -> list[bytes]:
+        viewer = Viewer()
+        for number in range(10 * QUEUED_FRAMES):
+            viewer.put(b"%d" % number)
+        events = viewer.events()
+        heard = [await anext(events) for _ in range(3)]
+        assert len(viewer._waiting) <= QUEUED_FRAMES
+        assert viewer.times_behind > 1
+        await events.aclose()
+        return heard
+
+    heard = asyncio.run(look())
+    assert heard[1].startswith(b"event: behind")
+
+
+def test_there_is_a_limit_on_viewers(
+    watched: Watched, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub_module, "MAX_VIEWERS", 1)
+    with httpx.stream("GET", f"{url}/live/events") as stream:
+        next(stream.iter_lines())
+        assert httpx.get(f"{url}/live/events").status_code == 503
+
+
+def test_a_server_that_ends_does_not_wait_for_viewers(watched: Watched) -> None:
+    with HttpServer(app_of(watched.exporter), "127.0.0.1", 0) as server:
+        stream = httpx.stream("GET", f"http://127.0.0.1:{server.port}/live/events")
+        lines = stream.__enter__().iter_lines()
+        next(lines)
+        began = time.monotonic()
+        server.stop()
+        assert time.monotonic() - began < 1.0
+        with pytest.raises(httpx.HTTPError):
+            list(lines)
+
+
+def test_data_is_behind_the_door_of_the_pages_and_the_page_itself_is_not(
+    watched: Watched,
+) -> None:
+    access = AccessConfig(pages=Credentials(["secret"]))
+    with HttpServer(Access(app_of(watched.exporter), access), "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.port}"
+        for path in ("/live", "/live/static/main.js", "/live/static/style.css"):
+            assert httpx.get(f"{url}{path}").status_code == 200
+        for path in ("engines", "snapshot", "events", "sequence?id=1", "block?id=1", "other"):
+            assert httpx.get(f"{url}/live/{path}").status_code == 401, path
+        key = {"Authorization": "Bearer secret"}
+        assert httpx.get(f"{url}/live/snapshot", headers=key).status_code == 200
+    assert door_of("GET", "/live/static/main.js") == "open"
+    assert door_of("POST", "/live/events") == "control"
+
+
+def test_an_engine_that_does_not_exist_is_named_with_those_that_do(url: str) -> None:
+    for path in ("snapshot", "events", "sequence?id=1"):
+        joint = "&" if "?" in path else "?"
+        answer = httpx.get(f"{url}/live/{path}{joint}engine=qwen/1")
+        assert answer.status_code == 404
+        assert answer.text == "no engine 'qwen/1' here now; known: demo/0\n"
+    assert httpx.get(f"{url}/live/sequence?id=9999").status_code == 404
+    assert httpx.get(f"{url}/live/block?id=9999").status_code == 404
+    assert httpx.get(f"{url}/live/block?id=x").status_code == 422
+
+
+def test_a_counted_pool_has_figures_and_no_cells() -> None:
+    exporter, subscription = make_exporter()
+    put(
+        subscription,
+        0,
+        1,
+        hello(server="sglang", tells=in_order(SGLANG_EVENTS)),
+        PoolCreated(40, 16, 2048),
+    )
+    with HttpServer(app_of(exporter), "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.port}/live"
+        (row,) = httpx.get(f"{url}/engines").json()["servers"][0]["engines"]["engines"]
+        assert row["map"] == "counted"
+        assert "no map" in row["note"]
+        reader = LiveReader(httpx.get(f"{url}/snapshot").content)
+    assert reader.pool["map"] == "counted"
+    assert reader.pool["num_blocks"] == 40
+    assert reader.columns == {}
+
+
+def test_a_server_whose_page_alone_is_read_says_what_there_is_instead() -> None:
+    exporter = Exporter([])
+    with HttpServer(app_of(exporter), "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.port}/live"
+        (row,) = httpx.get(f"{url}/engines").json()["servers"]
+        assert row["engines"]["engines"] == []
+        assert "only the server's own metrics page" in row["engines"]["note"]
+        answer = httpx.get(f"{url}/snapshot")
+        assert (answer.status_code, answer.text) == (404, row["engines"]["note"] + "\n")
+
+
+def test_hostile_names_stay_text() -> None:
+    exporter, subscription = make_exporter()
+    put(subscription, 0, 1, hello(model_name=HOSTILE), PoolCreated(8, 16, 2048))
+    with HttpServer(app_of(exporter), "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.port}/live"
+        answer = httpx.get(f"{url}/engines")
+        (row,) = answer.json()["servers"][0]["engines"]["engines"]
+        assert row["key"] == f"{HOSTILE}/0"
+        assert answer.headers["content-type"] == "application/json"
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        snapshot = httpx.get(f"{url}/snapshot", params={"engine": row["key"]})
+        assert LiveReader(snapshot.content).head["model_name"] == HOSTILE
+        page = httpx.get(url)
+    policy = page.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert HOSTILE not in page.text
+
+
+def test_no_script_of_the_page_makes_markup_of_text_or_loads_from_elsewhere() -> None:
+    for file in (files("exporter.live") / "page").iterdir():
+        text = file.read_text()
+        found = re.findall(
+            r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|srcdoc",
+            text,
+        )
+        assert not found, (file.name, found)
+        addresses = set(re.findall(r"https?://[^\s'\"]+", text))
+        assert addresses <= {"http://www.w3.org/2000/svg"}, file.name
+        assert "style=" not in text, "inline styles are refused by the policy"
