@@ -20,7 +20,7 @@ SGLANG_VERSIONS ?= 0.5.17 0.5.19
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help venv tools vllm vllm-beside sglang sglang-beside ray ray-beside demo test nightly weekly test-vllm-versions test-sglang-versions chaos engine-chaos fleet fuzz lint types bench \
+.PHONY: help venv tools chromium vllm vllm-beside sglang sglang-beside ray ray-beside demo test nightly weekly test-vllm-versions test-sglang-versions chaos engine-chaos fleet fuzz lint types bench \
   docs site release-check dashboards alerts regenerate screenshots clean
 
 PIP_INSTALL := $(VENV)/bin/pip install $(if $(CI),--quiet) -c $(VENV)/constraints.txt
@@ -59,6 +59,9 @@ tools: | $(STAMP)
 	@scripts/debian-tools $(VENV)/debian
 	@PYTHON=$(VENV)/bin/python scripts/kubernetes-tools $(VENV)/kubernetes
 
+chromium:
+	@scripts/chromium
+
 vllm: ## Install a vLLM for the tests into .venv/vllm, 3.4 GB (VLLM=0.32.0; make test VLLM= has none)
 	@PYTHON=$(PYTHON) scripts/vllm-env $(VENV)/vllm $(VLLM)
 
@@ -85,7 +88,7 @@ demo: venv ## Run the engine under a live workload (PORT=8000, DEMO_SECONDS=60 t
 test: venv $(if $(PYTEST_ARGS),,vllm-beside) tools lint ## Lint, types and all tests but those of `make nightly` (PYTEST_ARGS="tests/engine -k pool")
 	$(VENV)/bin/python -m tools.run_tests --beside $(VENV)/bin/mypy $(PYTEST_ARGS)
 
-nightly: venv vllm-beside sglang-beside ray-beside tools ## The rest: real vLLM, SGLang and Ray, chaos, what measures times, long runs, more examples (PYTEST_ARGS=...)
+nightly: venv vllm-beside sglang-beside ray-beside tools chromium ## The rest: real vLLM, SGLang and Ray, chaos, what measures times, long runs, more examples (PYTEST_ARGS=...)
 	$(VENV)/bin/python -m tools.run_tests --nightly $(PYTEST_ARGS)
 
 weekly: venv vllm-beside sglang-beside ray-beside tools ## More of a real vLLM, SGLang and Ray, half an hour (PYTEST_ARGS=...)

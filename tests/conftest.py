@@ -20,6 +20,7 @@ PROGRAMS = {
     "amtool": "amtool",
     "kubectl": "kubectl",
     "helm": "helm",
+    "browser": "chromium",
 }
 """Marker to program on PATH."""
 SLOW_FILES = Path(__file__).with_name("slow_files.txt")

@@ -36,6 +36,7 @@ _LISTEN = ListenConfig()
 _BANNER = """
   kvscope demo: a small random model under a workload that comes and goes.
 
+    live      {url}/live    (open it in a browser: it explains itself)
     metrics   {url}/metrics
     API       {url}/v1/completions    (model "demo")
     health    {url}/health

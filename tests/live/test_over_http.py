@@ -17,10 +17,11 @@ from exporter.live.broadcast import QUEUED_FRAMES, Viewer
 from exporter.paths import door_of
 from exporter.watched.exporter import Exporter
 from exporter.web.access import Access, AccessConfig, Credentials
+from exporter.web.answers import answers_router
 from exporter.web.http_server import HttpServer
 from exporter.web.landing import Listed
 from exporter.web.live import live_router
-from exporter.web.metrics import bare_app
+from exporter.web.metrics import bare_app, metrics_router
 from kvscope_events.events import PoolCreated
 from kvscope_events.producers import SGLANG_EVENTS, in_order
 from tests.exporter.page import make_exporter, put
@@ -35,6 +36,8 @@ def app_of(exporter: Exporter) -> Any:
     app = bare_app("x")
     listed = [Listed("llama", exporter.presence)]
     app.include_router(live_router(lambda _name: exporter, lambda: listed, has_targets=False))
+    app.include_router(answers_router(lambda _name: exporter))
+    app.include_router(metrics_router(exporter))
     return app
 
 

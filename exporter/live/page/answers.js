@@ -5,7 +5,6 @@ import { STATE, ofName, variable } from './colours.js';
 import { ask, chosen, request } from './server.js';
 
 const ROW = 24;
-const WIDTH = 640;
 const HEIGHT = 190;
 const EDGE = { left: 44, right: 14, top: 14, bottom: 34 };
 
@@ -36,6 +35,7 @@ export async function showPrefixes() {
     place.replaceChildren(el('p', { className: 'dim' }, 'No prompt has begun like an earlier one yet.'));
     return;
   }
+  const across = place.clientWidth;
   const drawing = svg('svg', { role: 'img', 'aria-label': 'Shared prefixes by saved tokens' });
   let depth = 0;
   const draw = (list, x, row, scale) => {
@@ -47,7 +47,7 @@ export async function showPrefixes() {
       group.append(
         svg('title', {}, `${node.prefix}: ${count(node.length_tokens)} tokens long, found ${count(node.hits)} times, ${count(node.saved_tokens)} tokens saved, ${count(node.lost_tokens)} lost; ${node.resident ? 'in the cache now' : 'not in the cache now'}`),
         svg('rect', { x: at, y: row * ROW, width: Math.max(0.5, width - 1), height: ROW - 2, rx: 2, fill: node.resident ? ofName(node.prefix) : variable('--free') }),
-        svg('rect', { x: at, y: row * ROW + ROW - 7, width: Math.max(0, (width - 1) * (node.lost_tokens / Math.max(1, node.own))), height: 5, fill: '#1b1f24' }),
+        svg('rect', { x: at, y: row * ROW + ROW - 7, width: Math.max(0, (width - 1) * (node.lost_tokens / Math.max(1, node.own))), height: 5, class: 'lost' }),
       );
       if (width > 90) group.append(svg('text', { x: at + 5, y: row * ROW + 13, class: node.resident ? 'on' : 'off' }, `${node.prefix} ${count(node.length_tokens)}`));
       drawing.append(group);
@@ -55,8 +55,8 @@ export async function showPrefixes() {
       at += width;
     }
   };
-  draw(roots, 0, 0, WIDTH / all);
-  drawing.setAttribute('viewBox', `0 0 ${WIDTH} ${depth * ROW}`);
+  draw(roots, 0, 0, across / all);
+  drawing.setAttribute('viewBox', `0 0 ${across} ${depth * ROW}`);
   place.replaceChildren(drawing);
 }
 
@@ -69,27 +69,28 @@ export async function showWhatIf() {
   }
   const points = curve.points.filter((point) => point.scale !== null && point.hit_ratio !== null);
   const limit = curve.points.find((point) => point.scale === null)?.hit_ratio;
+  const across = $('whatif').clientWidth;
   const [least, most] = [Math.log2(points[0].scale), Math.log2(points.at(-1).scale)];
   const top = Math.max(0.05, limit ?? 0, ...points.map((point) => point.hit_ratio));
-  const x = (scale) => EDGE.left + ((WIDTH - EDGE.left - EDGE.right) * (Math.log2(scale) - least)) / Math.max(1, most - least);
+  const x = (scale) => EDGE.left + ((across - EDGE.left - EDGE.right) * (Math.log2(scale) - least)) / Math.max(1, most - least);
   const y = (ratio) => HEIGHT - EDGE.bottom - ((HEIGHT - EDGE.top - EDGE.bottom) * ratio) / top;
-  const drawing = svg('svg', { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: 'img', 'aria-label': 'Share of blocks found by size of the pool' });
+  const drawing = svg('svg', { viewBox: `0 0 ${across} ${HEIGHT}`, role: 'img', 'aria-label': 'Share of blocks found by size of the pool' });
   for (const ratio of [0, top / 2, top]) {
-    drawing.append(svg('line', { class: 'axis', x1: EDGE.left, x2: WIDTH - EDGE.right, y1: y(ratio), y2: y(ratio) }),
+    drawing.append(svg('line', { class: 'axis', x1: EDGE.left, x2: across - EDGE.right, y1: y(ratio), y2: y(ratio) }),
       svg('text', { class: 'dim', x: EDGE.left - 6, y: y(ratio) + 4, 'text-anchor': 'end' }, `${Math.round(100 * ratio)} %`));
   }
   for (const point of points.filter((each) => Number.isInteger(Math.log2(each.scale)))) {
     drawing.append(svg('text', { class: 'dim', x: x(point.scale), y: HEIGHT - EDGE.bottom + 16, 'text-anchor': point === points.at(-1) ? 'end' : 'middle' }, count(point.capacity_blocks)));
   }
-  drawing.append(svg('text', { class: 'dim', x: WIDTH - EDGE.right, y: HEIGHT - 4, 'text-anchor': 'end' }, 'blocks'));
+  drawing.append(svg('text', { class: 'dim', x: across - EDGE.right, y: HEIGHT - 4, 'text-anchor': 'end' }, 'blocks'));
   if (limit !== undefined && limit !== null) {
-    drawing.append(svg('line', { x1: EDGE.left, x2: WIDTH - EDGE.right, y1: y(limit), y2: y(limit), stroke: '#009e73', 'stroke-dasharray': '5 4' }));
+    drawing.append(svg('line', { x1: EDGE.left, x2: across - EDGE.right, y1: y(limit), y2: y(limit), stroke: '#009e73', 'stroke-dasharray': '5 4' }));
   }
   drawing.append(svg('polyline', { fill: 'none', stroke: STATE.cached, 'stroke-width': 2.5, points: points.map((point) => `${x(point.scale)},${y(point.hit_ratio)}`).join(' ') }));
   const here = points.find((point) => point.scale === 1);
   if (here) {
-    drawing.append(svg('line', { x1: x(1), x2: x(1), y1: EDGE.top, y2: HEIGHT - EDGE.bottom, stroke: variable('--ink') }),
-      svg('circle', { cx: x(1), cy: y(here.hit_ratio), r: 5, fill: variable('--ink') }),
+    drawing.append(svg('line', { x1: x(1), x2: x(1), y1: EDGE.top, y2: HEIGHT - EDGE.bottom, class: 'here' }),
+      svg('circle', { cx: x(1), cy: y(here.hit_ratio), r: 5, class: 'lost' }),
       svg('text', { x: x(1) + 7, y: HEIGHT - EDGE.bottom - 8 }, `you are here: ${Math.round(100 * here.hit_ratio)} %`));
   }
   $('whatif-counts').textContent = `last ${curve.window === 'start' ? 'hours' : curve.window}`

@@ -222,6 +222,7 @@ export class BlockMap {
     context.lineWidth = Math.max(1, Math.min(3, size / 6));
     context.strokeStyle = VICTIM;
     for (const block of this.victims) {
+      if (this.store.columns.cell[block] !== CACHED) continue;  // it was evicted or found meanwhile
       const [x, y] = at(block);
       if (size < 4) {
         context.fillStyle = VICTIM;
@@ -339,7 +340,7 @@ export class BlockMap {
     const { cell, owner, touched, prefix } = this.store.columns;
     const state = cell[block] === FREE ? 'free' : cell[block] === RESERVED ? 'reserved' : cell[block] === CACHED ? 'cached'
       : `active, ${cell[block] - CACHED} reference${cell[block] > CACHED + 1 ? 's' : ''}`;
-    const lines = [`block ${block}: ${state}${this.victims.has(block) ? ', about to be evicted' : ''}`];
+    const lines = [`block ${block}: ${state}${this.victims.has(block) && cell[block] === CACHED ? ', among the next to be evicted' : ''}`];
     if (owner[block]) lines.push(`taken last by sequence ${owner[block] - 1}`);
     if (touched[block]) lines.push(`last used ${seconds(Math.max(0, this.store.nowMs - touched[block] * 100))} ago`);
     if (prefix[block]) lines.push(`prompt begins ${prefix[block].toString(16).padStart(8, '0')}`);
