@@ -82,8 +82,9 @@ def _page(title: str, servers: Sequence[Listed], *, has_targets: bool) -> Iterat
     for listed in servers:
         target = f"?target={quote(listed.name, safe='')}" if has_targets else ""
         answers = [(f"/api/{name}{target}", name) for name in QUESTIONS]
+        answers.insert(0, (f"/live{target}", "live"))
         if has_targets:
-            answers.insert(0, (f"/scrape{target}", "metrics"))
+            answers.insert(1, (f"/scrape{target}", "metrics"))
         cells = " ".join(_link(href, text) for href, text in answers)
         state = listed.presence.state or "retired"
         yield f"<tr><td>{escape(listed.name)}</td><td>{state}</td><td>{cells}</td></tr>\n"
@@ -100,12 +101,13 @@ def _page(title: str, servers: Sequence[Listed], *, has_targets: bool) -> Iterat
 
 def _pages(*, has_targets: bool) -> list[tuple[str, str]]:
     pages = [
+        ("/live", "blocks, sequences and steps as they change"),
         ("/metrics", "the page for Prometheus"),
         ("/metrics/compact", "signals for gateways"),
         ("/health", "whether this process is well"),
     ]
     if has_targets:
-        pages.insert(1, ("/targets", "the list of servers for Prometheus' http_sd_configs"))
+        pages.insert(2, ("/targets", "the list of servers for Prometheus' http_sd_configs"))
     return pages
 
 

@@ -1,14 +1,16 @@
-"""The live page in a real browser: its cells equal the engine's pool, and no text becomes markup."""
+"""The live page in a real browser: cells equal the engine's pool, and no text becomes markup."""
 
 import json
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.types import ASGIApp
 
-from exporter.fold import Ledger
+from exporter.fold import Ledger, Steps
 from exporter.web.access import Access, AccessConfig, Credentials
 from exporter.web.http_server import HttpServer
 from kvscope.replaying.app import replay_app
@@ -22,6 +24,7 @@ from tests.playback.recorded import record_load
 from tests.support.chromium import Page, browsing
 from tests.support.live_reader import CACHED
 from tests.support.process import forked_kvscope
+from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.browser, pytest.mark.nightly, pytest.mark.slow]
 
@@ -38,6 +41,16 @@ def page() -> Iterator[Page]:
     with browsing() as opened:
         opened.size(1280, 900)
         yield opened
+
+
+@contextmanager
+def shown(page: Page, app: ASGIApp) -> Iterator[None]:
+    """The live page of an app of its own."""
+    with (
+        HttpServer(app, "127.0.0.1", 0) as server,
+        page.at(f"http://127.0.0.1:{server.port}/live"),
+    ):
+        yield
 
 
 def assert_equal(page: Page, watched: Watched) -> None:
@@ -57,8 +70,7 @@ def assert_equal(page: Page, watched: Watched) -> None:
 def test_cells_equal_the_engines_pool_at_200_random_moments(page: Page) -> None:
     watched = Watched(seed=11)
     watched.view.close()
-    with HttpServer(app_of(watched.exporter), "127.0.0.1", 0) as server:
-        page.open(f"http://127.0.0.1:{server.port}/live")
+    with shown(page, app_of(watched.exporter)):
         page.until(FOLLOWED)
         for _ in range(200):
             for _ in range(watched.choice.randrange(1, 5)):
@@ -71,8 +83,7 @@ def test_cells_equal_the_engines_pool_at_200_random_moments(page: Page) -> None:
 def test_after_lost_batches_it_says_unknown_and_is_equal_again(page: Page) -> None:
     watched = Watched(seed=12, queue_batches=2)
     watched.view.close()
-    with HttpServer(app_of(watched.exporter), "127.0.0.1", 0) as server:
-        page.open(f"http://127.0.0.1:{server.port}/live")
+    with shown(page, app_of(watched.exporter)):
         page.until(FOLLOWED)
         for _ in range(5):
             for _ in range(30):
@@ -92,8 +103,7 @@ def test_hostile_names_are_shown_as_text(page: Page) -> None:
         *(0, 1, hello(model_name=HOSTILE), PoolCreated(8, 16, 2048)),
         *(RequestArrived(1, 10, 10, tenant=HOSTILE), SequenceAdded(1, 1, 10, 10), step(waiting=1)),
     )
-    with HttpServer(app_of(exporter), "127.0.0.1", 0) as server:
-        page.open(f"http://127.0.0.1:{server.port}/live")
+    with shown(page, app_of(exporter)):
         page.until(FOLLOWED)
         page.until(f"document.getElementById('status').textContent.includes({json.dumps(HOSTILE)})")
         put(
@@ -104,15 +114,13 @@ def test_hostile_names_are_shown_as_text(page: Page) -> None:
         cell = "document.querySelector('#sequences td:nth-child(3)')?.textContent"
         page.until(f"{cell} === {json.dumps(HOSTILE)}")
         assert page.value("document.querySelectorAll('img, body script, iframe').length") == 0
-    assert page.complaints == []
+        assert page.complaints == []
 
 
 def test_a_key_is_asked_for_and_used(page: Page) -> None:
     watched = Watched(seed=13)
     access = AccessConfig(pages=Credentials(["secret"]))
-    app = Access(app_of(watched.exporter), access)
-    with HttpServer(app, "127.0.0.1", 0) as server:
-        page.open(f"http://127.0.0.1:{server.port}/live")
+    with shown(page, Access(app_of(watched.exporter), access)):
         page.until("!document.getElementById('key-form').hidden")
         page.value(
             "document.getElementById('key').value = 'secret',"
@@ -121,53 +129,66 @@ def test_a_key_is_asked_for_and_used(page: Page) -> None:
         page.until(FOLLOWED)
         page.until("document.getElementById('key-form').hidden")
         assert_equal(page, watched)
-    page.complaints.clear()  # the refusals before the key
 
 
 def test_the_slider_of_a_recording_goes_back_and_forth(page: Page, tmp_path: Path) -> None:
     record_load(tmp_path / "load.kvsr", seconds=3, seed=4)
     player = Player(tmp_path / "load.kvsr")
-    with HttpServer(replay_app(player), "127.0.0.1", 0) as server:
-        page.open(f"http://127.0.0.1:{server.port}/live")
-        page.until("!document.getElementById('replay').hidden")
-        steps = "kvscopeLive.store.figures.at(-1)?.steps"
 
-        def seek(share: float) -> int:
-            page.value(
-                "(() => { const slider = document.getElementById('replay-at');"
-                f"slider.value = +slider.min + {share} * (slider.max - slider.min);"
-                "slider.dispatchEvent(new Event('change')); })()"
-            )
-            time.sleep(1.0)
-            return int(page.until(steps))
+    def shows_the_moment() -> int:
+        """The page has followed the player, which stands still; returns the steps so far."""
+        with player.present() as (target,):
+            expected = sum(target.folds[Steps].duration.counts)
+            cached = target.folds[Ledger].num_cached
+        page.until(f"kvscopeLive.store.sums.steps === {expected}")
+        assert json.loads(page.value(CELLS))["cell"].count(CACHED) == cached
+        return expected
 
+    def seek(share: float) -> int:
+        begins, ends = player.status().begins, player.status().ends
+        page.value(
+            "(() => { const slider = document.getElementById('replay-at');"
+            f"slider.value = {begins + share * (ends - begins)};"
+            "slider.dispatchEvent(new Event('change')); })()"
+        )
+        wait_for(
+            lambda: abs(player.status().at - begins - share * (ends - begins)) < 0.01, "the moment"
+        )
+        return shows_the_moment()
+
+    with shown(page, replay_app(player)):
+        page.until(f"{FOLLOWED} && !document.getElementById('replay').hidden")
+        page.until("document.getElementById('replay-at').max > 1000")
         late, middle = seek(0.99), seek(0.5)
         assert 0 < middle < late
         page.value("document.getElementById('replay-forward').click()")
-        page.until(f"{steps} === {middle + 1}")
+        page.until(f"kvscopeLive.store.sums.steps > {middle}")
+        forward = shows_the_moment()
         page.value("document.getElementById('replay-back').click()")
-        page.until(f"{steps} === {middle}")
-        with player.present() as (target,):
-            expected = target.folds[Ledger].num_cached
-        assert json.loads(page.value(CELLS))["cell"].count(CACHED) == expected
+        page.until(f"kvscopeLive.store.sums.steps < {forward}")
+        assert shows_the_moment() == middle
     player.close()
 
 
 def test_the_tour_is_clicked_through_on_the_demo_while_it_happens(page: Page) -> None:
     with forked_kvscope("demo", "--port", "0") as process:
         url = process.find(r"live\s+(http://\S+)/live")
-        page.open(f"{url}/live")
-        page.until("globalThis.kvscopeLive?.store.steps.length > 50", 60)
-        page.value("document.getElementById('tour-start').click()")
-        titles = set()
-        for number in range(1, 11):
-            titles.add(page.until("document.getElementById('tour-title').textContent"))
-            if number == 2:
-                page.value("document.querySelector('#sequences td button').click()")
-            if number == 5:
-                page.value("kvscopeLive.map.colour('prefix')")
-            page.until("document.getElementById('tour').dataset.happened === 'true'", 90)
-            page.value("document.querySelector('#tour .bar button:nth-of-type(2)').click()")
-        assert len(titles) == 10
-        assert page.value("document.getElementById('tour').hidden")
-    assert page.complaints == []
+        with page.at(f"{url}/live"):
+            take_the_tour(page)
+            assert page.complaints == []
+
+
+def take_the_tour(page: Page) -> None:
+    page.until("globalThis.kvscopeLive?.store.steps.length > 50", 120)
+    page.value("document.getElementById('tour-start').click()")
+    titles = set()
+    for number in range(1, 11):
+        titles.add(page.until("document.getElementById('tour-title').textContent"))
+        if number == 2:
+            page.value("document.querySelector('#sequences td button').click()")
+        if number == 5:
+            page.value("kvscopeLive.map.colour('prefix')")
+        page.until("document.getElementById('tour').dataset.happened === 'true'", 90)
+        page.value("document.querySelector('#tour .bar button:nth-of-type(2)').click()")
+    assert len(titles) == 10
+    assert page.value("document.getElementById('tour').hidden")

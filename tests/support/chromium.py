@@ -39,8 +39,16 @@ class Page:
         """A method of the protocol. Raises PageError."""
         return self._call(method, parameters, self._session)
 
-    def open(self, url: str) -> None:
+    @contextmanager
+    def at(self, url: str) -> Iterator[None]:
+        """Show this inside the block; `complaints` are those about it."""
+        self.complaints.clear()
         self.call("Page.navigate", url=url)
+        self.until("document.readyState === 'complete'")
+        try:
+            yield
+        finally:
+            self.call("Page.navigate", url="about:blank")
 
     def size(self, width: int, height: int, scheme: str = "light") -> None:
         """scheme: light or dark, as the reader prefers."""

@@ -93,7 +93,7 @@ function draw(now) {
     drawStrips(store);
     if (!store.problem) {
       const { model_name: model, server, server_version: version } = store.head;
-      status(`${model} · ${server} ${version} · step ${store.figures.at(-1)?.steps ?? 0}`, false);
+      status(`${model} · ${server} ${version} · step ${store.sums.steps}`, false);
       $('key-form').hidden = true;
     }
   }

@@ -134,6 +134,7 @@ export class Store {
     this.problem = message.up ? '' : 'the engine is not heard any more: this was its last state';
     this.up = message.up;
     this.wallMs = message.wall_ms;
+    this.sums = message.figures;
     const last = this.figures.at(-1);
     if (last && (message.now_ms < last.ms || message.figures.steps < last.steps)) this.figures = [];
     if (!last || message.now_ms - last.ms >= 1000 || message.now_ms < last.ms) {
