@@ -1,9 +1,9 @@
 """Cost of the live page at size: `python -m benchmarks.live_cost [--blocks N] [--seconds S]`.
 
 An engine's pool of a million blocks, in a process of its own, changes 2,000 blocks a step and makes
-50 steps a second; `kvscope sidecar` watches it. In turns nobody looks, and 20 viewers do, of which
-one stops reading. Printed: the engine's steps and CPU time a step, the sidecar's CPU share and
-memory, and frames and bytes a second of each viewer; then one JSON line.
+50 steps a second; `kvscope sidecar` watches it. In turns its page is closed, and open in 20
+viewers, of which one stops reading. Printed: the engine's steps and CPU time a step, the sidecar's
+CPU share and memory, and frames and bytes a second of each viewer; then one JSON line.
 """
 
 import argparse
@@ -35,7 +35,7 @@ BLOCKS_A_STEP = 1_000
 VIEWERS = 20
 ROUNDS = 2
 TICKS_A_SECOND = 100
-"""Of /proc."""
+"""Unit of CPU time in /proc."""
 
 
 def run_engine(endpoint: str, num_blocks: int) -> None:
@@ -187,7 +187,7 @@ def main() -> None:
                     for viewed in (False, True):
                         turn = measure(running, sidecar, port, arguments.seconds, viewed=viewed)
                         turns[viewed].append(turn)
-                        print(f"{'viewers' if viewed else 'nobody ':8}", _text(turn), flush=True)
+                        print(f"{'viewers' if viewed else 'closed ':8}", _text(turn), flush=True)
     summary = {
         ("viewed" if viewed else "unseen"): {
             name: statistics.median(turn[name] for turn in made) for name in made[0]

@@ -1,6 +1,6 @@
 """One engine's frames for all who look at it, from a thread that ends some time after the last.
 
-A viewer that does not read loses its frames and is told so: it takes a new snapshot. The others
+A viewer that does not read loses its frames, hears so, and takes a new snapshot. The others
 and the engine do not notice.
 """
 
@@ -40,7 +40,7 @@ class Viewer:
         self._waiting: deque[bytes] = deque()
         self._lock = threading.Lock()
         self.times_behind = 0
-        """How often it lost frames."""
+        """Times that it lost frames."""
 
     def put(self, event: bytes) -> None:
         """Queue an event; for any thread."""
@@ -160,8 +160,9 @@ class Broadcast:
 
     def _view_of(self, target: Target) -> View:
         if self._view is None or self._view.target is not target:
+            number = 0 if self._view is None else self._view.frame_number
             self._close()
-            self._view = View(target)
+            self._view = View(target, number)
         return self._view
 
     def _close(self) -> None:

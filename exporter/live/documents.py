@@ -129,7 +129,7 @@ class BlockDocument(msgspec.Struct, frozen=True, kw_only=True):
 
     id: int
     name: str | None
-    """Of its content, in hex; null: nothing that can be found."""
+    """The name of its content, in hex; null: nothing that can be found."""
     references: int
     owners: list[int]
     """Sequences in whose tables it is."""

@@ -44,7 +44,7 @@ class EngineDocument(msgspec.Struct, frozen=True, kw_only=True):
     map: str
     """blocks, counted, unknown or names: see `Pool.map`; names: content without blocks."""
     note: str
-    """Why there is no map; empty: there is one."""
+    """The reason for having no map; empty: it has one."""
 
 
 class Engines(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +52,7 @@ class Engines(msgspec.Struct, frozen=True, kw_only=True):
 
     engines: list[EngineDocument]
     note: str
-    """Why there are none; empty: there are some."""
+    """The reason for having no engines; empty: it has some."""
 
 
 class TooManyError(Exception):

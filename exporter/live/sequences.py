@@ -46,7 +46,7 @@ class Sequence:
     changes: deque[tuple[State, int]]
     """Each state with the time at which it began, on the producer's clock in ms."""
     output_tokens: int = 0
-    """Since it was followed, until its end tells the whole."""
+    """Since it was followed; once it has ended, all of them."""
     hit_blocks: int = 0
     """Found by its last lookup."""
     preemptions: int = 0
@@ -187,7 +187,7 @@ class Sequences:
             if sequence is None:
                 sequence = self._known(number, "decode", time_ns)
             if sequence.state in ("finished", "aborted"):
-                continue  # its end has told all its tokens
+                continue  # the event of its end has all its tokens
             sequence.output_tokens += tokens
             if sequence.state == "prefill" or sequence.state == "queued":
                 self._become(sequence, "decode", time_ns)

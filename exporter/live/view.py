@@ -36,10 +36,13 @@ class UnknownHereError(Exception):
 class View:
     """For one thread at a time."""
 
-    def __init__(self, target: Target) -> None:
-        """Begin to follow the engine, unless a replay has followed it from its beginning."""
+    def __init__(self, target: Target, frame: int = 0) -> None:
+        """Begin to follow the engine, unless a replay has followed it from its beginning.
+
+        frame: number of the last one that those who look have got.
+        """
         self.target = target
-        self._frame = 0
+        self.frame_number = frame
         self._num_steps = 0
         self._epoch = 0
         self._base = 0
@@ -62,7 +65,7 @@ class View:
                 self.target.detach(self.following)
 
     def frame(self) -> bytes | None:
-        """What changed since the last one; None: nothing. Raises UnknownHereError."""
+        """All changes since the last one; None: nothing has changed. Raises UnknownHereError."""
         with self.target.pipeline.settled():
             frame = self._make()
         return None if frame is None else encode(frame)
@@ -77,7 +80,7 @@ class View:
             assert hello is not None
             pool = self._pool()
             head = Head(
-                frame=self._frame,
+                frame=self.frame_number,
                 epoch=following.epoch,
                 up=self.target.source.up,
                 now_ms=folds[Ledger].batch.time_ns // 1_000_000,
@@ -163,7 +166,7 @@ class View:
             new_steps or following.changed or sequences.changed or sequences.gone
         ):
             return None
-        self._frame += 1
+        self.frame_number += 1
         self._epoch, self._state = following.epoch, state
         self._num_steps = following.num_steps
         if is_new:
@@ -174,7 +177,7 @@ class View:
         rows = self._rows(sequences.changed)
         grown = sequences.grown - sequences.changed
         frame = Frame(
-            frame=self._frame,
+            frame=self.frame_number,
             epoch=self._epoch,
             up=self.target.source.up,
             now_ms=folds[Ledger].batch.time_ns // 1_000_000,

@@ -1,4 +1,4 @@
-"""What a reader of the live view sees equals the engine's own pool, at random moments of a load."""
+"""The blocks that a reader of the live view sees equal the engine's own, at random moments."""
 
 import random
 from collections.abc import Iterator
@@ -156,7 +156,7 @@ def held(target: Target) -> Iterator[Target]:
     yield target
 
 
-def test_nothing_is_computed_while_nobody_looks() -> None:
+def test_nothing_is_computed_for_a_page_that_is_closed() -> None:
     watched = Watched(seed=4)
     watched.view.close()
     before = len(watched.view.following.events)

@@ -123,7 +123,7 @@ export class SequenceView {
       el('span', { className: 'dim' }, ` since ${seconds(Math.max(0, now - sequence.changes.at(-1)[1]))}`
         + `, ${all.length} blocks, ${shared} of them shared`),
       el('div', { className: 'dim' }, sequence.changes.map(([state, ms]) => `${state} ${seconds(Math.max(0, now - ms))} ago`).join(' → ')),
-      ...(isWhole ? [] : [el('div', { className: 'dim' }, 'It ran before anybody looked: only the blocks that it got since are known.')]),
+      ...(isWhole ? [] : [el('div', { className: 'dim' }, 'It ran before this page was opened: only the blocks that it got since are known.')]),
       ...groups,
       ...lost.map((each) => el('div', {}, `Preempted ${seconds(1000 * each.ago_seconds)} ago (${each.cause.replaceAll('_', ' ')}): `
         + `${each.blocks} blocks given back, ${each.recomputed_tokens ?? '?'} of ${each.discarded_tokens} tokens computed again. `
