@@ -3,13 +3,15 @@
 An engine's pool of a million blocks, in a process of its own, changes 2,000 blocks a step and makes
 50 steps a second; `kvscope sidecar` watches it. In turns its page is closed, and open in 20
 viewers, of which one stops reading. Printed: the engine's steps and CPU time a step, the sidecar's
-CPU share and memory, and frames and bytes a second of each viewer; then one JSON line.
+CPU share and memory, and frames and bytes a second of each viewer; with a Chromium on PATH also the
+pictures a second that it draws of the page, and its CPU share; then one JSON line.
 """
 
 import argparse
 import asyncio
 import itertools
 import json
+import shutil
 import statistics
 import subprocess
 import sys
@@ -23,9 +25,11 @@ import httpx
 
 from benchmarks.report import environment
 from engine.block_pool import BlockPool
+from exporter.live.broadcast import LINGER_SECONDS
 from kvscope_events.bus import EventBus
 from kvscope_events.wire.publisher import WirePublisher
 from tests.exporter.stream import hello, step
+from tests.support.chromium import PROGRAM, browsing
 from tests.support.process import Process, kvscope
 from tests.support.waiting import wait_for
 
@@ -110,6 +114,32 @@ def resident_mib(pid: int) -> float:
     return 0.0
 
 
+def draw(url: str, seconds: float) -> dict[str, float]:
+    """Chromium with the page open."""
+    with browsing() as page, page.at(url):
+        page.until("globalThis.kvscopeLive?.store.counts.frames > 3", 120)
+        page.value(
+            "globalThis.pictures = 0;"
+            "const turn = () => { pictures += 1; requestAnimationFrame(turn); }; turn();"
+        )
+        before = page.value("kvscopeLive.store.counts.frames"), chromium_seconds()
+        time.sleep(seconds)
+        return {
+            "pictures_per_second": page.value("pictures") / seconds,
+            "frames_per_second": (page.value("kvscopeLive.store.counts.frames") - before[0])
+            / seconds,
+            "browser_cores": (chromium_seconds() - before[1]) / seconds,
+        }
+
+
+def chromium_seconds() -> float:
+    """CPU time of the browsers on this machine."""
+    found = subprocess.run(
+        ["ps", "-o", "pid=", "-C", "chromium"], capture_output=True, text=True, check=False
+    )
+    return sum(cpu_seconds(int(pid)) for pid in found.stdout.split())
+
+
 @contextmanager
 def engine(endpoint: str, num_blocks: int) -> Iterator["subprocess.Popen[str]"]:
     command = [sys.executable, "-m", "benchmarks.live_cost", "--engine", endpoint]
@@ -168,6 +198,7 @@ def main() -> None:
     if arguments.look:
         print(json.dumps(asyncio.run(look_all(arguments.look, arguments.seconds))))
         return
+    has_browser = shutil.which(PROGRAM) is not None
     turns: dict[bool, list[dict[str, float]]] = {False: [], True: []}
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o700)
@@ -185,9 +216,14 @@ def main() -> None:
                 took = time.monotonic() - began
                 for _ in range(ROUNDS):
                     for viewed in (False, True):
+                        if not viewed:
+                            time.sleep(LINGER_SECONDS + 1)
                         turn = measure(running, sidecar, port, arguments.seconds, viewed=viewed)
                         turns[viewed].append(turn)
                         print(f"{'viewers' if viewed else 'closed ':8}", _text(turn), flush=True)
+                drawn = (
+                    draw(f"http://127.0.0.1:{port}/live", arguments.seconds) if has_browser else {}
+                )
     summary = {
         ("viewed" if viewed else "unseen"): {
             name: statistics.median(turn[name] for turn in made) for name in made[0]
@@ -198,6 +234,7 @@ def main() -> None:
     ratio = with_viewers["engine_steps_per_second"] / without["engine_steps_per_second"]
     print(f"engine's steps with viewers over without: {ratio:.3f}")
     print(f"snapshot: {snapshot / 2**20:.1f} MiB in {took:.2f} s")
+    print("chromium", _text(drawn) or "is not on PATH")
     print(
         json.dumps(
             {
@@ -206,6 +243,7 @@ def main() -> None:
                 "ratio": ratio,
                 "snapshot_bytes": snapshot,
                 "snapshot_seconds": took,
+                "chromium": drawn,
                 **summary,
                 **environment(),
             }

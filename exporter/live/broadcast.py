@@ -20,6 +20,8 @@ from exporter.watched.target import Target
 logger = logging.getLogger(__name__)
 
 FRAME_SECONDS = 0.1
+LEAST_REST_SECONDS = 0.02
+"""Between two frames, however long one takes to make."""
 LINGER_SECONDS = 30.0
 """An engine is followed this long after its last reader, whose page may just be loading again."""
 QUEUED_FRAMES = 32
@@ -131,8 +133,10 @@ class Broadcast:
             self._thread.start()
 
     def _run(self) -> None:
+        began = time.monotonic()
         while self._turn():
-            time.sleep(FRAME_SECONDS)
+            time.sleep(max(LEAST_REST_SECONDS, began + FRAME_SECONDS - time.monotonic()))
+            began = time.monotonic()
 
     def _turn(self) -> bool:
         """Make one frame; False: it is no longer wanted."""

@@ -1,0 +1,91 @@
+"""`python -m tools.pictures.live_picture`: the live page over a real vLLM under load, as it moves.
+
+Writes docs/images/live.gif, under 2 MB. Needs `make vllm` and Chromium.
+"""
+
+import argparse
+import io
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+from PIL import Image
+
+from tests.support.chromium import Page, browsing
+from tools.pictures.observed_vllm import ON_CPU, llama, observed_on, vllm_command
+from tools.pictures.situations import ROOT, answers, free_port, program
+
+TARGET = ROOT / "docs" / "images" / "live.gif"
+MAX_BYTES = 2_000_000
+WIDTH, HEIGHT = 1180, 700
+SHOWN_WIDTH = 900
+COLOURS = 64
+NAME = "llama-8b"
+LOAD = ("mix", "--concurrency", "24", "--sessions", "40", "--max-tokens", "192", "--model", NAME)
+
+
+def film(page: Page, pictures: int, pause: float) -> list[Image.Image]:
+    """Pictures of the upper part of the page."""
+    made = []
+    for number in range(pictures):
+        if number == pictures // 2:
+            page.value("kvscopeLive.map.colour('owner')")
+        began = time.monotonic()
+        with Image.open(io.BytesIO(page.picture())) as picture:
+            size = (SHOWN_WIDTH, round(SHOWN_WIDTH * picture.height / picture.width))
+            made.append(picture.convert("RGB").resize(size, Image.Resampling.LANCZOS))
+        time.sleep(max(0.0, began + pause - time.monotonic()))
+    return made
+
+
+def write(pictures: list[Image.Image], pause: float) -> int:
+    """One palette for all, without dithering, so that what stands still costs nothing."""
+    sheet = Image.new("RGB", (pictures[0].width, 2 * pictures[0].height))
+    sheet.paste(pictures[0], (0, 0))
+    sheet.paste(pictures[-1], (0, pictures[0].height))
+    palette = sheet.quantize(COLOURS, Image.Quantize.MEDIANCUT)
+    frames = [each.quantize(palette=palette, dither=Image.Dither.NONE) for each in pictures]
+    frames[0].save(
+        TARGET,
+        save_all=True,
+        append_images=frames[1:],
+        duration=round(1000 * pause),
+        loop=0,
+        optimize=True,
+    )
+    return TARGET.stat().st_size
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--python", type=Path, default=ROOT / ".venv/vllm/bin/python")
+    parser.add_argument("--pictures", type=int, default=40)
+    parser.add_argument("--pause", type=float, default=0.25, help="seconds between two")
+    parser.add_argument("--warm", type=float, default=40, help="seconds of load before the first")
+    arguments = parser.parse_args()
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        port, page_port = free_port(), free_port()
+        server = vllm_command(arguments.python, llama(folder / "model"), NAME, port)
+        url = f"http://127.0.0.1:{port}"
+        command = [*observed_on(page_port), *server]
+        up = stack.enter_context
+        up(program("vllm", command, folder, ON_CPU, lambda: answers(f"{url}/health")))
+        load = [sys.executable, "-P", "-m", "kvscope", "load", *LOAD, "--url", url]
+        up(program("load", [*load, "--duration", "3600"], folder, ON_CPU, lambda: True))
+        page = up(browsing())
+        page.size(WIDTH, HEIGHT, "dark")
+        up(page.at(f"http://127.0.0.1:{page_port}/live"))
+        page.until("globalThis.kvscopeLive?.store.counts.frames > 3", 60)
+        time.sleep(arguments.warm)
+        pictures = film(page, arguments.pictures, arguments.pause)
+        print("the page's complaints:", page.complaints)
+    size = write(pictures, arguments.pause)
+    print(f"{TARGET.relative_to(ROOT)}: {len(pictures)} pictures, {size / 1e6:.2f} MB")
+    sys.exit(0 if size <= MAX_BYTES else 1)
+
+
+if __name__ == "__main__":
+    main()
