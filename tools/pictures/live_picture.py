@@ -19,9 +19,9 @@ from tools.pictures.situations import ROOT, answers, free_port, program
 
 TARGET = ROOT / "docs" / "images" / "live.gif"
 MAX_BYTES = 2_000_000
-WIDTH, HEIGHT = 1180, 700
-SHOWN_WIDTH = 900
-COLOURS = 64
+WIDTH, HEIGHT = 1280, 900
+SHOWN_WIDTH = 960
+COLOURS = 255
 NAME = "llama-8b"
 LOAD = ("mix", "--concurrency", "24", "--sessions", "40", "--max-tokens", "192", "--model", NAME)
 
@@ -42,10 +42,11 @@ def film(page: Page, pictures: int, pause: float) -> list[Image.Image]:
 
 def write(pictures: list[Image.Image], pause: float) -> int:
     """One palette for all, without dithering, so that what stands still costs nothing."""
-    sheet = Image.new("RGB", (pictures[0].width, 2 * pictures[0].height))
-    sheet.paste(pictures[0], (0, 0))
-    sheet.paste(pictures[-1], (0, pictures[0].height))
-    palette = sheet.quantize(COLOURS, Image.Quantize.MEDIANCUT)
+    some = pictures[:: len(pictures) // 6]
+    sheet = Image.new("RGB", (pictures[0].width, len(some) * pictures[0].height))
+    for row, picture in enumerate(some):
+        sheet.paste(picture, (0, row * picture.height))
+    palette = sheet.quantize(COLOURS, Image.Quantize.MAXCOVERAGE)
     frames = [each.quantize(palette=palette, dither=Image.Dither.NONE) for each in pictures]
     frames[0].save(
         TARGET,

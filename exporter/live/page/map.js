@@ -2,7 +2,8 @@
 
 import { CACHED, FREE, RESERVED } from './store.js';
 import { $, el, legend, prepared, seconds } from './dom.js';
-import { STATE, VICTIM, isDark, ofGroup, ofName, pixel, ramp, variable } from './colours.js';
+import { VICTIM, isDark, variable } from './colours.js';
+import { legendOf, painter } from './paint.js';
 import { request } from './server.js';
 
 const VICTIMS = 100;
@@ -10,8 +11,6 @@ const VICTIM_MS = 500;
 const FLASH_MS = 700;
 const MOST_FLASHES = 3000;
 const MOST_ZOOM = 64;
-const OLDEST_MS = 600000;
-const DIM = 0.45;
 
 export class BlockMap {
   constructor(store) {
@@ -118,7 +117,7 @@ export class BlockMap {
       this.#repaint();
       return;
     }
-    const colour = this.#painter();
+    const colour = painter(this.store, this.mode);
     for (const block of ids) this.paint[block] = colour(block);
     const now = performance.now();
     for (const block of evicted) if (this.flashes.size < MOST_FLASHES) this.flashes.set(block, now);
@@ -127,50 +126,11 @@ export class BlockMap {
 
   #repaint() {
     if (!this.paint || !this.store.hasMap) return;
-    const colour = this.#painter();
+    const colour = painter(this.store, this.mode);
     const count = this.store.columns.cell.length;
     for (let block = 0; block < count; block += 1) this.paint[block] = colour(block);
     this.paintedAt = performance.now();
     this.dirty = true;
-  }
-
-  /** The colour of a block, as a function for many. */
-  #painter() {
-    const { cell, owner, prefix, touched, group } = this.store.columns;
-    const free = pixel(isDark() ? '#262c34' : '#e4e7eb');
-    const unknown = pixel(isDark() ? '#4a535e' : '#b8c0ca');
-    const reserved = pixel(STATE.reserved);
-    const dimmed = (colour) => {
-      const mix = (part, ground) => Math.round(part * DIM + ground * (1 - DIM));
-      const ground = isDark() ? 0x17 : 0xff;
-      return (0xff000000 | (mix((colour >> 16) & 255, ground) << 16) | (mix((colour >> 8) & 255, ground) << 8) | mix(colour & 255, ground)) >>> 0;
-    };
-    const named = new Map();
-    const remembered = (key, make) => {
-      let colour = named.get(key);
-      if (colour === undefined) named.set(key, (colour = pixel(make(key))));
-      return colour;
-    };
-    const idleIsDim = (block, colour) => (cell[block] === CACHED ? dimmed(colour) : colour);
-    const now = this.store.nowMs;
-    const paint = {
-      state: (block) => pixel(cell[block] === CACHED ? STATE.cached : cell[block] > CACHED + 1 ? STATE.shared : STATE.active),
-      owner: (block) => (owner[block] ? idleIsDim(block, remembered(owner[block], ofName)) : unknown),
-      prefix: (block) => (prefix[block] ? idleIsDim(block, remembered(prefix[block], ofName)) : unknown),
-      tenant: (block) => {
-        const tenant = this.store.sequences.get(owner[block] - 1)?.tenant;
-        return tenant ? idleIsDim(block, remembered(tenant, ofName)) : unknown;
-      },
-      references: (block) => (cell[block] <= CACHED ? dimmed(pixel(STATE.cached)) : remembered(cell[block], (n) => ramp(Math.log2(n - CACHED) / 6))),
-      age: (block) => {
-        if (cell[block] > CACHED) return pixel(ramp(0.999));
-        if (!touched[block]) return unknown;
-        const age = Math.max(0, now - touched[block] * 100);
-        return pixel(ramp(0.95 * (1 - Math.log1p(age / 1000) / Math.log1p(OLDEST_MS / 1000))));
-      },
-      group: (block) => (group && group[block] !== 255 ? idleIsDim(block, pixel(ofGroup(group[block]))) : unknown),
-    }[this.mode];
-    return (block) => (cell[block] === FREE ? free : cell[block] === RESERVED ? reserved : paint(block));
   }
 
   /** The next hundred in the LRU; known only of engines that evict in that order. */
@@ -179,21 +139,19 @@ export class BlockMap {
     const policy = this.store.head.eviction_policy;
     const { place } = this.store.columns;
     const found = [];
+    const shorten = () => found.sort((a, b) => place[a] - place[b]).splice(VICTIMS);
     if (policy === null || policy.toLowerCase() === 'lru') {
-      let worst = 0;
+      let limit = Infinity;
       for (let block = 0; block < place.length; block += 1) {
-        if (!place[block] || (found.length >= VICTIMS && place[block] >= worst)) continue;
-        found.push(block);
-        if (found.length > 2 * VICTIMS) {
-          found.sort((a, b) => place[a] - place[b]);
-          found.length = VICTIMS;
+        if (!place[block] || place[block] >= limit) continue;
+        if (found.push(block) === 2 * VICTIMS) {
+          shorten();
+          limit = place[found.at(-1)];
         }
-        worst = found.length >= VICTIMS ? Math.max(worst, place[block]) : 0;
-        if (found.length === VICTIMS) worst = found.reduce((most, each) => Math.max(most, place[each]), 0);
       }
-      found.sort((a, b) => place[a] - place[b]);
+      shorten();
     }
-    this.victims = new Set(found.slice(0, VICTIMS));
+    this.victims = new Set(found);
     this.dirty = true;
   }
 
@@ -256,17 +214,7 @@ export class BlockMap {
   }
 
   #explain() {
-    const entries = {
-      state: [[variable('--free'), 'free'], [STATE.cached, 'cached'], [STATE.active, 'active'], [STATE.shared, 'active, shared by several']],
-      owner: [[variable('--free'), 'free'], [ofName(7), 'one colour a sequence, dim once cached']],
-      prefix: [[variable('--free'), 'free'], [ofName(7), 'one colour for prompts with the same first block, dim once cached']],
-      tenant: [[variable('--free'), 'free'], [ofName('a'), 'one colour a tenant, dim once cached']],
-      references: [[variable('--free'), 'free'], [ramp(0), 'one sequence'], [ramp(0.5), '8'], [ramp(0.99), '64 and more']],
-      age: [[variable('--free'), 'free'], [ramp(0.99), 'in use'], [ramp(0.6), 'seconds ago'], [ramp(0), 'ten minutes and more']],
-      group: (this.store.head?.groups ?? []).map((kind, index) => [ofGroup(index), kind.replaceAll('_', ' ')]),
-    }[this.mode];
-    if (this.store.pool?.reserved && this.mode === 'state') entries.push([STATE.reserved, 'reserved']);
-    legend($('legend'), [...entries, [VICTIM, 'framed: the next hundred to be evicted; a flash: evicted']]);
+    legend($('legend'), [...legendOf(this.store, this.mode), [VICTIM, 'framed: the next hundred to be evicted; a flash: evicted']]);
   }
 
   blockAt(x, y) {
