@@ -66,7 +66,9 @@ class Following(Fold):
 
     name = "live"
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_shared: bool = False) -> None:
+        """is_shared: it follows the stream from its beginning, for every view: as in a replay."""
+        self.is_shared = is_shared
         super().__init__(
             {
                 PoolCreated: self._began,

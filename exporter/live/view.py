@@ -47,7 +47,8 @@ class View:
         self._epoch = 0
         self._base = 0
         self._state: tuple[bool, str, int] | None = None
-        followed = [each for each in target.further if isinstance(each, Following)]
+        listeners = target.further
+        followed = [each for each in listeners if isinstance(each, Following) and each.is_shared]
         self._is_own = not followed
         self.following = followed[0] if followed else Following()
         if self._is_own:

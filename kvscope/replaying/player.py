@@ -45,7 +45,7 @@ class Player:
         self._clock = clock
         self._lock = threading.RLock()
         self.file = RecordingFile(path)
-        self._playback = Playback(self.file, listeners=lambda: [Following()])
+        self._playback = Playback(self.file, listeners=lambda: [Following(is_shared=True)])
         self._playing = False
         self._speed = 1.0
         self._since = clock()

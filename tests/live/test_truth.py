@@ -173,10 +173,6 @@ def test_one_that_joins_late_has_the_blocks_and_knows_what_it_missed() -> None:
     watched = Watched(seed=5)
     for _ in range(60):
         watched.disturb()
-    late = View(watched.target)
-    reader = LiveReader(late.snapshot()[1])
-    watched.read()
-    assert late.following is watched.view.following, "one engine is followed once"
     watched.view.close()
     alone = View(watched.target)
     reader = LiveReader(alone.snapshot()[1])

@@ -337,7 +337,7 @@ export class BlockMap {
         life.born_ms === null ? '' : `, written ${seconds(Math.max(0, now - life.born_ms))} ago`,
         life.owners.length ? `, now of sequence ${life.owners.slice(0, 12).join(', ')}` : '',
         life.hits ? `, found ${life.hits} times lately` : ''),
-      el('ul', { className: 'life' }, ...events),
+      el('ul', { className: 'life', tabIndex: 0, 'aria-label': 'the last events of the block' }, ...events),
     );
   }
 }

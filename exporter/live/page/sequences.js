@@ -103,7 +103,7 @@ export class SequenceView {
     const now = this.store.nowMs;
     const all = Object.values(tables).flat().filter((block) => block >= 0);
     this.map.highlight(all);
-    const groups = Object.entries(tables).map(([group, table]) => el('div', { className: 'table' },
+    const groups = Object.entries(tables).map(([group, table]) => el('div', { className: 'table', tabIndex: 0, role: 'group', 'aria-label': 'block table' },
       ...(Object.keys(tables).length > 1 ? [el('span', { className: 'dim' }, this.store.head.groups[group] ?? `group ${group}`)] : []),
       ...table.slice(0, MOST_CELLS).map((block, position) => {
         const references = block < 0 || !cell ? 0 : cell[block] - CACHED;

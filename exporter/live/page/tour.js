@@ -4,7 +4,7 @@ import { CACHED } from './store.js';
 import { $, el } from './dom.js';
 
 const STEPS = [
-  ['The pool', 'map-view', 'A server keeps the keys and values of all tokens that it has seen in a pool of blocks. Each square is one of them; their number is fixed when the server starts.', () => true],
+  ['The pool', 'map-view', 'A server keeps the keys and values of all tokens that it has seen in a pool of blocks. Each square is one of them; their number is fixed when the server starts.', null],
   ['A block table', 'sequence-view', 'A sequence’s tokens need not lie side by side: its block table says which block holds which tokens. Choose a sequence in the table; its blocks are outlined in the map.', (at) => at.sequences.selected !== null],
   ['Batching', 'step-view', 'Each bar is a step. All running sequences compute their next token together, and prompts of new ones fill up what is left. A sequence that ends leaves at once.', (at) => at.store.steps.some((step) => step[2] && step[3])],
   ['The cache', 'map-view', 'A sequence that ends gives its blocks back. Full ones keep their content: they are cached, and blue.', (at) => at.store.pool?.cached > 0],
@@ -13,7 +13,7 @@ const STEPS = [
   ['Sharing and copy-on-write', 'map-view', 'Several sequences use one block at the same time: it has several references, and who wants to write into it gets a copy. Such blocks are darker.', (at) => at.store.columns.cell?.some((cell) => cell > CACHED + 1)],
   ['Eviction', 'map-view', 'When no block is free, the cached one that was not used for the longest time loses its content. The framed ones are next; a flash is an eviction.', (at) => at.since((figures) => figures.evictions) > 0],
   ['Preemption', 'sequence-view', 'When nothing is left to evict, a running sequence is preempted: it gives its blocks back and has to compute again what is lost meanwhile.', (at) => at.since((figures) => figures.preemptions) > 0],
-  ['The right size', 'whatif-view', 'What would another size bring? The curve is computed from the same requests while they run. To size a pool before there is a server: kvscope plan.', () => true],
+  ['The right size', 'whatif-view', 'What would another size bring? The curve is computed from the same requests while they run. To size a pool before there is a server: kvscope plan.', null],
 ];
 
 export function beginTour(store, map, sequences) {
@@ -55,8 +55,9 @@ export function beginTour(store, map, sequences) {
     panel.hidden = false;
     onward.focus();
     const look = () => {
-      const done = Boolean(happened(at));
+      const done = !happened || Boolean(happened(at));
       panel.dataset.happened = String(done);
+      state.hidden = !happened;
       state.textContent = done ? 'It has just happened here.' : 'Waiting until it happens here…';
     };
     look();
