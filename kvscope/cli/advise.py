@@ -9,14 +9,14 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from kvscope.cli.answer_document import Authorities, KeyFile, TargetName
+from kvscope.answer_document import Authorities, KeyFile, TargetName
 from kvscope.output import fail
 from kvscope_events.printable import printable
 
 if TYPE_CHECKING:
     from exporter.adviser.proposal import Proposal
     from exporter.answers.advice import AdviceAnswer
-    from kvscope.cli.answer_document import EngineAnswer
+    from kvscope.answer_document import EngineAnswer
 
 _STYLES = {"high": "green", "medium": "yellow", "low": "red"}
 _IDLE_SECONDS = 60.0
@@ -56,7 +56,7 @@ def advise(
     Example: kvscope advise http://127.0.0.1:8000
     """
     from exporter.answers.advice import ADVICE, AdviceAnswer
-    from kvscope.cli.answer_document import AnswerError, decode, fetch
+    from kvscope.answer_document import AnswerError, decode, fetch
 
     try:
         body = fetch(

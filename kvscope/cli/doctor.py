@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from kvscope.cli.answer_document import Authorities
+from kvscope.answer_document import Authorities
 from kvscope.diagnosis import Finding, Status
 from kvscope.options.gpu_devices import GpuDevices, WatchedDevices
 from kvscope.output import fail

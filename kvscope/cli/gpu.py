@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from kvscope.cli.answer_document import Authorities, KeyFile
+from kvscope.answer_document import Authorities, KeyFile
 from kvscope.output import fail
 from kvscope_events.printable import printable
 
@@ -47,7 +47,7 @@ def gpu(
     import msgspec
 
     from exporter.fetch.error import JSON_ERRORS
-    from kvscope.cli.answer_document import AnswerError, fetch
+    from kvscope.answer_document import AnswerError, fetch
 
     class Answer(msgspec.Struct, frozen=True):
         state: str

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from kvscope.cli.answer_document import Authorities, KeyFile, TargetName
+from kvscope.answer_document import Authorities, KeyFile, TargetName
 from kvscope.output import fail
 from kvscope_events.printable import printable
 
@@ -34,7 +34,7 @@ def retire(
     import msgspec
 
     from exporter.fetch.error import JSON_ERRORS
-    from kvscope.cli.answer_document import AnswerError, fetch
+    from kvscope.answer_document import AnswerError, fetch
 
     class Retired(msgspec.Struct, frozen=True):
         retired: list[str]

@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from kvscope.cli.answer_document import Authorities, KeyFile, TargetName
+from kvscope.answer_document import Authorities, KeyFile, TargetName
 from kvscope.output import USAGE_ERROR, fail
 from kvscope_events.printable import printable
 
@@ -95,7 +95,7 @@ def tenants(
     Example: kvscope tenants http://10.0.0.7:8000 http://10.0.0.8:8000
     """
     from exporter.answers.tenants import TENANTS, TenantsAnswer
-    from kvscope.cli.answer_document import AnswerError, decode, fetch
+    from kvscope.answer_document import AnswerError, decode, fetch
 
     answers: list[TenantsAnswer] = []
     failed = False

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kvscope.cli.answer_document import Authorities, KeyFile, TargetName
+from kvscope.answer_document import Authorities, KeyFile, TargetName
 from kvscope.output import fail
 from kvscope_events.printable import printable
 
@@ -56,7 +56,7 @@ def why(
     Example: kvscope why incident.kvsr --at 03:12:40
     """
     from exporter.answers.why.question import WHY, WhyAnswer
-    from kvscope.cli.answer_document import AnswerError, decode, fetch
+    from kvscope.answer_document import AnswerError, decode, fetch
 
     if not source.startswith(("http://", "https://")):
         _of_recording(Path(source), at, as_json=as_json)

@@ -1,4 +1,4 @@
-"""Fetches an answer at `/api/NAME` of a kvscope, and reads it; every failure is one line."""
+"""Fetches an answer at `/api/NAME` or a page of a kvscope; every failure is one line."""
 
 from pathlib import Path
 from typing import Annotated, Generic, TypeVar
@@ -9,7 +9,8 @@ import msgspec
 import typer
 
 from exporter.fetch.error import JSON_ERRORS, FetchError
-from exporter.fetch.fetch import Fetcher
+from exporter.fetch.fetch import Document, Fetcher
+from exporter.paths import ANSWERS
 from exporter.readings import Tls
 from exporter.web.access.keys import read_keys
 
@@ -41,6 +42,11 @@ T = TypeVar("T")
 
 class AnswerError(Exception):
     """No answer; `str()` names the fault, the place and the remedy."""
+
+    def __init__(self, problem: str, status: int | None = None) -> None:
+        super().__init__(problem)
+        self.status = status
+        """Status code of a refusal."""
 
 
 class EngineAnswer(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
@@ -77,9 +83,33 @@ def fetch(
 
     content: JSON to post; None: a GET.
     """
-    place = f"{url.rstrip('/')}/api/{name}"
+    return fetch_document(
+        url,
+        f"{ANSWERS.path}{name}",
+        target=target,
+        key_file=key_file,
+        ca=ca,
+        seconds=seconds,
+        content=content,
+    ).body
+
+
+def fetch_document(
+    url: str,
+    path: str,
+    *,
+    target: str,
+    key_file: Path | None,
+    ca: Path | None,
+    seconds: float,
+    content: bytes | None = None,
+    accept: str = "application/json",
+    max_bytes: int = MAX_BYTES,
+) -> Document:
+    """A document of that path, and its type. Raises AnswerError."""
+    place = f"{url.rstrip('/')}{path}"
     asked = f"{place}?target={quote(target, safe='')}" if target else place
-    headers = {"Accept": "application/json", "User-Agent": "kvscope"}
+    headers = {"Accept": accept, "User-Agent": "kvscope"}
     if content is not None:
         headers["Content-Type"] = "application/json"
     if key_file is not None:
@@ -96,13 +126,13 @@ def fetch(
             asked,
             headers=headers,
             content=content,
-            max_bytes=MAX_BYTES,
+            max_bytes=max_bytes,
             refusal_bytes=_REFUSAL_BYTES,
         )
         try:
-            return fetcher.fetch(seconds).body
+            return fetcher.fetch(seconds)
         except FetchError as error:
-            raise AnswerError(f"{place}: {error}{_remedy(error)}") from None
+            raise AnswerError(f"{place}: {error}{_remedy(error)}", error.status) from None
 
 
 def decode(body: bytes, url: str, name: str, kind: type[T]) -> list[EngineAnswer[T]]:
