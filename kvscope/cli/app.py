@@ -26,6 +26,7 @@ from kvscope.cli.serve import serve
 from kvscope.cli.sidecar import sidecar
 from kvscope.cli.stacks import stacks
 from kvscope.cli.tenants import tenants
+from kvscope.cli.top import top
 from kvscope.cli.whatif import whatif
 from kvscope.cli.why import why
 from kvscope.output import output_errors
@@ -81,7 +82,7 @@ app = typer.Typer(
 # Options of the command that is run are its own, even without -- before it.
 app.command(cls=Command, context_settings={"allow_interspersed_args": False})(run)
 _COMMANDS = (
-    *(observer, inject, serve, sidecar, fleet, demo, load, plan),
+    *(observer, inject, serve, sidecar, fleet, demo, load, plan, top),
     *(whatif, record, replay, export, why, advise, tenants, retire, gpu, doctor, stacks, metrics),
 )
 for command in _COMMANDS:

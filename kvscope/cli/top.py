@@ -1,0 +1,185 @@
+"""`kvscope top`: the KV cache of servers in a terminal, live or from a recording."""
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kvscope.answer_document import Authorities, KeyFile, TargetName
+from kvscope.output import USAGE_ERROR, fail
+
+if TYPE_CHECKING:
+    from kvscope.replaying.player import Player
+    from kvscope.top.follower import Seen
+    from kvscope.top.sources import RecordingSource, Source
+
+_DEFAULT_URL = "http://127.0.0.1:8000"
+_SCHEMES = ("http://", "https://")
+
+
+def top(
+    places: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="URL...|FILE",
+            help="Base URLs of kvscope servers (serve, demo, run or sidecar), or one recording, "
+            f"*.kvsr. Default: {_DEFAULT_URL}.",
+            show_default=False,
+        ),
+    ] = None,
+    target: TargetName = "",
+    interval: Annotated[
+        float, typer.Option(min=0.2, max=3600, help="Seconds between two readings.")
+    ] = 2.0,
+    once: Annotated[
+        bool,
+        typer.Option("--once", help="Print everything once, after two readings, and exit."),
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="The same as --once, as one JSON document.")
+    ] = False,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Moment of a recording at which it is paused: 12:50:40 or 2026-11-24T12:50:40 in "
+            "UTC, a Unix time, +90s from the beginning, -5m from the end. Default: it plays from "
+            "its beginning; with --once, its end.",
+        ),
+    ] = None,
+    speed: Annotated[
+        float, typer.Option(min=0.01, max=1000, help="Speed at which a recording plays.")
+    ] = 1.0,
+    metrics_key_file: KeyFile = None,
+    ca: Authorities = None,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, help="Seconds to wait for each answer.")
+    ] = 10.0,
+) -> None:
+    """Watch the KV cache of servers in the terminal.
+
+    The verdict of `kvscope why`, the pool by state and age, headline numbers, preemptions with
+    victim, taker and cost, sequences, regret and other sizes of the pool, prefixes, tenants, and
+    the memory of the GPUs. 80 columns and 24 lines suffice; more show more. The bottom line has the
+    keys, ? explains everything.
+
+    A server that does not answer is asked again until it does; its last values stay, marked as old.
+    NO_COLOR switches colours off.
+
+    Exit status: 0; 2 if there is no terminal, or with --once and --json if a server cannot be read.
+
+    Example: kvscope top http://10.0.0.7:8010 http://10.0.0.8:8010
+
+    Example: kvscope top incident.kvsr --at 03:12:40
+
+    Example: kvscope top --json | jq '.servers[].engines[].headline'
+    """
+    from kvscope.top.sources import Access, UrlSource
+
+    named = places or [_DEFAULT_URL]
+    access = Access(target=target, key_file=metrics_key_file, ca=ca, seconds=timeout)
+    player = None
+    sources: list[Source] = []
+    if all(place.startswith(_SCHEMES) for place in named):
+        if at is not None:
+            raise fail("--at is for recordings; a URL is shown as it is now")
+        sources = [UrlSource(url, access) for url in dict.fromkeys(named)]
+    elif len(named) > 1:
+        raise fail("a recording is shown alone; a URL begins with http:// or https://")
+    else:
+        source = _recording(Path(named[0]), at, speed, interval, once=once or as_json)
+        player, sources = source.player, [source]
+    if once or as_json:
+        _once(sources, interval, player, as_json=as_json)
+        return
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise fail("no terminal to show it in; --once and --json need none")
+    raise typer.Exit(_watch(sources, interval, player))
+
+
+def _recording(
+    path: Path, at: str | None, speed: float, interval: float, *, once: bool
+) -> "RecordingSource":
+    """A recording at its first moment, or playing."""
+    from exporter.flight.format import RecordingError
+    from kvscope.replaying.moment import moment_within
+    from kvscope.replaying.player import Player
+    from kvscope.top.sources import RecordingSource
+
+    try:
+        player = Player(path)
+    except RecordingError as error:
+        raise fail(error) from None
+    file = player.file
+    if file.problem is not None:
+        typer.echo(f"kvscope: {path}: {file.problem}", err=True)
+    moment = file.ends_ns if once else file.begins_ns
+    if at is not None:
+        try:
+            moment = moment_within(at, file.begins_ns, file.ends_ns)
+        except ValueError as error:
+            raise fail(f"--at: {error}") from None
+    if once:  # two readings, for rates
+        player.seek(moment - round(interval * 1e9))
+    else:
+        player.seek(moment)
+        if at is None:
+            player.play(speed)
+    return RecordingSource(path, player)
+
+
+def _once(
+    sources: "list[Source]", interval: float, player: "Player | None", *, as_json: bool
+) -> None:
+    from kvscope.top.document import document
+    from kvscope.top.follower import Follower
+
+    followers = [Follower(source, interval, _nothing) for source in sources]
+    for follower in followers:
+        follower.step()
+    if player is not None:
+        player.seek(round(player.status().at * 1e9) + round(interval * 1e9))
+    elif any(follower.seen.problem is None for follower in followers):
+        time.sleep(interval)
+    for follower in followers:
+        if follower.seen.problem is None:
+            follower.step()
+    seen = [follower.seen for follower in followers]
+    if as_json:
+        typer.echo(document(seen))
+    else:
+        _print(seen, interval)
+    problems = [each.problem for each in seen if each.problem is not None]
+    for problem in problems:
+        fail(problem)
+    if problems:
+        raise typer.Exit(USAGE_ERROR)
+
+
+def _nothing() -> None:
+    """Nothing waits for a change."""
+
+
+def _print(seen: "list[Seen]", interval: float) -> None:
+    from rich.console import Console
+
+    from kvscope.top.report import report
+
+    console = Console(highlight=False)
+    for line in report(seen, console.width, interval):
+        console.print(line, no_wrap=True, overflow="ignore", crop=False)
+
+
+def _watch(sources: "list[Source]", interval: float, player: "Player | None") -> int:
+    from kvscope.top.follower import Follower
+    from kvscope.top.panels import PANELS
+    from kvscope.top.screen import Screen
+    from kvscope.top.terminal import Terminal
+    from kvscope.top.view import View
+
+    terminal = Terminal()
+    followers: list[Follower] = [Follower(source, interval, terminal.wake) for source in sources]
+    view = View(panels=PANELS, is_recording=player is not None)
+    return Screen(followers, view, interval, player).run(terminal)

@@ -1,0 +1,129 @@
+"""Follows the servers of one place on a thread of its own; what it has seen can be read anytime.
+
+A place that cannot be read keeps its last readings, and is asked again after a time that grows.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kvscope.top.course import Course, Values
+from kvscope.top.figures import EngineName
+from kvscope.top.reading import ReadingError, ServerReading
+from kvscope.top.sources import Source
+
+MAX_PAUSE_SECONDS = 15.0
+"""Between two attempts to reach a server that is gone."""
+_NOTICE_SECONDS = 30.0
+"""Time for which a return is mentioned."""
+Key = tuple[str, EngineName]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """The state of one place; never changed."""
+
+    place: str
+    servers: Sequence[ServerReading] = ()
+    """The last readings; with a problem, old ones."""
+    courses: Mapping[Key, Values] = field(default_factory=dict)
+    problem: str | None = None
+    """The reason why it cannot be read."""
+    since: float | None = None
+    """Unix time of the first failure since the last reading."""
+    returned: str | None = None
+    """Mentions a recent return after a failure."""
+
+
+class Follower:
+    """Reads a source every `interval` seconds; each new state calls `changed`."""
+
+    def __init__(self, source: Source, interval: float, changed: Callable[[], None]) -> None:
+        self.source = source
+        self._interval = interval
+        self._changed = changed
+        self._courses: dict[Key, Course] = {}
+        self._seen = Seen(place=source.place)
+        self._returned_at: float | None = None
+        self._num_failures = 0
+        self._wake = threading.Event()
+        self._ended = False
+        # A daemon: an attempt that a name server holds must not hold the end of the command.
+        self._thread = threading.Thread(target=self._run, name="kvscope-top", daemon=True)
+
+    @property
+    def seen(self) -> Seen:
+        return self._seen
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def read_now(self) -> None:
+        """Do not wait for the interval."""
+        self._wake.set()
+
+    def end(self) -> None:
+        self._ended = True
+        self._wake.set()
+
+    def _run(self) -> None:
+        while not self._ended:
+            began = time.monotonic()
+            self.step()
+            self._changed()
+            self._wake.wait(max(0.0, self._pause() - (time.monotonic() - began)))
+            self._wake.clear()
+
+    def step(self) -> None:
+        """Read once."""
+        try:
+            servers = self.source.read()
+        except ReadingError as error:
+            self._num_failures += 1
+            self._returned_at = None
+            before = self._seen
+            self._seen = Seen(
+                place=before.place,
+                servers=before.servers,
+                courses=before.courses,
+                problem=str(error),
+                since=before.since if before.since is not None else time.time(),
+            )
+            return
+        if self._num_failures:
+            self._num_failures, self._returned_at = 0, time.time()
+            self._was_gone_since = self._seen.since
+        self._seen = Seen(
+            place=self._seen.place,
+            servers=servers,
+            courses=self._follow(servers),
+            returned=self._notice(),
+        )
+
+    def _follow(self, servers: Sequence[ServerReading]) -> dict[Key, Values]:
+        here = {engine.key: engine for server in servers for engine in server.engines}
+        self._courses = {key: self._courses.get(key) or Course() for key in here}
+        for key, engine in here.items():
+            self._courses[key].add(engine)
+        return {key: course.values() for key, course in self._courses.items()}
+
+    def _notice(self) -> str | None:
+        """The return after a failure, for a while."""
+        back, gone = self._returned_at, self._was_gone_since
+        if back is None or gone is None or time.time() - back > _NOTICE_SECONDS:
+            return None
+        return f"back since {clock(back)}, after {back - gone:,.0f} s without an answer"
+
+    _was_gone_since: float | None = None
+
+    def _pause(self) -> float:
+        if not self._num_failures:
+            return self._interval
+        longest = max(MAX_PAUSE_SECONDS, self._interval)
+        return float(min(longest, self._interval * 2 ** min(10, self._num_failures - 1)))
+
+
+def clock(unix: float) -> str:
+    """The time of day in UTC, as `kvscope why` has it."""
+    return time.strftime("%H:%M:%S", time.gmtime(unix))

@@ -1,0 +1,104 @@
+"""One reading of a server: its page and its answers, by engine; each is of one moment."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from exporter.answers.preemptions import PREEMPTIONS, Preemptions
+from exporter.answers.prefixes import PREFIXES, PrefixesAnswer
+from exporter.answers.question import Question
+from exporter.answers.residency import RESIDENCY, ResidencyAnswer
+from exporter.answers.tenants import TENANTS, TenantsAnswer
+from exporter.answers.whatif import WHATIF, WhatIf
+from exporter.answers.why.question import WHY, WhyAnswer
+from kvscope.replaying.player import Status
+from kvscope.top.figures import EngineName, Figures, Page
+from kvscope_events.printable import quoted
+
+ASKED: tuple[tuple[Question[Any], type[Any]], ...] = (
+    (WHY, WhyAnswer),
+    (PREEMPTIONS, Preemptions),
+    (WHATIF, WhatIf),
+    (RESIDENCY, ResidencyAnswer),
+    (PREFIXES, PrefixesAnswer),
+    (TENANTS, TenantsAnswer),
+)
+"""The questions of each reading, and the types of their answers."""
+_PAGE_ONLY = "not reported: only this server's own page is read"
+
+
+class Unknown(NamedTuple):
+    """The reason why there is no answer."""
+
+    reason: str
+
+
+class ReadingError(Exception):
+    """A server cannot be read; `str()` names the fault, the place and the remedy."""
+
+
+Answers = Mapping[str, Mapping[EngineName, Any | Unknown] | Unknown]
+"""By question: the answers of all engines, or the reason why there are none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineReading:
+    """One engine at one moment."""
+
+    server: str
+    name: EngineName
+    at: float
+    """Unix time; in a recording, that of its moment."""
+    figures: Figures
+    answers: Mapping[str, Any | Unknown]
+
+    @property
+    def key(self) -> tuple[str, EngineName]:
+        return self.server, self.name
+
+    @property
+    def title(self) -> str:
+        model = quoted(self.name.model_name) or "a model without a name"
+        return f"{model} · engine {quoted(self.name.engine)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerReading:
+    """One server at one moment."""
+
+    server: str
+    """URL or file, and the name by which a sidecar knows it."""
+    at: float
+    state: str
+    """kvscope's word for the server's state; empty: its page does not have it."""
+    engines: Sequence[EngineReading]
+    player: Status | None = None
+    """The position in a recording; None: it is read live."""
+
+
+def server_reading(
+    server: str, at: float, page: Page, answers: Answers, player: Status | None = None
+) -> ServerReading:
+    """Split a page and answers by engine."""
+    names = dict.fromkeys(page.engines())
+    for reply in answers.values():
+        if not isinstance(reply, Unknown):
+            names.update(dict.fromkeys(reply))
+    engines = [
+        EngineReading(
+            server=server,
+            name=name,
+            at=at,
+            figures=Figures(page, name),
+            answers={question: _of(reply, name) for question, reply in answers.items()},
+        )
+        for name in names
+    ]
+    states = [labels["state"] for labels, on in page.samples("kvscope_server_state") if on]
+    return ServerReading(
+        server=server, at=at, state=states[0] if states else "", engines=engines, player=player
+    )
+
+
+def _of(reply: Mapping[EngineName, Any | Unknown] | Unknown, name: EngineName) -> Any | Unknown:
+    return reply if isinstance(reply, Unknown) else reply.get(name, Unknown(_PAGE_ONLY))
