@@ -1,8 +1,10 @@
 """Fetches an answer at `/api/NAME` or a page of a kvscope; every failure is one line."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Generic, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import httpx
 import msgspec
@@ -43,10 +45,17 @@ T = TypeVar("T")
 class AnswerError(Exception):
     """No answer; `str()` names the fault, the place and the remedy."""
 
-    def __init__(self, problem: str, status: int | None = None) -> None:
+    def __init__(self, problem: str, status: int | None = None, said: str = "") -> None:
         super().__init__(problem)
         self.status = status
         """Status code of a refusal."""
+        self.said = said
+        """The beginning of its text."""
+
+    @property
+    def is_text(self) -> bool:
+        """Whether kvscope wrote a sentence for people; a path that it does not know has JSON."""
+        return bool(self.said) and not self.said.startswith(("{", "<"))
 
 
 class EngineAnswer(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
@@ -105,10 +114,15 @@ def fetch_document(
     content: bytes | None = None,
     accept: str = "application/json",
     max_bytes: int = MAX_BYTES,
+    query: Mapping[str, str] = MappingProxyType({}),
 ) -> Document:
-    """A document of that path, and its type. Raises AnswerError."""
+    """A document of that path, and its type. Raises AnswerError.
+
+    query: besides the target.
+    """
     place = f"{url.rstrip('/')}{path}"
-    asked = f"{place}?target={quote(target, safe='')}" if target else place
+    parameters = urlencode({**({"target": target} if target else {}), **query}, quote_via=quote)
+    asked = f"{place}?{parameters}" if parameters else place
     headers = {"Accept": accept, "User-Agent": "kvscope"}
     if content is not None:
         headers["Content-Type"] = "application/json"
@@ -132,7 +146,9 @@ def fetch_document(
         try:
             return fetcher.fetch(seconds)
         except FetchError as error:
-            raise AnswerError(f"{place}: {error}{_remedy(error)}", error.status) from None
+            raise AnswerError(
+                f"{place}: {error}{_remedy(error)}", error.status, _said(error.body)
+            ) from None
 
 
 def decode(body: bytes, url: str, name: str, kind: type[T]) -> list[EngineAnswer[T]]:
@@ -163,8 +179,12 @@ def _message(body: bytes) -> str:
         return ""
 
 
+def _said(body: bytes) -> str:
+    return " ".join(body.decode(errors="replace").split())[:_MAX_REASON]
+
+
 def _remedy(error: FetchError) -> str:
-    said = " ".join(error.body.decode(errors="replace").split())[:_MAX_REASON]
+    said = _said(error.body)
     if error.status == 400 and said:
         return f": {said.replace('?target=', '--target ')}"
     if error.status == 404 and "server" in said:  # a sidecar does not know that name

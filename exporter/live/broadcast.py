@@ -105,11 +105,11 @@ class Broadcast:
         with self._lock:
             self._viewers.discard(viewer)
 
-    def snapshot(self) -> bytes:
-        """Everything there is. Raises UnknownHereError."""
+    def snapshot(self, *, blocks: bool = True) -> bytes:
+        """Everything there is, or all but the blocks. Raises UnknownHereError."""
         with self._lock, self._find() as target:
             self._run_on()
-            frame, snapshot = self._view_of(target).snapshot()
+            frame, snapshot = self._view_of(target).snapshot(blocks=blocks)
             if frame is not None:
                 self._deliver(_event("frame", frame))
         return snapshot

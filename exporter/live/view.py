@@ -71,9 +71,9 @@ class View:
             frame = self._make()
         return None if frame is None else encode(frame)
 
-    def snapshot(self) -> tuple[bytes | None, bytes]:
-        """The frame up to it, which other readers need, and everything there is. Raises
-        UnknownHereError."""
+    def snapshot(self, *, blocks: bool = True) -> tuple[bytes | None, bytes]:
+        """The frame up to it, which other readers need, and everything there is, or all but the
+        blocks. Raises UnknownHereError."""
         with self.target.pipeline.settled():
             frame = self._make()
             following, folds = self.following, self.target.folds
@@ -101,7 +101,7 @@ class View:
                 steps=list(following.steps),
                 columns={},
             )
-            made = self._columns(None) if pool.map == "blocks" else {}
+            made = self._columns(None) if blocks and pool.map == "blocks" else {}
         return None if frame is None else encode(frame), snapshot_bytes(head, made)
 
     def sequence(self, number: int) -> SequenceDocument | None:

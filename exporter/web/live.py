@@ -126,8 +126,8 @@ def _data_routes(router: APIRouter, hub: Hub) -> None:
         return PlainTextResponse("not known here\n", 404) if answer is None else _json(answer)
 
     @router.api_route(f"{LIVE_DATA.path}snapshot", methods=METHODS)
-    def snapshot(target: str = "", engine: str = "") -> Response:
-        return answered(target, engine, Broadcast.snapshot)
+    def snapshot(target: str = "", engine: str = "", blocks: bool = True) -> Response:
+        return answered(target, engine, lambda broadcast: broadcast.snapshot(blocks=blocks))
 
     @router.api_route(f"{LIVE_DATA.path}sequence", methods=METHODS)
     def sequence(id: int, target: str = "", engine: str = "") -> Response:

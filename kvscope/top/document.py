@@ -12,11 +12,13 @@ from exporter import build_version
 from kvscope.top.course import latest
 from kvscope.top.follower import Seen
 from kvscope.top.headline import HEADLINES
-from kvscope.top.reading import ASKED, EngineReading, ServerReading, Unknown
+from kvscope.top.reading import ASKED, SEQUENCES, EngineReading, ServerReading, Unknown
+
+_API = [question.name for question, _ in ASKED]
 
 
 class EngineDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """One engine; `answers` are those of `/api/NAME`."""
+    """One engine; `answers` are those of `/api/NAME`, and the sequences of `/live`."""
 
     model_name: str
     engine: str
@@ -79,7 +81,7 @@ def _server(seen: Seen, server: ServerReading) -> ServerDocument:
 def _engine(seen: Seen, engine: EngineReading) -> EngineDocument:
     values, figures = seen.courses.get(engine.key, {}), engine.figures
     component = "kvscope_gpu_memory_component_bytes"
-    answers = {question.name: engine.answers[question.name] for question, _ in ASKED}
+    answers = {name: engine.answers[name] for name in (*_API, SEQUENCES)}
     return EngineDocument(
         model_name=engine.name.model_name,
         engine=engine.name.engine,

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import msgspec
+
 from exporter.answers.preemptions import PREEMPTIONS, Preemptions
 from exporter.answers.prefixes import PREFIXES, PrefixesAnswer
 from exporter.answers.question import Question
@@ -11,6 +13,8 @@ from exporter.answers.residency import RESIDENCY, ResidencyAnswer
 from exporter.answers.tenants import TENANTS, TenantsAnswer
 from exporter.answers.whatif import WHATIF, WhatIf
 from exporter.answers.why.question import WHY, WhyAnswer
+from exporter.fetch.error import JSON_ERRORS
+from exporter.live.documents import MAGIC, SequenceRow
 from kvscope.replaying.player import Status
 from kvscope.top.figures import EngineName, Figures, Page
 from kvscope_events.printable import quoted
@@ -24,6 +28,8 @@ ASKED: tuple[tuple[Question[Any], type[Any]], ...] = (
     (TENANTS, TenantsAnswer),
 )
 """The questions of each reading, and the types of their answers."""
+SEQUENCES = "sequences"
+"""Among the answers, though `/live` has it and not `/api`."""
 _PAGE_ONLY = "not reported: only this server's own page is read"
 
 
@@ -31,6 +37,44 @@ class Unknown(NamedTuple):
     """The reason why there is no answer."""
 
     reason: str
+
+
+class SequencesAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The sequences of one engine, those that ended lately among them."""
+
+    now_ms: int
+    """The engine's clock, on which the rows' changes of state are."""
+    block_size: int
+    sequences: list[SequenceRow]
+
+
+def sequences_of(snapshot: bytes) -> SequencesAnswer:
+    """From `/live/snapshot`. Raises ReadingError."""
+    begin = len(MAGIC) + 4
+    if not snapshot.startswith(MAGIC) or len(snapshot) < begin:
+        raise ReadingError("no snapshot of this version of kvscope")
+    end = begin + int.from_bytes(snapshot[len(MAGIC) : begin], "little")
+    try:
+        head = msgspec.json.decode(snapshot[begin:end], type=_Head)
+    except JSON_ERRORS as error:
+        raise ReadingError(
+            f"no snapshot of this version of kvscope: {quoted(str(error))}"
+        ) from None
+    return SequencesAnswer(
+        now_ms=head.now_ms, block_size=head.pool.block_size, sequences=head.sequences
+    )
+
+
+class _Pool(msgspec.Struct):
+    block_size: int
+
+
+class _Head(msgspec.Struct):
+    """What is shown of a snapshot's head."""
+
+    now_ms: int
+    pool: _Pool
+    sequences: list[SequenceRow]
 
 
 class ReadingError(Exception):

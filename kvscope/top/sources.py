@@ -1,30 +1,37 @@
 """Where readings come from: a kvscope at a URL, or a recording that is played in this process."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import msgspec
 
 from exporter.fetch.error import JSON_ERRORS
 from exporter.fetch.fetch import MAX_BYTES
-from exporter.paths import METRICS, SCRAPE, TARGETS
+from exporter.live.hub import Hub
+from exporter.live.view import UnknownHereError
+from exporter.paths import LIVE_DATA, METRICS, SCRAPE, TARGETS
 from kvscope.answer_document import AnswerError, decode, fetch, fetch_document
 from kvscope.diagnosis.scrape import ScrapeError, parse_page
 from kvscope.replaying.player import Player
 from kvscope.top.figures import EngineName, Page
 from kvscope.top.reading import (
     ASKED,
+    SEQUENCES,
     ReadingError,
+    SequencesAnswer,
     ServerReading,
     Unknown,
+    sequences_of,
     server_reading,
 )
 
 _TEXT = "text/plain;version=0.0.4"
 """Cheaper to parse than OpenMetrics, which has nothing that is shown besides."""
+_NO_QUERY: Mapping[str, str] = MappingProxyType({})
 _TARGETS_SECONDS = 30.0
 """Between two looks at a sidecar's list of servers."""
 
@@ -97,6 +104,7 @@ class UrlSource:
         answers = {
             question.name: self._answers(question.name, kind, target) for question, kind in ASKED
         }
+        answers[SEQUENCES] = {name: self._sequences(name, target) for name in page.engines()}
         server = f"{self.place} {target}" if target else self.place
         return server_reading(server, time.time(), page, answers)
 
@@ -122,7 +130,20 @@ class UrlSource:
             for reply in replies
         }
 
-    def _fetch(self, path: str, target: str, accept: str) -> tuple[bytes, str]:
+    def _sequences(self, name: EngineName, target: str) -> SequencesAnswer | Unknown:
+        try:
+            query = {"engine": "/".join(name), "blocks": "no"}
+            return sequences_of(self._fetch(f"{LIVE_DATA.path}snapshot", target, "*/*", query)[0])
+        except AnswerError as error:
+            if error.status is None:
+                raise
+            return Unknown(error.said if error.is_text else str(error))
+        except ReadingError as error:
+            return Unknown(str(error))
+
+    def _fetch(
+        self, path: str, target: str, accept: str, query: Mapping[str, str] = _NO_QUERY
+    ) -> tuple[bytes, str]:
         access = self._access
         document = fetch_document(
             *(self.place, path),
@@ -132,6 +153,7 @@ class UrlSource:
             seconds=access.seconds,
             accept=accept,
             max_bytes=MAX_BYTES,
+            query=query,
         )
         return document.body, document.content_type
 
@@ -142,6 +164,7 @@ class RecordingSource:
     def __init__(self, path: Path, player: Player) -> None:
         self.place = str(path)
         self.player = player
+        self._hub = Hub(lambda _name: player)
 
     def read(self) -> list[ServerReading]:
         body, content_type = self.player.render(_TEXT)
@@ -157,7 +180,15 @@ class RecordingSource:
                 EngineName(reply.model_name, reply.engine): _answer(reply.answer, reply.unknown)
                 for reply in replies
             }
+        answers[SEQUENCES] = {name: self._sequences(name) for name in page.engines()}
         return [server_reading(self.place, status.at, page, answers, status)]
+
+    def _sequences(self, name: EngineName) -> SequencesAnswer | Unknown:
+        try:
+            snapshot = self._hub.broadcast("", "/".join(name)).snapshot(blocks=False)
+            return sequences_of(snapshot)
+        except (UnknownHereError, ReadingError) as error:
+            return Unknown(str(error))
 
 
 def _answer(answer: Any, unknown: str | None) -> Any | Unknown:
