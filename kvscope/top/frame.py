@@ -14,6 +14,8 @@ from kvscope.top.view import View
 COLUMN_WIDTH = 78
 """Width with which every panel says all that matters."""
 _GUTTER = 3
+_FAIR = 12
+"""Lines that every panel gets before one gets more."""
 
 
 def frame(
@@ -61,26 +63,27 @@ def body(situation: Situation, view: View, width: int, height: int) -> list[Text
 def _shared_out(
     panels: Sequence[Panel], situation: Situation, width: int, num_columns: int, height: int
 ) -> list[list[tuple[Panel, int]]]:
-    """Panels by column, and the lines below the title of each."""
-    columns: list[list[list[object]]] = [[] for _ in range(num_columns)]
-    left = [height] * num_columns
+    """Panels by column, and the lines below the title of each.
+
+    First as many as have room with their least, then each gets lines up to a fair number, and at
+    last the upper ones all they can fill.
+    """
     wants = {panel.key: min(panel.most, _length(panel, situation, width)) for panel in panels}
+    columns: list[dict[Panel, int]] = [{} for _ in range(num_columns)]
+    left = [height] * num_columns
     for panel in panels:
         place = left.index(max(left))
         least = min(panel.least, wants[panel.key])
-        if left[place] >= least + 1:
-            columns[place].append([panel, least])
+        if left[place] > least:
+            columns[place][panel] = least
             left[place] -= least + 1
-    found = []
     for column, spare in zip(columns, left, strict=True):
-        lines = [int(str(least)) for _, least in column]
-        kept = [panel for panel, _ in column if isinstance(panel, Panel)]
-        for place, panel in enumerate(kept):  # the first gets all it wants, if there is enough
-            more = max(0, min(spare, wants[panel.key] - lines[place]))
-            lines[place] += more
-            spare -= more
-        found.append(list(zip(kept, lines, strict=True)))
-    return found
+        for most in (_FAIR, height):
+            for panel, lines in column.items():
+                more = max(0, min(spare, min(most, wants[panel.key]) - lines))
+                column[panel] = lines + more
+                spare -= more
+    return [list(column.items()) for column in columns]
 
 
 def _length(panel: Panel, situation: Situation, width: int) -> int:

@@ -57,9 +57,8 @@ def sequences_of(snapshot: bytes) -> SequencesAnswer:
     try:
         head = msgspec.json.decode(snapshot[begin:end], type=_Head)
     except JSON_ERRORS as error:
-        raise ReadingError(
-            f"no snapshot of this version of kvscope: {quoted(str(error))}"
-        ) from None
+        reason = quoted(str(error))
+        raise ReadingError(f"no snapshot of this version of kvscope: {reason}") from None
     return SequencesAnswer(
         now_ms=head.now_ms, block_size=head.pool.block_size, sequences=head.sequences
     )

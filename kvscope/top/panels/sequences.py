@@ -2,12 +2,12 @@
 
 from rich.text import Text
 
+from exporter.fold.tenants import short_name
 from exporter.live.documents import SequenceRow
 from kvscope.top import words
 from kvscope.top.reading import SEQUENCES, SequencesAnswer, Unknown
 from kvscope.top.situation import Panel, Situation, unknown_lines
 from kvscope.top.table import Column, Table
-from kvscope_events.printable import quoted
 
 _RANK = ("preempted", "swapped", "decode", "prefill", "queued", "finished", "aborted")
 """States in the order of the rows."""
@@ -24,6 +24,13 @@ _CELL_MS = 500
 def _since_ms(row: SequenceRow) -> int:
     """The beginning of its present state."""
     return row.changes[-1][1] if row.changes else 0
+
+
+def _tenant(row: SequenceRow) -> str:
+    """By the hash that the tenants' panel has."""
+    if row.tenant:
+        return short_name(row.tenant)
+    return words.UNKNOWN if row.prompt_tokens is None else "(no user)"
 
 
 def timeline(row: SequenceRow, now_ms: int) -> str:
@@ -79,7 +86,7 @@ def _columns(answer: SequencesAnswer) -> tuple[Column, ...]:
         ),
         Column(
             title="tenant",
-            cell=lambda row: quoted(row.tenant) or "(no user)",
+            cell=_tenant,
             right=False,
             left_out=2,
         ),

@@ -73,7 +73,7 @@ REGRET = Panel(
     title="What if",
     help="Prompt tokens computed again because their blocks had been evicted (regret), the age of "
     "the next victim, and the hit rate of the last five minutes in pools of other sizes.",
-    least=4,
+    least=9,
     most=9,
     note=_note,
     body=_body,
