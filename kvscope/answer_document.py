@@ -200,4 +200,5 @@ def _remedy(error: FetchError) -> str:
         return f": {message}"
     if error.status is None and not error.answered:
         return "; is a kvscope running there, and is this the right port?"
+    said = _message(error.body) or said
     return f": {said}" if said else ""

@@ -37,15 +37,15 @@ def top_lines(
     lines: list[Text] = []
     if not engines:
         lines.append(Text("No engine is known yet.", "bold"))
-    else:
-        here = situation_of(engines, view.engine).here
-        most = 2 if height < _TALL else 4
-        lines += _verdict(here, width, most)
-        lines += [title(here, len(engines), view, width, interval)]
-    lines += [line for seen in places for line in trouble(seen, width)]
-    if engines:
-        lines += pool(here, width, 1 if height < _TALL else 2)
-        lines += headline(here, width)
+        return lines + [line for seen in places for line in trouble(seen, width)]
+    here = situation_of(engines, view.engine).here
+    is_tall = height >= _TALL
+    is_old = here.seen.problem is not None
+    lines += trouble(here.seen, width)
+    verdict_lines = _verdict(here, width, 1 if is_old else 4 if is_tall else 2)
+    lines += [*verdict_lines, title(here, len(engines), view, width, interval)]
+    lines += [line for seen in places if seen is not here.seen for line in trouble(seen, width)]
+    lines += [*pool(here, width, 2 if is_tall else 1), *headline(here, width)]
     return lines
 
 
@@ -65,7 +65,7 @@ def _verdict(here: Watched, width: int, most: int) -> list[Text]:
 
 def title(here: Watched, number: int, view: View, width: int, interval: float) -> Text:
     """The engine on the left; the moment on the right."""
-    left = Text(here.engine.title, "bold")
+    left = Text().append(here.engine.title, "bold")
     if here.server.state and here.server.state != "ready":
         left.append(f" · {here.server.state}", "bold red")
     left.append(f" · {quoted(here.server.server)}", "dim")
@@ -129,7 +129,7 @@ def headline(here: Watched, width: int) -> list[Text]:
 def _cell(one: Headline, here: Watched) -> Text:
     values = here.values.get(one.key, ())
     is_reported = one.read(here.figures) is not None
-    cell = Text(f"{one.label:<{_LABEL}}", "dim")
+    cell = Text().append(f"{one.label:<{_LABEL}}", "dim")
     if not is_reported:
         return cell.append(f"{words.NOT_REPORTED:<{_CELL - _LABEL}}", "dim italic")
     value = values[-1] if values else None

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 from rich.text import Text
 
-from kvscope.top.fixed_lines import help_lines, key_line, top_lines
+from kvscope.top.fixed_lines import help_lines, key_line, top_lines, trouble
 from kvscope.top.follower import Seen
 from kvscope.top.situation import Panel, Situation, cropped, situation_of, watched
 from kvscope.top.table import Table, draw
@@ -33,6 +33,8 @@ def frame(
             situation = situation_of(engines, view.engine)
             room = height - len(top) - len(bottom)
             lines = top + body(situation, view, width, room)
+            if situation.here.seen.problem is not None:
+                _fade(lines, behind=len(trouble(situation.here.seen, width)))
     lines = lines[: height - len(bottom)]
     lines += [Text()] * (height - len(bottom) - len(lines)) + bottom
     return [cropped(line, width) for line in lines]
@@ -84,6 +86,12 @@ def _shared_out(
                 column[panel] = lines + more
                 spare -= more
     return [list(column.items()) for column in columns]
+
+
+def _fade(lines: list[Text], behind: int) -> None:
+    """Old values are seen to be old."""
+    for line in lines[behind:]:
+        line.stylize("dim not bold")
 
 
 def _length(panel: Panel, situation: Situation, width: int) -> int:
