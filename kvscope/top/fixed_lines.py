@@ -22,7 +22,7 @@ _TALL = 40
 """Lines of a screen that has room for more than one line of each fixed part."""
 _CELL = 25
 """Width of a headline number: label, figure and bars."""
-_LABEL, _FIGURE = 9, 8
+_LABEL, _FIGURE = 10, 7
 
 
 def top_lines(
@@ -75,7 +75,7 @@ def title(here: Watched, number: int, view: View, width: int, interval: float) -
     if player is not None:
         share = (player.at - player.begins) / max(1e-9, player.ends - player.begins)
         state = f"playing {player.speed:g}x" if player.playing else "paused"
-        right = f"{clock(player.at)} UTC, {words.share(share)} of the recording, {state}"
+        right = f"{clock(player.at)} UTC, at {words.share(share)}, {state}"
     elif view.frozen:
         right = f"FROZEN at {clock(here.engine.at)} UTC"
     elif here.seen.problem is not None:

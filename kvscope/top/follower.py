@@ -72,7 +72,7 @@ class Follower:
             began = time.monotonic()
             self.step()
             self._changed()
-            self._wake.wait(max(0.0, self._pause() - (time.monotonic() - began)))
+            self._wake.wait(max(0.0, self.pause() - (time.monotonic() - began)))
             self._wake.clear()
 
     def step(self) -> None:
@@ -117,7 +117,8 @@ class Follower:
 
     _was_gone_since: float | None = None
 
-    def _pause(self) -> float:
+    def pause(self) -> float:
+        """Seconds until the next reading."""
         if not self._num_failures:
             return self._interval
         longest = max(MAX_PAUSE_SECONDS, self._interval)

@@ -188,7 +188,7 @@ HEADLINES = (
     ),
     Headline(
         key="exhaustion_probability_60s",
-        label="full <60 s",
+        label="full 60 s",
         read=_level("kvscope_kv_exhaustion_probability", horizon_seconds="60"),
         show=words.share,
         top=1.0,

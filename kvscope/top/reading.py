@@ -30,7 +30,7 @@ ASKED: tuple[tuple[Question[Any], type[Any]], ...] = (
 """The questions of each reading, and the types of their answers."""
 SEQUENCES = "sequences"
 """Among the answers, though `/live` has it and not `/api`."""
-_PAGE_ONLY = "not reported: only this server's own page is read"
+_PAGE_ONLY = "only this server's own page is read, which does not have it"
 
 
 class Unknown(NamedTuple):

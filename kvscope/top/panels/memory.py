@@ -64,12 +64,18 @@ def _body(situation: Situation, width: int) -> list[Text]:
         if busy is not None:
             head.append(f", busy {words.share(busy)}")
         lines += [head, *strip(parts, width, 1), *legend_of(parts, width, words.size)]
+    totals = watched.figures.by("uuid", "kvscope_gpu_memory_total_bytes")
+    for uuid in totals.keys() - _devices(watched).keys():
+        free = watched.figures.value("kvscope_gpu_memory_free_bytes", uuid=uuid)
+        line = Text().append(_name(watched, uuid), "bold")
+        lines.append(line.append(f"  {words.size(totals[uuid])}, {words.size(free)} free"))
+        lines += wrapped("The page does not split it by what holds it.", width, "dim")
     return lines or _without_gpu(watched, width)
 
 
 def _without_gpu(watched: Watched, width: int) -> list[Text]:
     """The memory that the pool was sized from, and the process's."""
-    lines = wrapped("No GPU's memory is split by component on this page.", width, "dim")
+    lines = wrapped("No GPU is reported.", width, "dim")
     terms = watched.figures.by("term", "kvscope_kv_pool_sizing_bytes")
     for term, value in terms.items():
         lines.append(Text(f"{term.replace('_', ' '):<24}{words.size(value):>12}"))

@@ -14,13 +14,20 @@ def _takers(one: OnePreemption) -> str:
     if one.taken_by is None:
         return words.NOT_REPORTED
     if not one.taken_by:
-        wanted = one.wanted_by
-        return f"wanted by {wanted.sequence}" if wanted is not None else "not taken"
+        return _wanted(one)
     first = one.taken_by[0].sequence
     name = words.UNKNOWN if first is None else str(first)
     others = len(one.taken_by) - 1
     more = "+" if one.taken_by_further_blocks else ""
     return f"{name} and {others}{more} more" if others else name
+
+
+def _wanted(one: OnePreemption) -> str:
+    """The sequence for which it was preempted, though it took none of the blocks so far."""
+    if one.wanted_by is None:
+        return "not taken"
+    by = one.wanted_by.sequence
+    return "wanted by itself" if by == one.sequence else f"wanted by {by}"
 
 
 def _blocks(one: OnePreemption) -> str:
