@@ -21,6 +21,7 @@ PROGRAMS = {
     "kubectl": "kubectl",
     "helm": "helm",
     "browser": "chromium",
+    "tmux": "tmux",
 }
 """Marker to program on PATH."""
 SLOW_FILES = Path(__file__).with_name("slow_files.txt")

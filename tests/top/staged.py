@@ -94,7 +94,7 @@ class StageSource:
         return [server_reading(self.place, self._stage.now_ns / 1e9, page, answers)]
 
 
-def followed(stage: Stage, rate: float, seconds: int = 60, **load: Any) -> Seen:
+def followed(stage: Stage, rate: float, seconds: int = 30, **load: Any) -> Seen:
     """A load that is looked at every two seconds."""
     follower = Follower(StageSource(stage), 2.0, lambda: None)
     follower.step()

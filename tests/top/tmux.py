@@ -1,0 +1,106 @@
+"""A terminal of any size that a test types into and reads: a tmux with a server of its own."""
+
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.repo.checkout import ROOT
+from tests.support.waiting import wait_for
+
+SECONDS = 60.0
+
+
+class Screen:
+    """One pane, in which a shell runs."""
+
+    def __init__(self, socket: Path) -> None:
+        self._socket = socket
+
+    def tmux(self, *arguments: str) -> str:
+        done = subprocess.run(
+            ["tmux", "-S", str(self._socket), *arguments],
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+        )
+        return done.stdout
+
+    def lines(self) -> list[str]:
+        """What is shown now."""
+        return self.tmux("capture-pane", "-p").split("\n")
+
+    def text(self) -> str:
+        return "\n".join(self.lines())
+
+    def colours(self) -> str:
+        """The same with its escape sequences."""
+        return self.tmux("capture-pane", "-p", "-e")
+
+    def press(self, *keys: str) -> None:
+        """Keys by tmux's names, or characters."""
+        self.tmux("send-keys", *keys)
+
+    def run(self, *command: str) -> None:
+        """Type a command line."""
+        self.tmux("send-keys", "-l", shlex.join(command))
+        self.press("Enter")
+
+    def shell(self, line: str) -> None:
+        self.tmux("send-keys", "-l", line)
+        self.press("Enter")
+
+    def wait(self, wanted: str, seconds: float = SECONDS) -> str:
+        """What is shown once it has that text."""
+        wait_for(lambda: wanted in self.text(), wanted, seconds)
+        return self.text()
+
+    def wait_without(self, unwanted: str) -> str:
+        wait_for(lambda: unwanted not in self.text(), f"no {unwanted}", SECONDS)
+        return self.text()
+
+    def resize(self, width: int, height: int) -> None:
+        self.tmux("resize-window", "-x", str(width), "-y", str(height))
+
+    def pid_of(self, pattern: str) -> int:
+        """The process of that command line below the shell."""
+        shell = self.tmux("display", "-p", "#{pane_pid}").strip()
+        found = subprocess.run(
+            ["pgrep", "-P", shell, "-f", pattern], capture_output=True, text=True, check=True
+        )
+        return int(found.stdout.split()[0])
+
+
+@contextmanager
+def screen(width: int, height: int) -> Iterator[Screen]:
+    """A pane with a plain shell in the checkout."""
+    with tempfile.TemporaryDirectory() as folder:
+        socket = Path(folder) / "tmux"
+        ours = ("KVSCOPE_", "TMUX", "NO_COLOR")
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
+        environment |= {"PS1": "ready$ ", "TERM": "xterm-256color", "LC_ALL": "C.UTF-8"}
+        subprocess.run(
+            [
+                *("tmux", "-S", str(socket), "-f", "/dev/null", "new-session", "-d"),
+                *("-x", str(width), "-y", str(height), "-c", str(ROOT)),
+                "bash --norc --noprofile -i",
+            ],
+            check=True,
+            env=environment,
+            timeout=SECONDS,
+        )
+        found = Screen(socket)
+        try:
+            found.wait("ready$")
+            yield found
+        finally:
+            found.tmux("kill-server")
+
+
+def top(*arguments: str) -> Sequence[str]:
+    return [sys.executable, "-m", "kvscope", "top", *arguments]
