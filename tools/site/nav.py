@@ -34,6 +34,7 @@ NAVIGATION = {
         "docs/guides/advice",
         "docs/guides/replay",
         "docs/guides/why",
+        "docs/guides/top",
         "docs/guides/oom",
         "docs/guides/opentelemetry",
         "docs/guides/troubleshooting",
