@@ -83,12 +83,14 @@ def screen(width: int, height: int) -> Iterator[Screen]:
         socket = Path(folder) / "tmux"
         ours = ("KVSCOPE_", "TMUX", "NO_COLOR")
         environment = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
-        environment |= {"PS1": "ready$ ", "TERM": "xterm-256color", "LC_ALL": "C.UTF-8"}
+        environment |= {"TERM": "xterm-256color", "LC_ALL": "C.UTF-8"}
+        profile = Path(folder) / "bashrc"
+        profile.write_text("PS1='ready$ '\n")
         subprocess.run(
             [
                 *("tmux", "-S", str(socket), "-f", "/dev/null", "new-session", "-d"),
                 *("-x", str(width), "-y", str(height), "-c", str(ROOT)),
-                "bash --norc --noprofile -i",
+                f"bash --rcfile {profile} -i",
             ],
             check=True,
             env=environment,
