@@ -14,7 +14,8 @@ from tests.support.process import Process, forked_kvscope
 from tests.top.tmux import Screen, screen, top
 
 pytestmark = [pytest.mark.tmux, pytest.mark.nightly]
-LOAD = (*("load", "mix", "--duration", "300", "--concurrency", "32", "--sessions", "16"),)
+SERVES = r"serving \S+ at (\S+)/v1"
+LOAD = ("load", "mix", "--duration", "300", "--concurrency", "32", "--sessions", "16")
 
 
 def free_port() -> int:
@@ -29,7 +30,7 @@ def loaded(port: int) -> Iterator[Process]:
     server = ("serve", "--port", str(port), "--num-gpu-blocks-override", "200")
     limits = ("--max-model-len", "1024", "--max-num-seqs", "16")
     with forked_kvscope(*server, *limits) as serving:
-        url_of(serving)
+        serving.find(SERVES)
         load = (*LOAD, "--url", f"http://127.0.0.1:{port}", "--max-tokens", "120", "--ignore-eos")
         with forked_kvscope(*load):
             yield serving
@@ -57,9 +58,8 @@ def test_a_killed_server_is_old_and_a_new_one_goes_on() -> None:
         with loaded(port) as server:
             for shown in (small, large):
                 shown.run(*top(url, "--interval", "1"))
-            text = pressed(small)
-            assert "▲" in text
-            assert "2 Sequences" in text
+            assert "2 Sequences" in pressed(small)
+            small.wait("▲")
             wide = pressed(large)
             for title in ("What if", "Prefixes", "Tenants", "Memory", "Why"):
                 assert title in wide
@@ -88,7 +88,7 @@ def test_the_page_and_the_screen_agree() -> None:
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     with forked_kvscope("serve", "--port", str(port)) as serving:
-        url_of(serving)
+        serving.find(SERVES)
         done = subprocess.run(
             [sys.executable, "-m", "kvscope", "top", url, "--once", "--interval", "0.2"],
             capture_output=True,
