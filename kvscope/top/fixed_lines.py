@@ -89,7 +89,7 @@ def title(here: Watched, number: int, view: View, width: int, interval: float) -
 
 
 def trouble(seen: Seen, width: int) -> list[Text]:
-    """What hinders, or hindered until a moment ago, the reading of a place."""
+    """The reason why a place cannot be read, or that it could not until a moment ago."""
     if seen.problem is not None:
         since = "" if seen.since is None else f" since {clock(seen.since)} UTC"
         kept = "; the values below are old" if seen.servers else ""

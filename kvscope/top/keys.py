@@ -30,7 +30,7 @@ Action = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """What some keys do."""
+    """Keys that do the same."""
 
     names: tuple[str, ...]
     action: Action

@@ -46,7 +46,7 @@ def parts(watched: Watched) -> list[Part]:
         active = watched.figures.value("kvscope_kv_active_ratio")
         if active is None:
             return []
-        # Of a server that reports shares only, a thousand blocks stand for the whole.
+        # A server that reports shares only is drawn as a pool of a thousand blocks.
         return [Part(*_ACTIVE, 1000 * active), Part(*_REST, 1000 * (1 - active))]
     found = []
     if states.get("reserved"):

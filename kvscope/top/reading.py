@@ -69,7 +69,7 @@ class _Pool(msgspec.Struct):
 
 
 class _Head(msgspec.Struct):
-    """What is shown of a snapshot's head."""
+    """The part of a snapshot's head that is shown."""
 
     now_ms: int
     pool: _Pool
@@ -81,7 +81,7 @@ class ReadingError(Exception):
 
 
 Answers = Mapping[str, Mapping[EngineName, Any | Unknown] | Unknown]
-"""By question: the answers of all engines, or the reason why there are none."""
+"""By question: the answers of all engines, or the reason for their absence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

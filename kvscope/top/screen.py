@@ -118,7 +118,7 @@ class Screen:
         self._live.update(Text("\n", no_wrap=True, end="").join(lines), refresh=True)
 
     def _places(self) -> list[Seen]:
-        """What has been seen, or was when it was frozen."""
+        """The present state of all places, or that in which they were frozen."""
         if not self._view.frozen:
             self._frozen = None
         elif self._frozen is None:

@@ -1,4 +1,4 @@
-"""Where readings come from: a kvscope at a URL, or a recording that is played in this process."""
+"""Sources of readings: a kvscope at a URL, or a recording that is played in this process."""
 
 import time
 from collections.abc import Iterable, Mapping
@@ -84,7 +84,7 @@ class UrlSource:
             raise ReadingError(str(error)) from None
 
     def _list(self) -> list[str]:
-        """A sidecar's servers; empty: it is no sidecar. Raises AnswerError."""
+        """A sidecar's servers; empty: this kvscope has no list. Raises AnswerError."""
         try:
             body = self._fetch(TARGETS.path, "", "application/json")[0]
         except AnswerError as error:

@@ -32,7 +32,7 @@ class Screen:
         return done.stdout
 
     def lines(self) -> list[str]:
-        """What is shown now."""
+        """The present content of the screen."""
         return self.tmux("capture-pane", "-p").split("\n")
 
     def text(self) -> str:
@@ -56,7 +56,7 @@ class Screen:
         self.press("Enter")
 
     def wait(self, wanted: str, seconds: float = SECONDS) -> str:
-        """What is shown once it has that text."""
+        """The content of the screen, once it has that text."""
         wait_for(lambda: wanted in self.text(), wanted, seconds)
         return self.text()
 
