@@ -36,7 +36,9 @@ def top_lines(
     """The lines that are always there."""
     lines: list[Text] = []
     if not engines:
-        lines.append(Text("No engine is known yet.", "bold"))
+        asked = [seen for seen in places if not seen.servers and seen.problem is None]
+        lines += [Text(f"Asking {quoted(seen.place)} …", "bold") for seen in asked]
+        lines += [Text("No engine is known yet.", "bold")] if len(asked) < len(places) else []
         return lines + [line for seen in places for line in trouble(seen, width)]
     here = situation_of(engines, view.engine).here
     is_tall = height >= _TALL
@@ -54,10 +56,7 @@ def _verdict(here: Watched, width: int, most: int) -> list[Text]:
     lines = wrapped(sentence, width, indent=2)
     if len(lines) > most:
         lines = lines[:most]
-        lines[-1] = Text(words.fitted(f"{lines[-1].plain} …", width))
-        if cell_len(lines[-1].plain) == width:
-            lines[-1].right_crop(1)
-            lines[-1].append("…")
+        lines[-1] = Text(f"{lines[-1].plain[: width - 2]} …")
     lines[0].stylize(style, 0, 1)
     lines[0].stylize("bold", 1)
     return lines
@@ -71,7 +70,7 @@ def title(here: Watched, number: int, view: View, width: int, interval: float) -
     left.append(f" · {quoted(here.server.server)}", "dim")
     if number > 1:
         left.append(f" · one of {number}, e: next")
-    player = here.server.player
+    player, is_marked = here.server.player, view.frozen or here.seen.problem is not None
     if player is not None:
         share = (player.at - player.begins) / max(1e-9, player.ends - player.begins)
         state = f"playing {player.speed:g}x" if player.playing else "paused"
@@ -85,7 +84,7 @@ def title(here: Watched, number: int, view: View, width: int, interval: float) -
     room = width - cell_len(right) - 2
     left = cropped(left, room)
     left.append(" " * (width - cell_len(left.plain) - cell_len(right)))
-    return left.append(right, "reverse" if right.isupper() or right[:3] in ("FRO", "OLD") else "")
+    return left.append(right, "reverse" if is_marked else "")
 
 
 def trouble(seen: Seen, width: int) -> list[Text]:

@@ -3,6 +3,7 @@
 A place that cannot be read keeps its last readings, and is asked again after a time that grows.
 """
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +13,8 @@ from kvscope.top.course import Course, Values
 from kvscope.top.figures import EngineName
 from kvscope.top.reading import ReadingError, ServerReading
 from kvscope.top.sources import Source
+
+logger = logging.getLogger(__name__)
 
 MAX_PAUSE_SECONDS = 15.0
 """Between two attempts to reach a server that is gone."""
@@ -45,8 +48,9 @@ class Follower:
         self._changed = changed
         self._courses: dict[Key, Course] = {}
         self._seen = Seen(place=source.place)
-        self._returned_at: float | None = None
         self._num_failures = 0
+        self._gone_at = 0.0
+        self._returned_at: float | None = None
         self._wake = threading.Event()
         self._ended = False
         # A daemon: an attempt that a name server holds must not hold the end of the command.
@@ -80,25 +84,32 @@ class Follower:
         try:
             servers = self.source.read()
         except ReadingError as error:
-            self._num_failures += 1
-            self._returned_at = None
-            before = self._seen
-            self._seen = Seen(
-                place=before.place,
-                servers=before.servers,
-                courses=before.courses,
-                problem=str(error),
-                since=before.since if before.since is not None else time.time(),
-            )
+            self._fail(str(error))
+            return
+        except Exception as error:  # a bug must not end the thread, which would look like a freeze
+            logger.exception("%s could not be read", self.source.place)
+            self._fail(f"it failed here, a bug: {type(error).__name__}: {error}")
             return
         if self._num_failures:
             self._num_failures, self._returned_at = 0, time.time()
-            self._was_gone_since = self._seen.since
+            self._gone_at = self._seen.since or self._returned_at
         self._seen = Seen(
             place=self._seen.place,
             servers=servers,
             courses=self._follow(servers),
             returned=self._notice(),
+        )
+
+    def _fail(self, problem: str) -> None:
+        self._num_failures += 1
+        self._returned_at = None
+        before = self._seen
+        self._seen = Seen(
+            place=before.place,
+            servers=before.servers,
+            courses=before.courses,
+            problem=problem,
+            since=before.since if before.since is not None else time.time(),
         )
 
     def _follow(self, servers: Sequence[ServerReading]) -> dict[Key, Values]:
@@ -110,12 +121,10 @@ class Follower:
 
     def _notice(self) -> str | None:
         """The return after a failure, for a while."""
-        back, gone = self._returned_at, self._was_gone_since
-        if back is None or gone is None or time.time() - back > _NOTICE_SECONDS:
+        back = self._returned_at
+        if back is None or time.time() - back > _NOTICE_SECONDS:
             return None
-        return f"back since {clock(back)}, after {back - gone:,.0f} s without an answer"
-
-    _was_gone_since: float | None = None
+        return f"back since {clock(back)}, after {back - self._gone_at:,.0f} s without an answer"
 
     def pause(self) -> float:
         """Seconds until the next reading."""

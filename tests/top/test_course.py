@@ -115,3 +115,13 @@ def test_what_comes_back_with_other_counters_has_no_rate_of_both() -> None:
     seen = seen_of(before, "refused", after)
     (values,) = seen.courses.values()
     assert values["decoded_tokens_per_second"] == (None, None)
+
+
+def test_a_bug_in_a_source_is_a_problem_and_not_the_end() -> None:
+    good = [at_depth_of_page(f"kvscope_kv_active_ratio{{{LABELS}}} 0.5\n")]
+    follower = Follower(Written([]), 2.0, lambda: None)
+    follower.step()
+    assert follower.seen.problem == "it failed here, a bug: IndexError: pop from empty list"
+    follower.source = Written([good])
+    follower.step()
+    assert follower.seen.servers == good
