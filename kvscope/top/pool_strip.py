@@ -34,6 +34,7 @@ _CACHED = (
     (600.0, "▒", "color(33)"),
     (None, "░", "color(62)"),
 )
+_CACHED_NAME = "cached "
 _UNTIMED = ("cached", "▒", "color(39)")
 _FREE = ("free", "·", "color(245)")
 _REST = ("not active", "·", "color(245)")
@@ -75,10 +76,16 @@ def _cached(watched: Watched, blocks: float) -> list[Part]:
     lower = 0.0
     for (bound, glyph, style), age in zip(_CACHED, ages, strict=True):
         name = f"<{_short_age(bound)}" if bound is not None else f">{_short_age(lower)}"
-        found.append(Part(name if found else f"cached {name}", glyph, style, age * scale))
+        found.append(Part(f"{_CACHED_NAME}{name}", glyph, style, age * scale))
         lower = bound or lower
     if answer.idle.unknown_blocks:
-        found.append(Part("age unknown", *_UNTIMED[1:], answer.idle.unknown_blocks * scale))
+        found.append(
+            Part(
+                f"{_CACHED_NAME}for an unknown time",
+                *_UNTIMED[1:],
+                answer.idle.unknown_blocks * scale,
+            )
+        )
     return found
 
 
@@ -115,10 +122,20 @@ def _shared_out(amounts: Sequence[float], cells: int) -> list[int]:
 def legend_of(
     found: Sequence[Part], width: int, show: Callable[[float], str] = words.short
 ) -> list[Text]:
-    """Glyph, name and amount of each part, on as many lines as that takes."""
+    """Glyph, name and amount of each part, on as many lines as that takes.
+
+    Ages that no cached block has are left out, and the word is there once.
+    """
     lines = [Text(no_wrap=True)]
+    is_cached = False
     for part in found:
-        entry = f" {part.name} {show(part.blocks)}"
+        name = part.name
+        if name.startswith(_CACHED_NAME):
+            if not part.blocks:
+                continue
+            name = name.removeprefix(_CACHED_NAME) if is_cached else name
+            is_cached = True
+        entry = f" {name} {show(part.blocks)}"
         if lines[-1] and len(lines[-1]) + len(entry) + 3 > width:
             lines.append(Text(no_wrap=True))
         lines[-1].append("  " if lines[-1] else "")
