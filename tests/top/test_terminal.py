@@ -150,9 +150,8 @@ def test_a_recording_is_paused_stepped_and_played(
     assert "+ speed  m mark" in text
     small.press("]")
     small.wait("at 100 %, paused")
-    small.press("Left")
-    small.wait_without("at 100 %")
     small.press("[")
+    small.wait_without("at 100 %")
     small.press("-")
     small.wait("playing 0.5x")
     small.press("Space")
