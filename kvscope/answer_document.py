@@ -87,6 +87,7 @@ def fetch(
     ca: Path | None,
     seconds: float,
     content: bytes | None = None,
+    max_bytes: int = MAX_BYTES,
 ) -> bytes:
     """The answer to the question of that name, undecoded. Raises AnswerError.
 
@@ -100,6 +101,7 @@ def fetch(
         ca=ca,
         seconds=seconds,
         content=content,
+        max_bytes=max_bytes,
     ).body
 
 

@@ -73,6 +73,7 @@ def test_keys_change_what_is_shown(small: Screen, url: str) -> None:
     assert "1 Preemptions" not in text, "the screen before is back"
 
 
+@pytest.mark.nightly
 def test_it_follows_the_size_of_the_terminal(small: Screen, url: str) -> None:
     small.run(*top(url))
     small.wait("1 Preemptions")
@@ -84,6 +85,7 @@ def test_it_follows_the_size_of_the_terminal(small: Screen, url: str) -> None:
     assert "q quit" in small.lines()[15]
 
 
+@pytest.mark.nightly
 def test_without_colours(small: Screen, url: str) -> None:
     small.run("env", "NO_COLOR=1", *top(url))
     small.wait("1 Preemptions")
@@ -92,7 +94,12 @@ def test_without_colours(small: Screen, url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+    ("number", "status"),
+    [
+        (signal.SIGTERM, 143),
+        pytest.param(signal.SIGINT, 130, marks=pytest.mark.nightly),
+        pytest.param(signal.SIGHUP, 129, marks=pytest.mark.nightly),
+    ],
 )
 def test_a_signal_restores_the_terminal(
     small: Screen, url: str, number: signal.Signals, status: int
@@ -128,6 +135,7 @@ def test_the_shell_gets_the_terminal_while_it_is_stopped(small: Screen, url: str
     small.wait("status 0")
 
 
+@pytest.mark.nightly
 def test_an_error_restores_the_terminal(small: Screen, url: str) -> None:
     small.shell("before=$(stty -g)")
     program = (
@@ -140,6 +148,7 @@ def test_an_error_restores_the_terminal(small: Screen, url: str) -> None:
     small.wait("\nrestored")
 
 
+@pytest.mark.nightly
 def test_a_recording_is_paused_stepped_and_played(
     small: Screen, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -158,6 +167,7 @@ def test_a_recording_is_paused_stepped_and_played(
     small.wait("paused")
 
 
+@pytest.mark.nightly
 def test_a_file_that_is_no_recording_leaves_the_terminal_alone(
     small: Screen, tmp_path: Path
 ) -> None:
