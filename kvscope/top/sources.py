@@ -1,7 +1,7 @@
 """Sources of readings: a kvscope at a URL, or a recording that is played in this process."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -193,14 +193,3 @@ class RecordingSource:
 
 def _answer(answer: Any, unknown: str | None) -> Any | Unknown:
     return answer if answer is not None else Unknown(unknown or "no reason is given")
-
-
-def read_all(sources: Iterable[Source]) -> tuple[list[ServerReading], list[str]]:
-    """One reading of every server, and the problems of those that cannot be read."""
-    readings, problems = [], []
-    for source in sources:
-        try:
-            readings += source.read()
-        except ReadingError as error:
-            problems.append(str(error))
-    return readings, problems

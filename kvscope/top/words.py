@@ -82,8 +82,3 @@ def _bar(value: float, highest: float) -> str:
     if highest <= 0:
         return _BARS[0]
     return _BARS[min(len(_BARS) - 1, max(0, round(value / highest * (len(_BARS) - 1))))]
-
-
-def fitted(text: str, width: int) -> str:
-    """Cut at `width` characters, which an ellipsis shows."""
-    return text if len(text) <= width else f"{text[: max(0, width - 1)]}…"
