@@ -37,6 +37,7 @@ _BANNER = """
   kvscope demo: a small random model under a workload that comes and goes.
 
     live      {url}/live    (open it in a browser: it explains itself)
+    terminal  kvscope top {url}
     metrics   {url}/metrics
     API       {url}/v1/completions    (model "demo")
     health    {url}/health
