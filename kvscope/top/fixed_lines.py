@@ -45,7 +45,7 @@ def top_lines(
     is_old = here.seen.problem is not None
     lines += trouble(here.seen, width)
     verdict_lines = _verdict(here, width, 1 if is_old else 4 if is_tall else 2)
-    lines += [*verdict_lines, title(here, len(engines), view, width, interval)]
+    lines += [*verdict_lines, title(here, len(engines), view, width, f"every {interval:g} s")]
     lines += [line for seen in places if seen is not here.seen for line in trouble(seen, width)]
     lines += [*pool(here, width, 2 if is_tall else 1), *headline(here, width)]
     return lines
@@ -62,7 +62,7 @@ def _verdict(here: Watched, width: int, most: int) -> list[Text]:
     return lines
 
 
-def title(here: Watched, number: int, view: View, width: int, interval: float) -> Text:
+def title(here: Watched, number: int, view: View, width: int, pace: str) -> Text:
     """The engine on the left; the moment on the right."""
     left = Text().append(here.engine.title, "bold")
     if here.server.state and here.server.state != "ready":
@@ -80,7 +80,7 @@ def title(here: Watched, number: int, view: View, width: int, interval: float) -
     elif here.seen.problem is not None:
         right = f"OLD, of {clock(here.engine.at)} UTC"
     else:
-        right = f"{clock(here.engine.at)} UTC, every {interval:g} s"
+        right = f"{clock(here.engine.at)} UTC, {pace}"
     room = width - cell_len(right) - 2
     left = cropped(left, room)
     left.append(" " * (width - cell_len(left.plain) - cell_len(right)))

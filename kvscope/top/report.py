@@ -31,7 +31,7 @@ def report(places: Sequence[Seen], width: int, interval: float) -> Iterator[Text
         lines = wrapped(sentence, width, indent=2)
         lines[0].stylize(style, 0, 1)
         yield from lines
-        yield title(here, 1, view, width, interval)
+        yield title(here, 1, view, width, f"over {interval:g} s")
         yield from pool(here, width, 1)
         yield from headline(here, width)
         for panel in PANELS:
