@@ -1,8 +1,9 @@
-"""`kvscope export`: a recording in a format that other tools read."""
+"""`kvscope export`: a recording in formats that other tools read."""
 
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
@@ -10,7 +11,7 @@ from kvscope.output import fail
 from kvscope_events.printable import printable
 
 if TYPE_CHECKING:
-    from kvscope.replaying.openmetrics import Pages
+    from exporter.flight.reader import RecordingFile
 
 _MIN_STEP = 0.1
 _MAX_LABELS = 8
@@ -19,66 +20,152 @@ _MAX_LABELS = 8
 def export(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A recording, *.kvsr.")],
     openmetrics: Annotated[
-        Path,
+        Path | None,
         typer.Option(
             metavar="OUT",
             help="Write the pages as OpenMetrics with timestamps: `promtool tsdb "
             "create-blocks-from openmetrics OUT DIR` makes blocks for a Prometheus.",
         ),
-    ],
+    ] = None,
+    perfetto: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="OUT",
+            help="Write a trace for ui.perfetto.dev: a track for each sequence, counters, "
+            "evictions, and arrows from preempted sequences to those that took their blocks.",
+        ),
+    ] = None,
+    parquet: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Write tables of steps, requests, block lives and preemptions as Parquet. Needs "
+            "the extra `query`, DuckDB.",
+        ),
+    ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="OUT",
+            help="Write one file to attach to a ticket: cause, charts, preemptions, "
+            "configuration. It loads nothing from elsewhere.",
+        ),
+    ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Moment at which --html asks for the cause, written as for `kvscope why`. "
+            "Default: two minutes after the last mark.",
+        ),
+    ] = None,
     step: Annotated[
-        float, typer.Option(metavar="SECONDS", min=_MIN_STEP, help="Time between two pages.")
+        float,
+        typer.Option(
+            metavar="SECONDS", min=_MIN_STEP, help="Time between two pages of --openmetrics."
+        ),
     ] = 15.0,
     label: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME=VALUE",
-            help="Label of every series, as a Prometheus adds. May be repeated. Default: "
-            "job=kvscope and instance=SERVER, which boards and rules expect.",
+            help="Label of every series of --openmetrics, as a Prometheus adds. May be repeated. "
+            "Default: job=kvscope and instance=SERVER, which boards and rules expect.",
         ),
     ] = None,
 ) -> None:
-    """Write a recording in a format that other tools read.
+    """Write a recording in formats that other tools read.
 
     With OpenMetrics a Prometheus shows an incident of last week, on the same boards and with the
     same rules as if it had scraped the server then.
 
     Example: kvscope export incident.kvsr --openmetrics incident.om --step 5
+
+    Example: kvscope export incident.kvsr --perfetto incident.pftrace --html incident.html
     """
     from exporter.flight.format import RecordingError
     from exporter.flight.reader import RecordingFile
+
+    if not (openmetrics or perfetto or parquet or html):
+        raise fail("nothing to write: name --openmetrics, --perfetto, --parquet or --html")
+    labels = _labels(label or [])
+    try:
+        recording = RecordingFile(file)
+    except RecordingError as error:
+        raise fail(error) from None
+    if openmetrics is not None:
+        _write_pages(recording, openmetrics, labels, round(step * 1e9))
+    if perfetto is not None:
+        from kvscope.exporting.perfetto import write_trace
+
+        _write("--perfetto", perfetto, lambda out: write_trace(recording, out))
+    if parquet is not None:
+        _write_tables(recording, parquet)
+    if recording.problem is not None:
+        typer.echo(printable(f"kvscope: {file}: {recording.problem}"), err=True)
+
+
+def _write_pages(
+    recording: "RecordingFile", path: Path, labels: dict[str, str], step_ns: int
+) -> None:
     from exporter.playback.playback import Playback
     from kvscope.replaying.openmetrics import Pages, TooManyError
 
+    pages = Pages({"job": "kvscope", "instance": recording.opened.server, **labels})
     try:
-        playback = Playback(RecordingFile(file))
-    except RecordingError as error:
-        raise fail(error) from None
-    if playback.file.problem is not None:
-        typer.echo(f"kvscope: {file}: {playback.file.problem}", err=True)
-    labels = {"job": "kvscope", "instance": playback.file.opened.server, **_labels(label or [])}
-    pages = Pages(labels)
-    shown = -1
-    try:
-        for share in pages.read(playback, round(step * 1e9)):
-            if sys.stderr.isatty() and int(share * 20) > shown:
-                shown = int(share * 20)
-                typer.echo(f"\r{share:4.0%}", err=True, nl=False)
+        _follow(pages.read(Playback(recording), step_ns))
     except TooManyError as error:
-        raise fail(f"{file}: {error}") from None
-    if shown >= 0:
-        typer.echo("\r    \r", err=True, nl=False)
-    _write(pages, openmetrics)
-    typer.echo(printable(f"{openmetrics}: {pages.num_samples:,} samples"))
-
-
-def _write(pages: "Pages", path: Path) -> None:
+        raise fail(f"{recording.path}: {error}") from None
     if not pages.num_samples:
         raise fail("the recording is shorter than --step: nothing to write")
+
+    def write(out: BinaryIO) -> Iterator[float]:
+        yield 1.0
+        out.write(pages.text())
+
+    _write("--openmetrics", path, write, f"{pages.num_samples:,} samples")
+
+
+def _write_tables(recording: "RecordingFile", folder: Path) -> None:
     try:
-        path.write_bytes(pages.text())
+        from kvscope.exporting.parquet import TABLES, write_tables
+    except ImportError:
+        reason = "--parquet needs DuckDB: pip install '.[query]' in a checkout of kvscope"
+        raise fail(reason) from None
+    try:
+        _follow(write_tables(recording, folder))
     except OSError as error:
-        raise fail(f"--openmetrics {path}: {error.strerror}") from None
+        raise fail(f"--parquet {folder}: {error.strerror}") from None
+    names = ", ".join(f"{name}.parquet" for name in TABLES.values())
+    typer.echo(printable(f"{folder}: {names}"))
+
+
+def _write(
+    option: str, path: Path, write: Callable[[BinaryIO], Iterator[float]], what: str | None = None
+) -> None:
+    """A file that is there only once it is whole. what: printed, by default its size."""
+    part = path.with_name(f"{path.name}.part")
+    try:
+        with part.open("wb") as out:
+            _follow(write(out))
+            size = out.tell()
+        part.replace(path)
+    except OSError as error:
+        raise fail(f"{option} {path}: {error.strerror}") from None
+    finally:
+        part.unlink(missing_ok=True)
+    typer.echo(printable(f"{path}: {what or f'{size:,} bytes'}"))
+
+
+def _follow(shares: Iterator[float]) -> None:
+    """Work through, with the share that is done on a terminal."""
+    shown = -1
+    for share in shares:
+        if sys.stderr.isatty() and int(share * 20) > shown:
+            shown = int(share * 20)
+            typer.echo(f"\r{share:4.0%}", err=True, nl=False)
+    if shown >= 0:
+        typer.echo("\r    \r", err=True, nl=False)
 
 
 def _labels(given: list[str]) -> dict[str, str]:

@@ -1,0 +1,1 @@
+"""A recording as files for other tools: one module for each format."""

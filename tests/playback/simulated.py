@@ -1,0 +1,65 @@
+"""Recordings that take no time: of an engine in simulated time, and made record by record."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from exporter.clock import Clock
+from exporter.flight import records
+from exporter.flight.format import BEGINS, ENDS, pack_chunk
+from exporter.flight.reader import RecordingFile
+from exporter.flight.recorder import Limits, Recorder
+from exporter.flight.records import Entered, Opened, Record, Took
+from exporter.flight.ring import Ring
+from kvscope_events.events import Batch
+from kvscope_events.wire.frame import decode_batch, encode_batch
+from tests.playback.recorded import save
+from tests.why.stage import Stage, chat
+
+BEGINS_NS = 1_700_000_000 * 10**9
+"""Wall clock at which records made one by one begin; their monotonic clock begins at 0."""
+
+
+def record_simulated(
+    path: Path, seconds: float, *, num_blocks: int, rate: float, users: int = 0
+) -> None:
+    """Record an engine with hits, evictions and, in a small pool, preemptions."""
+
+    def recorder(clock: Clock) -> Recorder:
+        keep_ns = 2 * 3600 * 10**9
+        return Recorder(
+            "llama",
+            Ring(keep_ns, None, "llama"),
+            Limits(keep_ns=keep_ns, keep_bytes=1 << 30),
+            clock=clock,
+            compat=[],
+            settings={},
+        )
+
+    stage = Stage(recorded_by=recorder, num_blocks=num_blocks, max_num_seqs=64)
+    stage.play(chat(1, seconds, rate=rate, users=users), seconds)
+    assert stage.recorder is not None
+    save(stage.recorder, path)
+
+
+def batches_of(path: Path) -> Iterator[Batch]:
+    """Every batch of a recording, read without the code that plays it."""
+    for record in RecordingFile(path).records():
+        if isinstance(record, Took):
+            yield decode_batch(bytes(record.batch))[0]
+
+
+def opened(wall_ns: int = BEGINS_NS, monotonic_ns: int = 0, server: str = "llama") -> Opened:
+    return Opened("0.1.0", server, wall_ns, monotonic_ns, None, [], False, {})
+
+
+def took(batch: Batch, stream: int = 0) -> Took:
+    return Took(stream, msgspec.Raw(encode_batch(batch)))
+
+
+def write_records(path: Path, entries: Iterable[Record], *, ends_ns: int = BEGINS_NS) -> None:
+    """A recording of one segment, whose stream 0 is an engine."""
+    first = [opened(), Entered(0, "inprocess", "", 0)]
+    encoded = [records.encode(record) for record in (*first, *entries)]
+    path.write_bytes(pack_chunk(encoded, BEGINS | ENDS, BEGINS_NS, ends_ns))
