@@ -162,7 +162,8 @@ class Requests(Fold):
         row.max_tokens = event.max_tokens
         row.sequences = event.sequences
         row.elapsed_seconds = event.elapsed_ns / 1e9
-        row.queue_seconds = None if event.queue_ns is None else event.queue_ns / 1e9
+        if event.queue_ns is not None:
+            row.queue_seconds = event.queue_ns / 1e9
         row.output_tokens = event.output_tokens
         row.preemptions = event.preemptions
         row.reason = event.reason
