@@ -101,6 +101,8 @@ def export(
         _write("--perfetto", perfetto, lambda out: write_trace(recording, out))
     if parquet is not None:
         _write_tables(recording, parquet)
+    if html is not None:
+        _write_report(recording, html, at)
     if recording.problem is not None:
         typer.echo(printable(f"kvscope: {file}: {recording.problem}"), err=True)
 
@@ -138,6 +140,20 @@ def _write_tables(recording: "RecordingFile", folder: Path) -> None:
         raise fail(f"--parquet {folder}: {error.strerror}") from None
     names = ", ".join(f"{name}.parquet" for name in TABLES.values())
     typer.echo(printable(f"{folder}: {names}"))
+
+
+def _write_report(recording: "RecordingFile", path: Path, at: str | None) -> None:
+    from exporter.playback.playback import Playback
+    from kvscope.exporting.html import write_html
+    from kvscope.replaying.moment import moment_asked
+
+    playback = Playback(recording)
+    marks = [mark.wall_ns for mark in playback.index.marks]
+    try:
+        moment = moment_asked(at, recording.begins_ns, recording.ends_ns, marks)
+    except ValueError as error:
+        raise fail(f"--at: {error}") from None
+    _write("--html", path, lambda out: write_html(playback, moment, out))
 
 
 def _write(

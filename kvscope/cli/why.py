@@ -15,8 +15,6 @@ from kvscope_events.printable import printable
 if TYPE_CHECKING:
     from exporter.answers.why.question import WhyAnswer
 
-_AFTER_NS = 120 * 10**9
-"""A recording is asked so long after its last mark, when its consequences are visible."""
 _WIDTH = 100
 
 
@@ -86,7 +84,7 @@ def _of_recording(path: Path, at: str | None, *, as_json: bool) -> None:
     from exporter.flight.format import RecordingError
     from exporter.flight.reader import RecordingFile
     from exporter.playback.playback import Playback
-    from kvscope.replaying.moment import moment_within, shown
+    from kvscope.replaying.moment import moment_asked, shown
 
     try:
         playback = Playback(RecordingFile(path))
@@ -95,14 +93,11 @@ def _of_recording(path: Path, at: str | None, *, as_json: bool) -> None:
     file = playback.file
     if file.problem is not None:
         typer.echo(f"kvscope: {path}: {file.problem}", err=True)
-    moment = file.ends_ns
-    if at is not None:
-        try:
-            moment = moment_within(at, file.begins_ns, file.ends_ns)
-        except ValueError as error:
-            raise fail(f"--at: {error}") from None
-    elif playback.index.marks:
-        moment = min(moment, playback.index.marks[-1].wall_ns + _AFTER_NS)
+    marks = [mark.wall_ns for mark in playback.index.marks]
+    try:
+        moment = moment_asked(at, file.begins_ns, file.ends_ns, marks)
+    except ValueError as error:
+        raise fail(f"--at: {error}") from None
     playback.to(moment)
     reply = playback.exporter.answer(WHY)
     playback.close()

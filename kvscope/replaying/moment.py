@@ -1,12 +1,14 @@
 """A moment of a recording, as people write it."""
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 FORMS = (
     "12:50:40 or 2026-11-24T12:50:40 (UTC), a Unix time, +90s from the beginning or "
     "-5m from the end"
 )
+AFTER_NS = 120 * 10**9
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 
 
@@ -34,6 +36,14 @@ def moment_within(text: str, begins_ns: int, ends_ns: int) -> int:
     if not begins_ns <= moment <= ends_ns:
         raise ValueError(f"{text}: the recording has {shown(begins_ns)} to {shown(ends_ns)}, UTC")
     return moment
+
+
+def moment_asked(at: str | None, begins_ns: int, ends_ns: int, marks_ns: Sequence[int]) -> int:
+    """The moment at which a recording is asked for the cause: without a wish, when the consequences
+    of its last mark are visible, or its end. ValueError names what it has."""
+    if at is not None:
+        return moment_within(at, begins_ns, ends_ns)
+    return min(ends_ns, marks_ns[-1] + AFTER_NS) if marks_ns else ends_ns
 
 
 def shown(wall_ns: int) -> str:

@@ -1,7 +1,9 @@
 """Recordings that take no time: of an engine in simulated time, and made record by record."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import msgspec
 
@@ -12,6 +14,7 @@ from exporter.flight.reader import RecordingFile
 from exporter.flight.recorder import Limits, Recorder
 from exporter.flight.records import Entered, Opened, Record, Took
 from exporter.flight.ring import Ring
+from exporter.sources.pipeline import Pipeline
 from kvscope_events.events import Batch
 from kvscope_events.wire.frame import decode_batch, encode_batch
 from tests.playback.recorded import save
@@ -21,10 +24,15 @@ BEGINS_NS = 1_700_000_000 * 10**9
 """Wall clock at which records made one by one begin; their monotonic clock begins at 0."""
 
 
-def record_simulated(
-    path: Path, seconds: float, *, num_blocks: int, rate: float, users: int = 0
-) -> None:
+def record_chat(path: Path, seconds: float, *, num_blocks: int, rate: float) -> None:
     """Record an engine with hits, evictions and, in a small pool, preemptions."""
+    record_stage(
+        path, lambda stage: stage.play(chat(1, seconds, rate=rate), seconds), num_blocks=num_blocks
+    )
+
+
+def record_stage(path: Path, play: Callable[[Stage], object], **settings: Any) -> None:
+    """Record an engine to which anything may happen."""
 
     def recorder(clock: Clock) -> Recorder:
         keep_ns = 2 * 3600 * 10**9
@@ -37,8 +45,10 @@ def record_simulated(
             settings={},
         )
 
-    stage = Stage(recorded_by=recorder, num_blocks=num_blocks, max_num_seqs=64)
-    stage.play(chat(1, seconds, rate=rate, users=users), seconds)
+    stage = Stage(recorded_by=recorder, **settings)
+    # Its batches are folded by hand, without the thread that says that they are.
+    with patch.object(Pipeline, "running", new=True):
+        play(stage)
     assert stage.recorder is not None
     save(stage.recorder, path)
 

@@ -31,7 +31,7 @@ from tests.events.producers import hello
 from tests.playback.simulated import (
     BEGINS_NS,
     batches_of,
-    record_simulated,
+    record_chat,
     took,
     write_records,
 )
@@ -117,7 +117,7 @@ class Read:
 @pytest.fixture(scope="module")
 def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("traced") / "load.kvsr"
-    record_simulated(path, 120, num_blocks=90, rate=2.0)
+    record_chat(path, 120, num_blocks=90, rate=2.0)
     return path
 
 

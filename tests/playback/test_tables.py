@@ -30,7 +30,7 @@ from tests.events.producers import hello
 from tests.playback.simulated import (
     BEGINS_NS,
     batches_of,
-    record_simulated,
+    record_chat,
     took,
     write_records,
 )
@@ -55,7 +55,7 @@ def export(recording: Path, folder: Path) -> Path:
 @pytest.fixture(scope="module")
 def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("tabled") / "incident.kvsr"
-    record_simulated(path, 120, num_blocks=90, rate=2.0)
+    record_chat(path, 120, num_blocks=90, rate=2.0)
     return path
 
 

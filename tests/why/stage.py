@@ -70,7 +70,7 @@ class Gpu(WordlessRunner):
     def _sample(self, now_ns: int) -> GpuSample:
         own = ProcessUse(os.getpid(), WEIGHTS + self.pool_bytes)
         other = ProcessUse(NEIGHBOUR_PID, self.neighbour_bytes)
-        memory = Memory(total=TOTAL, free=self.free)
+        memory = Memory(total=TOTAL, free=self.free, used=TOTAL - self.free, reserved=0)
         device = DeviceSample(
             identity=Identity(index=0, uuid=UUID),
             up=True,
