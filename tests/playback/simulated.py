@@ -12,7 +12,7 @@ from exporter.flight import records
 from exporter.flight.format import BEGINS, ENDS, pack_chunk
 from exporter.flight.reader import RecordingFile
 from exporter.flight.recorder import Limits, Recorder
-from exporter.flight.records import Entered, Opened, Record, Took
+from exporter.flight.records import Entered, Heard, Opened, Record, Took
 from exporter.flight.ring import Ring
 from exporter.sources.pipeline import Pipeline
 from kvscope_events.events import Batch
@@ -60,16 +60,25 @@ def batches_of(path: Path) -> Iterator[Batch]:
             yield decode_batch(bytes(record.batch))[0]
 
 
-def opened(wall_ns: int = BEGINS_NS, monotonic_ns: int = 0, server: str = "llama") -> Opened:
-    return Opened("0.1.0", server, wall_ns, monotonic_ns, None, [], False, {})
+def opened(server: str = "llama", settings: dict[str, str] | None = None) -> Opened:
+    return Opened("0.1.0", server, BEGINS_NS, 0, None, [], False, settings or {})
+
+
+def heard(time_ns: int) -> Heard:
+    """Stream 0 is there."""
+    return Heard(0, time_ns, "", True, True, time_ns, 0, 0, {})
 
 
 def took(batch: Batch, stream: int = 0) -> Took:
     return Took(stream, msgspec.Raw(encode_batch(batch)))
 
 
-def write_records(path: Path, entries: Iterable[Record], *, ends_ns: int = BEGINS_NS) -> None:
-    """A recording of one segment, whose stream 0 is an engine."""
-    first = [opened(), Entered(0, "inprocess", "", 0)]
-    encoded = [records.encode(record) for record in (*first, *entries)]
+def write_segment(path: Path, entries: Iterable[Record], *, ends_ns: int = BEGINS_NS) -> None:
+    """A recording of one segment."""
+    encoded = [records.encode(record) for record in entries]
     path.write_bytes(pack_chunk(encoded, BEGINS | ENDS, BEGINS_NS, ends_ns))
+
+
+def write_records(path: Path, entries: Iterable[Record]) -> None:
+    """A recording whose stream 0 is an engine."""
+    write_segment(path, [opened(), Entered(0, "inprocess", "", 0), *entries])
