@@ -18,6 +18,7 @@ from engine.scheduler import Scheduler
 from engine.step import Step, StepOutput
 from engine.step_loop import StepLoop
 from exporter.catalogue import COMPAT_SETS
+from exporter.flight.recorder import Recorder
 from exporter.machine.machine import Machine
 from exporter.watched.exporter import Exporter, in_process
 from kvscope_events.bus import EventBus, NullBus
@@ -37,6 +38,8 @@ class OfflineEngine:
     observed: bool
     machine: Machine | None = None
     """Sources that the exporter reads besides the engine."""
+    recorder: Recorder | None = None
+    """Records what the exporter folds, when its `write` is called."""
 
     def __post_init__(self) -> None:
         self.bus = bus = EventBus() if self.observed else NullBus()
@@ -74,7 +77,9 @@ class OfflineEngine:
         )
         self.exporter: Exporter | None = None
         if isinstance(bus, EventBus):
-            self.exporter = in_process(bus.subscribe(), compat=COMPAT_SETS, machine=self.machine)
+            self.exporter = in_process(
+                bus.subscribe(), compat=COMPAT_SETS, machine=self.machine, recorder=self.recorder
+            )
             self.exporter.start()
         self.loop.start()
 
