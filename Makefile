@@ -141,6 +141,7 @@ bench: venv ## Run the benchmarks (VLLM_PYTHON=..., SGLANG_PYTHON=... for those 
 	$(VENV)/bin/python -m benchmarks.page_reading_cost
 	$(VENV)/bin/python -m benchmarks.live_cost
 	$(VENV)/bin/python -m benchmarks.observer_cost
+	$(VENV)/bin/python -m benchmarks.flight_cost
 	$(VENV)/bin/python -m benchmarks.scrape_cost $(if $(VLLM_PYTHON),--vllm-python $(VLLM_PYTHON))
 	$(VENV)/bin/python -m benchmarks.request_cost
 	$(VENV)/bin/python -m benchmarks.gpu_cost

@@ -108,6 +108,7 @@ def _serve(player: "object", host: str, port: int, speed: float, *, playing: boo
     with signals_end() as ending, listening(host, port) as listener:
         url = url_of(host, listener.getsockname()[1], tls=False)
         typer.echo(f"{url}/metrics; where it is: {url}/api/replay", err=True)
+        player.start()
         if playing:
             player.play(speed)
         AppServer(Access(replay_app(player), protection.access), tls=None).run_until_end(

@@ -18,8 +18,11 @@ from exporter.playback.playback import Playback
 from exporter.watched.presence import Presence
 from exporter.watched.reply import Reply
 from exporter.watched.target import Target
+from kvscope.replaying.resting import Resting
 
 MAX_SPEED = 1000.0
+_NEAR_NS = 10 * 10**9
+"""So far ahead is played at once."""
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +49,7 @@ class Player:
         self._lock = threading.RLock()
         self.file = RecordingFile(path)
         self._playback = Playback(self.file, listeners=lambda: [Following(is_shared=True)])
+        self._resting = Resting(self.file, self._playback.again)
         self._playing = False
         self._speed = 1.0
         self._since = clock()
@@ -130,7 +134,17 @@ class Player:
             self._follow()
             return self._playback.exporter.compact()
 
+    def start(self) -> None:
+        """Prepare for going to any moment, on a thread of its own."""
+        self._resting.start()
+
+    @property
+    def preparing(self) -> bool:
+        """Whether going to some moments takes longer than it will."""
+        return self._resting.wanting
+
     def close(self) -> None:
+        self._resting.stop()
         with self._lock:
             self._playback.close()
 
@@ -146,7 +160,8 @@ class Player:
         return self._at_ns
 
     def _go(self) -> None:
-        if self._at_ns < self._playback.wall_ns:
-            self._playback.close()
-            self._playback = self._playback.again()
-        self._playback.to(self._at_ns)
+        ahead_ns = self._at_ns - self._playback.wall_ns
+        if 0 <= ahead_ns <= _NEAR_NS:
+            self._playback.to(self._at_ns)
+        else:
+            self._playback = self._resting.exchange(self._playback, self._at_ns)

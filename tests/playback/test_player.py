@@ -1,7 +1,9 @@
 """`kvscope replay`: a recording at moments that people write, and while it plays."""
 
 import signal
+from itertools import pairwise
 from pathlib import Path
+from random import Random
 
 import httpx
 import pytest
@@ -9,12 +11,16 @@ from fastapi.testclient import TestClient
 from typer.testing import CliRunner, Result
 
 from exporter.answers.tenants import TENANTS
+from exporter.flight.reader import RecordingFile
+from exporter.playback.playback import Playback
 from kvscope.cli.app import app
 from kvscope.replaying.app import replay_app
 from kvscope.replaying.moment import shown
 from kvscope.replaying.player import Player
+from kvscope.replaying.resting import MOST, Resting
 from tests.playback.recorded import lines_of, record_load
 from tests.support.process import forked_kvscope
+from tests.support.waiting import wait_for
 
 SECOND = 10**9
 JSON = {"Content-Type": "application/json"}
@@ -84,6 +90,36 @@ def test_going_back_shows_what_was_there_before(
     assert lines_of(player.render()[0]) == lines_of(load[1][middle])
     player.seek(pages[-1].wall_ns)
     assert lines_of(player.render()[0]) == lines_of(last)
+
+
+def test_wherever_it_goes_it_shows_what_was_served(
+    player: Player, load: tuple[Path, list[bytes]]
+) -> None:
+    pages = player._playback.index.pages
+    player.start()
+    random = Random(1)
+    try:
+        for _ in range(30):
+            number = random.randrange(len(pages))
+            player.seek(pages[number].wall_ns)
+            assert lines_of(player.render()[0]) == lines_of(load[1][number])
+        wait_for(lambda: not player.preparing)
+        assert 1 < len(player._resting._playbacks) <= MOST
+    finally:
+        player.close()
+
+
+def test_playbacks_that_rest_are_few_and_spread(load: tuple[Path, list[bytes]]) -> None:
+    playback = Playback(RecordingFile(load[0]))
+    resting = Resting(playback.file, playback.again)
+    begins_ns, ends_ns = playback.file.begins_ns, playback.file.ends_ns
+    for share in [*range(100), *range(99, 0, -1)]:
+        playback = resting.exchange(playback, begins_ns + (ends_ns - begins_ns) * share // 100)
+    moments = [begins_ns, *(each.wall_ns for each in resting._playbacks), ends_ns]
+    assert len(moments) == MOST + 2
+    widest = max(after - before for before, after in pairwise(moments))
+    assert widest < (ends_ns - begins_ns) // 4
+    resting.stop()
 
 
 def test_one_step_forward_and_back_is_one_batch(player: Player) -> None:

@@ -35,9 +35,11 @@ from kvscope_events.events import (
     DeviceMemorySampled,
     EngineEvent,
     FirstToken,
+    RequestFinished,
     RequestPreempted,
     RequestResumed,
     RequestScheduled,
+    SequenceFinished,
     StepCompleted,
 )
 
@@ -137,6 +139,7 @@ class Paced:
         self._numbers = itertools.count(1)
         self._arrivals: dict[int, int] = {}
         self._preempted: dict[int, int] = {}
+        self._queues: dict[int, int] = {}
         self._memory_due_ns = 0
         self._deliver(0)
 
@@ -214,7 +217,10 @@ class Paced:
             return msgspec.structs.replace(event, elapsed_ns=elapsed_ns)
         if isinstance(event, RequestScheduled):
             queue_ns = self.now_ns - self._arrivals[event.request]
+            self._queues[event.request] = queue_ns
             return msgspec.structs.replace(event, queue_ns=queue_ns)
+        if isinstance(event, SequenceFinished | RequestFinished):
+            return self._ended(event)
         if isinstance(event, RequestPreempted):
             self._preempted[event.sequence] = self.now_ns
         if isinstance(event, RequestResumed):
@@ -225,6 +231,15 @@ class Paced:
         took_ns = step_ns + (event.prefill_tokens + event.decode_tokens) * self.token_ns
         self.now_ns += took_ns
         return msgspec.structs.replace(event, duration_ns=took_ns)
+
+    def _ended(self, event: SequenceFinished | RequestFinished) -> Any:
+        elapsed_ns = self.now_ns - self._arrivals[event.request]
+        queue_ns = self._queues.get(event.request)
+        if isinstance(event, RequestFinished):
+            return msgspec.structs.replace(event, elapsed_ns=elapsed_ns, queue_ns=queue_ns)
+        return msgspec.structs.replace(
+            event, elapsed_ns=elapsed_ns, queue_ns=queue_ns, prefill_ns=None, decode_ns=None
+        )
 
     def _drain(self) -> None:
         (target,) = self.exporter.targets
