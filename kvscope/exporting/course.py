@@ -9,7 +9,7 @@ from kvscope_events.events import Batch, Hello, StepCompleted
 from kvscope_events.wire.frame import FrameError, decode_batch
 
 _LATEST_NS = 1 << 62
-"""A later moment than this is no clock's."""
+"""The latest moment; a hostile recording may name any."""
 
 
 class Span(NamedTuple):

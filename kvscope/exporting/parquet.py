@@ -79,7 +79,7 @@ def _convert(row: type[Row], lines: Path, table: Path) -> None:
 
 
 def _type(kind: object) -> str:
-    """Of a row's field, which may be None."""
+    """DuckDB's type for a row's field, which may be None."""
     known = [each for each in (kind, *get_args(kind)) if each in _TYPES]
     return _TYPES[known[0]] if known else _TAKERS
 

@@ -45,7 +45,7 @@ class State(NamedTuple):
     pool: Pool | None
     """None: unknown."""
     bounds: tuple[float, ...]
-    """Of the buckets of the time to first token."""
+    """Bounds of the buckets of the time to first token."""
 
 
 @dataclass(kw_only=True)
@@ -77,7 +77,7 @@ class Report:
 
 
 class Rates(NamedTuple):
-    """What happened between two states, by the second; None: nothing says so."""
+    """Events between two states, by the second; None: unknown."""
 
     prefill_tokens: float
     decode_tokens: float

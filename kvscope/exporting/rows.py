@@ -57,14 +57,14 @@ class BlockLife(Row):
     sequence: int | None = None
     """The one that it was allocated for."""
     cause: str | None = None
-    """Of the allocation."""
+    """Cause of the allocation."""
     allocated_at: int | None = None
     cached_at: int | None = None
     """When its content became findable."""
     name: str | None = None
-    """Of its content, in hex."""
+    """Name of its content, in hex."""
     hits: int = 0
-    """How often another sequence found it."""
+    """Number of times that another sequence found it."""
     last_hit_at: int | None = None
     ended_at: int | None = None
     ended_by: str | None = None

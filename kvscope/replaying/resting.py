@@ -91,7 +91,7 @@ class Resting:
             self._rest(playback)
 
     def _middle(self) -> int | None:
-        """Of the widest stretch; None: there are enough, or none is wide."""
+        """Middle of the widest stretch; None: there are enough, or all are narrow."""
         with self._lock:
             moments = [self._begins_ns, *(each.wall_ns for each in self._playbacks)]
         begin, end = max(pairwise([*moments, self._ends_ns]), key=lambda pair: pair[1] - pair[0])
