@@ -1,12 +1,11 @@
 """Playbacks that rest at moments of one recording, since a playback cannot go back.
 
-To go to a moment takes the nearest one before it. A thread makes some, the middle of the widest
-stretch without one first; each costs the time of playing up to there.
+To go to a moment takes the nearest one before it. A thread makes some at even distances, those in
+the middle first; each costs the time of playing up to there.
 """
 
 import threading
 from collections.abc import Callable
-from itertools import pairwise
 
 from exporter.flight.reader import RecordingFile
 from exporter.playback.playback import Playback
@@ -50,7 +49,7 @@ class Resting:
 
     @property
     def wanting(self) -> bool:
-        """Whether a stretch is wide that will not be."""
+        """Whether some will still be made."""
         return self._middle() is not None
 
     def exchange(self, playback: Playback, wall_ns: int) -> Playback:
@@ -91,10 +90,16 @@ class Resting:
             self._rest(playback)
 
     def _middle(self) -> int | None:
-        """Middle of the widest stretch; None: there are enough, or all are narrow."""
+        """Middle of the longest row of places from which the nearest playback is far; None: there
+        is no such place."""
+        step_ns = max(1, (self._ends_ns - self._begins_ns) // (MOST + 1))
         with self._lock:
             moments = [self._begins_ns, *(each.wall_ns for each in self._playbacks)]
-        begin, end = max(pairwise([*moments, self._ends_ns]), key=lambda pair: pair[1] - pair[0])
-        if len(moments) > MOST or end - begin <= (self._ends_ns - self._begins_ns) // MOST:
-            return None
-        return (begin + end) // 2
+        far: list[list[int]] = [[]]
+        for place in range(self._begins_ns + step_ns, self._ends_ns - step_ns + 1, step_ns):
+            if any(place - step_ns < moment <= place for moment in moments):
+                far.append([])
+            else:
+                far[-1].append(place)
+        row = max(far, key=len)
+        return row[len(row) // 2] if row and len(moments) <= MOST else None
