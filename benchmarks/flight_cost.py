@@ -6,7 +6,7 @@ Throughput is compared in CPU time of the process, in pairs of rounds that alter
 engines, of which one is recorded; so is everything else, since other programs take turns on the
 cores. The hour is that of an engine in simulated time, 20 steps a second in a pool that is too
 small; it is made first, unless a file that an earlier run has kept is named. Replays and exports
-run in processes of their own, one after the other, whose largest memory is given.
+run in processes of their own, one after the other; their memory is what they add to it.
 """
 
 import json
@@ -150,18 +150,23 @@ def html(recording: Path, folder: Path) -> None:
 
 
 def _alone(work: Callable[[Path, Path], object], recording: Path, folder: Path) -> object:
-    """In a process of its own: CPU seconds, megabytes at most, and what the work returned."""
+    """In a process of its own: CPU seconds, further megabytes at most, and what work returned."""
     with get_context("spawn").Pool(1) as pool:
         return pool.apply(_measured, (work, recording, folder))
 
 
 def _measured(work: Callable[[Path, Path], object], recording: Path, folder: Path) -> object:
-    began = time.process_time()
+    before, began = _most_megabytes(), time.process_time()
     result = work(recording, folder)
     spent = time.process_time() - began
-    status = Path("/proc/self/status").read_text()
-    megabytes = next(int(line.split()[1]) for line in status.splitlines() if "VmHWM" in line) / 1024
+    megabytes = _most_megabytes() - before
     return {"cpu_seconds": spent, "megabytes": megabytes, "result": result}
+
+
+def _most_megabytes() -> float:
+    """Most that this process has held so far."""
+    status = Path("/proc/self/status").read_text()
+    return next(int(line.split()[1]) for line in status.splitlines() if "VmHWM" in line) / 1024
 
 
 def main() -> None:
