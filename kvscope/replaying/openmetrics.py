@@ -37,6 +37,8 @@ class Pages(Collector):
         """Take the page of every `step_ns`; yields the share that was played. Raises
         TooManyError."""
         begins_ns, ends_ns = playback.file.begins_ns, playback.file.ends_ns
+        if (ends_ns - begins_ns) // step_ns > MAX_SAMPLES:
+            raise TooManyError(f"over {MAX_SAMPLES:,} pages: a longer --step has fewer")
         for moment in range(-(-begins_ns // step_ns) * step_ns, ends_ns + 1, step_ns):
             playback.to(moment)
             self._add(_UP, moment / 1e9)

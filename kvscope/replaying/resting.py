@@ -13,11 +13,12 @@ from exporter.playback.playback import Playback
 MOST = 12
 """Playbacks that rest; an hour has one every five minutes."""
 _PORTION_NS = 5 * 10**9
-"""Played by the thread at once, while a reader waits."""
+_PORTIONS = 1000
+"""Played by the thread at once, while a reader waits; of a recording of days more."""
 
 
 class Resting:
-    """Methods for the thread of one reader; `running` makes playbacks beside it."""
+    """Methods for the thread of one reader; from `start` on, playbacks are made beside it."""
 
     def __init__(self, file: RecordingFile, begin: Callable[[], Playback]) -> None:
         """begin: makes a playback of the file, at its beginning."""
@@ -76,6 +77,7 @@ class Resting:
                 self._playbacks.pop(gaps.index(min(gaps))).close()
 
     def _run(self) -> None:
+        portion_ns = max(_PORTION_NS, (self._ends_ns - self._begins_ns) // _PORTIONS)
         while not self._stopping.is_set():
             moment = self._middle()
             if moment is None:
@@ -86,7 +88,7 @@ class Resting:
             playback = self._begin()
             while playback.wall_ns < moment and not self._stopping.is_set():
                 with self._turn:
-                    playback.to(min(moment, playback.wall_ns + _PORTION_NS))
+                    playback.to(min(moment, playback.wall_ns + portion_ns))
             self._rest(playback)
 
     def _middle(self) -> int | None:

@@ -106,6 +106,12 @@ def backwards(_: Path) -> bytes:
     return pack_chunk(encoded, BEGINS | ENDS, BEGINS_NS + 50 * SECOND, BEGINS_NS)
 
 
+def apart(whole: Path) -> bytes:
+    """Half a century lies between its segments."""
+    encoded = [records.encode(opened())]
+    return whole.read_bytes() + pack_chunk(encoded, BEGINS | ENDS, BEGINS_NS, BEGINS_NS)
+
+
 def foreign(whole: Path) -> bytes:
     """Headers of ours around records that are something else."""
     return pack_chunk([records.encode(opened()), b"\xc1", b"PAR1" * 9], BEGINS, 0, 1)
@@ -144,7 +150,7 @@ def strange(request: pytest.FixtureRequest, whole: Path, tmp_path: Path) -> tupl
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: "".join(command[:2]))
-@pytest.mark.parametrize("strange", [spliced, backwards, foreign], indirect=True)
+@pytest.mark.parametrize("strange", [spliced, backwards, apart, foreign], indirect=True)
 def test_strange_recordings_are_read_or_refused_in_one_line(
     strange: tuple[Path, str], tmp_path: Path, command: list[str]
 ) -> None:
@@ -157,6 +163,7 @@ def test_strange_recordings_are_read_or_refused_in_one_line(
         assert len(result.stderr.splitlines()) <= 2
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("strange", [endless, crowded], indirect=True)
 def test_a_bomb_takes_a_bounded_amount_of_memory(strange: tuple[Path, str], tmp_path: Path) -> None:
     path, name = strange
