@@ -21,6 +21,9 @@ PERIOD_NS = 2_000_000_000
 KEPT_PERIODS = 900
 """Half an hour; an idle engine's last longer."""
 Counts = tuple[int, ...]
+MISSED = ("cold", "evicted", "forgotten", "unreachable", "vetoed", "partial")
+"""Causes of misses."""
+_EVICTED, _FORGOTTEN = MISSED.index("evicted"), MISSED.index("forgotten")
 
 
 class Figures(NamedTuple):
@@ -49,14 +52,19 @@ class Figures(NamedTuple):
     stalled_seconds: float
     queried_blocks: int
     hit_blocks: int
-    evicted_blocks: int
-    """Missed blocks whose content had been there."""
+    missed_blocks: Counts
+    """By cause, in the order of MISSED; 0 while the names are not known."""
     resets: int
     active: int
     """Blocks, a level like the next."""
     usable: int
     out_of_memory: int
     """Steps that ran out of device memory."""
+
+    @property
+    def evicted_blocks(self) -> int:
+        """Missed blocks whose content had been there."""
+        return self.missed_blocks[_EVICTED] + self.missed_blocks[_FORGOTTEN]
 
     @property
     def arrived(self) -> int:
@@ -132,7 +140,7 @@ def figures_of(folds: Folds) -> Figures:
         stalled_seconds=sum(cost.stalled_ns for cost in costs) / 1e9,
         queried_blocks=cache.queried_blocks["first"],
         hit_blocks=cache.hit_blocks["first"],
-        evicted_blocks=missed.get("evicted", 0) + missed.get("forgotten", 0),
+        missed_blocks=tuple(missed.get(cause, 0) for cause in MISSED),
         resets=cache.resets,
         active=ledger.num_active if ledger.known else 0,
         usable=ledger.num_usable if ledger.known else 0,

@@ -9,6 +9,7 @@ from typer.core import TyperCommand, TyperOption
 
 from kvscope.cli.advise import advise
 from kvscope.cli.demo import demo
+from kvscope.cli.diff import diff
 from kvscope.cli.doctor import doctor
 from kvscope.cli.export import export
 from kvscope.cli.fleet import fleet
@@ -83,7 +84,8 @@ app = typer.Typer(
 app.command(cls=Command, context_settings={"allow_interspersed_args": False})(run)
 _COMMANDS = (
     *(observer, inject, serve, sidecar, fleet, demo, load, plan, top),
-    *(whatif, record, replay, export, why, advise, tenants, retire, gpu, doctor, stacks, metrics),
+    *(whatif, record, replay, export, why, diff),
+    *(advise, tenants, retire, gpu, doctor, stacks, metrics),
 )
 for command in _COMMANDS:
     app.command(cls=Command)(command)

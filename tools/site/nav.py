@@ -35,6 +35,7 @@ NAVIGATION = {
         "docs/guides/replay",
         "docs/guides/why",
         "docs/guides/top",
+        "docs/guides/diff",
         "docs/guides/oom",
         "docs/guides/opentelemetry",
         "docs/guides/troubleshooting",

@@ -15,6 +15,8 @@ _NEARLY_ALL = 0.9
 _RECENT_NS = 600 * 10**9
 _SLOWING = {reason: bit for reason, bit in CLOCKS_EVENTS.items() if reason != "sw_power_cap"}
 """A card at its power limit is a card at work."""
+SLOWING = sum(_SLOWING.values())
+"""All bits of CLOCKS_EVENTS that hold clocks down for heat or power."""
 
 
 class Growth(NamedTuple):

@@ -1,0 +1,189 @@
+"""`kvscope diff`: two engines, or one at two times, and what differs beyond chance."""
+
+import textwrap
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kvscope.cli.answer_document import Authorities, EngineAnswer, KeyFile
+from kvscope.output import fail
+from kvscope_events.printable import printable
+
+if TYPE_CHECKING:
+    from exporter.answers.course import CourseAnswer
+    from kvscope.cli.sides import Side
+
+    Engines = list[EngineAnswer[CourseAnswer]]
+    Pair = tuple[EngineAnswer[CourseAnswer], EngineAnswer[CourseAnswer]]
+
+EXIT_DIFFERENT = 1
+_WIDTH = 100
+_FEWEST_SECONDS = 60
+
+
+def diff(
+    a: Annotated[
+        str, typer.Argument(metavar="A", help="A recording, *.kvsr, or the URL of a kvscope.")
+    ],
+    b: Annotated[str, typer.Argument(metavar="B", help="The same.")],
+    at_a: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="End of what is compared of recording A, as in kvscope replay: 03:12:40, +90s "
+            "from the beginning, -5m from the end. Default: its end.",
+        ),
+    ] = None,
+    at_b: Annotated[str | None, typer.Option(metavar="TIME", help="The same of B.")] = None,
+    last: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            min=_FEWEST_SECONDS,
+            max=1800,
+            help="Compare this much of each side; half an hour is the most that is kept.",
+        ),
+    ] = 1800.0,
+    target_a: Annotated[
+        str, typer.Option(metavar="NAME", help="Server of sidecar A, if it watches several.")
+    ] = "",
+    target_b: Annotated[str, typer.Option(metavar="NAME", help="The same of B.")] = "",
+    metrics_key_file: KeyFile = None,
+    ca: Authorities = None,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for an answer.")] = 10.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
+) -> None:
+    """Compare two replicas, or a server before and after a change.
+
+    Each side is a recording or a running server. Settings that differ come first; then figures,
+    those first that are furthest apart for how much they vary by themselves. A figure that one side
+    does not report is named as such.
+
+    Exit status: 0 if nothing differs beyond its own variation, 1 if something does, 2 if a side
+    cannot be read or is too short.
+
+    Example: kvscope diff before.kvsr http://127.0.0.1:8010
+
+    Example: kvscope diff night.kvsr night.kvsr --at-a 03:05 --at-b 03:15 --last 300
+    """
+    from kvscope.cli.sides import Side, engines_of
+
+    sides = (
+        Side(letter="A", source=a, at=at_a, target=target_a),
+        Side(letter="B", source=b, at=at_b, target=target_b),
+    )
+    engines = [
+        engines_of(side, key_file=metrics_key_file, ca=ca, seconds=timeout) for side in sides
+    ]
+    pairs, alone = _pairs(sides, *engines)
+    for text in alone:
+        typer.echo(f"kvscope: {printable(text)}", err=True)
+    if not pairs:
+        raise fail("no engine of A can be compared with one of B")
+    raise typer.Exit(_compared(sides, pairs, last, as_json=as_json))
+
+
+def _pairs(
+    sides: "tuple[Side, Side]", of_a: "Engines", of_b: "Engines"
+) -> "tuple[list[Pair], list[str]]":
+    """One engine of each side, whatever their names; several, by name. And those left over."""
+    alone, known = [], []
+    for side, engines in zip(sides, (of_a, of_b), strict=True):
+        if not engines:
+            alone.append(f"{side.letter}: no engine has identified itself")
+        for engine in engines:
+            if engine.answer is None:
+                alone.append(f"{side.letter}: {_name(engine)}: {engine.unknown or 'unknown'}")
+        known.append([engine for engine in engines if engine.answer is not None])
+    left, right = known
+    if len(left) == len(right) == 1:
+        return [(left[0], right[0])], alone
+    others = {_name(engine): engine for engine in right}
+    pairs = [(engine, others.pop(_name(engine))) for engine in left if _name(engine) in others]
+    paired = {_name(engine) for engine, _ in pairs}
+    for side, engines in zip(sides, known, strict=True):
+        alone += [
+            f"{side.letter}: {_name(engine)} has no counterpart"
+            for engine in engines
+            if _name(engine) not in paired
+        ]
+    return pairs, alone
+
+
+def _name(engine: "EngineAnswer[CourseAnswer]") -> str:
+    return f"{engine.model_name}, engine {engine.engine}"
+
+
+def _compared(
+    sides: "tuple[Side, Side]", pairs: "list[Pair]", last: float, *, as_json: bool
+) -> int:
+    import msgspec
+
+    from kvscope.comparing.compare import compare
+    from kvscope.comparing.report import lines_of
+
+    document, is_different = [], False
+    for number, pair in enumerate(pairs):
+        courses = [
+            _stretch(side, engine.answer, last) for side, engine in zip(sides, pair, strict=True)
+        ]
+        comparison = compare(*courses)
+        is_different = is_different or bool(comparison.settings or comparison.surprises)
+        heads = [
+            _described(side, engine, course)
+            for side, engine, course in zip(sides, pair, courses, strict=True)
+        ]
+        if as_json:
+            document.append({"a": heads[0], "b": heads[1], **msgspec.structs.asdict(comparison)})
+            continue
+        if number:
+            typer.echo()
+        for side, head in zip(sides, heads, strict=True):
+            typer.echo(
+                printable(
+                    f"{side.letter}: {head['source']}, {head['model_name']} engine "
+                    f"{head['engine']}, {head['begins']} to {head['ends']} UTC"
+                )
+            )
+        for line in lines_of(comparison):
+            typer.echo(textwrap.fill(line, _WIDTH, subsequent_indent="           "))
+    if as_json:
+        typer.echo(msgspec.json.encode({"different": is_different, "engines": document}))
+    return EXIT_DIFFERENT if is_different else 0
+
+
+def _stretch(side: "Side", course: "CourseAnswer | None", last: float) -> "CourseAnswer":
+    """Its last slices. Raises typer.Exit(2)."""
+    import msgspec
+
+    assert course is not None
+    count = int(last / course.slice_seconds)
+    seconds = len(course.slices) * course.slice_seconds
+    if seconds < _FEWEST_SECONDS:
+        raise fail(
+            f"{side.letter}: {side.source}: only {seconds:.0f} s are known; a minute is the least "
+            "that shows how much a figure varies by itself"
+        )
+    gpus = [
+        msgspec.structs.replace(
+            gpu, slowed=gpu.slowed[-count:], other_bytes=gpu.other_bytes[-count:]
+        )
+        for gpu in course.gpus
+    ]
+    return msgspec.structs.replace(course, slices=course.slices[-count:], gpus=gpus)
+
+
+def _described(
+    side: "Side", engine: "EngineAnswer[CourseAnswer]", course: "CourseAnswer"
+) -> dict[str, str]:
+    from kvscope.replaying.moment import shown
+
+    ends_ns = round(course.ends_seconds * 1e9)
+    begins_ns = ends_ns - round(len(course.slices) * course.slice_seconds * 1e9)
+    return {
+        "source": side.source,
+        "model_name": engine.model_name,
+        "engine": engine.engine,
+        "begins": shown(begins_ns)[:19],
+        "ends": shown(ends_ns)[:19],
+    }

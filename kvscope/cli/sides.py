@@ -1,0 +1,92 @@
+"""A side of a comparison: a recording or a server, with the course of each of its engines."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from exporter.answers.course import COURSE, CourseAnswer
+from kvscope.cli.answer_document import AnswerError, EngineAnswer, decode, fetch
+from kvscope.output import fail
+
+if TYPE_CHECKING:
+    from exporter.playback.playback import Playback
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One side as it was named on the command line."""
+
+    letter: str
+    source: str
+    at: str | None
+    target: str
+
+    @property
+    def is_server(self) -> bool:
+        return self.source.startswith(("http://", "https://"))
+
+
+def engines_of(
+    side: Side, *, key_file: Path | None, ca: Path | None, seconds: float
+) -> list[EngineAnswer[CourseAnswer]]:
+    """The courses of all engines of a side. Raises typer.Exit(2)."""
+    option = side.letter.lower()
+    if not side.is_server:
+        if side.target:
+            raise fail(f"--target-{option}: {side.source} is a recording, which has one server")
+        return _recorded(side)
+    if side.at is not None:
+        raise fail(f"--at-{option}: {side.source} is a server, which is asked about now")
+    try:
+        body = fetch(
+            side.source, COURSE.name, target=side.target, key_file=key_file, ca=ca, seconds=seconds
+        )
+        return decode(body, side.source, COURSE.name, CourseAnswer)
+    except AnswerError as error:
+        raise fail(f"{error}".replace("--target ", f"--target-{option} ")) from None
+
+
+def _recorded(side: Side) -> list[EngineAnswer[CourseAnswer]]:
+    import msgspec
+
+    from exporter.flight.format import RecordingError
+    from exporter.flight.reader import RecordingFile
+    from exporter.playback.playback import Playback
+
+    try:
+        playback = Playback(RecordingFile(Path(side.source)))
+    except RecordingError as error:
+        raise fail(error) from None
+    if playback.file.problem is not None:
+        typer.echo(f"kvscope: {side.source}: {playback.file.problem}", err=True)
+    playback.to(_moment(side, playback))
+    reply = playback.exporter.answer(COURSE)
+    playback.close()
+    build = playback.file.opened.build
+    return [
+        EngineAnswer(
+            model_name=engine.model_name,
+            engine=engine.engine,
+            answer=None
+            if engine.answer is None
+            else msgspec.structs.replace(
+                engine.answer, facts={**engine.answer.facts, "kvscope": build}
+            ),
+            unknown=engine.unknown,
+        )
+        for engine in reply.engines
+    ]
+
+
+def _moment(side: Side, playback: "Playback") -> int:
+    from kvscope.replaying.moment import moment_within
+
+    file = playback.file
+    if side.at is None:
+        return file.ends_ns
+    try:
+        return moment_within(side.at, file.begins_ns, file.ends_ns)
+    except ValueError as error:
+        raise fail(f"--at-{side.letter.lower()}: {error}") from None
