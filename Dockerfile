@@ -27,24 +27,26 @@ RUN --mount=type=cache,target=/pip-cache \
 RUN --mount=type=cache,target=/pip-cache \
     /opt/kvscope/bin/pip install -c /tmp/constraints.txt -r /tmp/exporter.txt -r /tmp/engine.txt
 COPY LICENSE README.md hatch_build.py ./
-COPY alerts/*.rules.yml alerts/
+COPY alerts alerts
 COPY dashboards/*.json dashboards/
 COPY engine engine
 COPY exporter exporter
 COPY kvscope kvscope
 COPY kvscope_events kvscope_events
+COPY monitoring monitoring
 RUN --mount=type=cache,target=/pip-cache /opt/kvscope/bin/pip install --no-deps .
 
 FROM build AS build-exporter
 RUN --mount=type=cache,target=/pip-cache \
     /opt/kvscope/bin/pip install -c /tmp/constraints.txt -r /tmp/exporter.txt
 COPY LICENSE README.md hatch_build.py ./
-COPY alerts/*.rules.yml alerts/
+COPY alerts alerts
 COPY dashboards/*.json dashboards/
 COPY engine engine
 COPY exporter exporter
 COPY kvscope kvscope
 COPY kvscope_events kvscope_events
+COPY monitoring monitoring
 RUN --mount=type=cache,target=/pip-cache /opt/kvscope/bin/pip install --no-deps .
 
 FROM ${PYTHON_IMAGE} AS base

@@ -8,6 +8,7 @@ import typer
 from typer.core import TyperCommand, TyperOption
 
 from kvscope.cli.advise import advise
+from kvscope.cli.alerts import alerts
 from kvscope.cli.demo import demo
 from kvscope.cli.diff import diff
 from kvscope.cli.doctor import doctor
@@ -84,7 +85,7 @@ app = typer.Typer(
 app.command(cls=Command, context_settings={"allow_interspersed_args": False})(run)
 _COMMANDS = (
     *(observer, inject, serve, sidecar, fleet, demo, load, plan, top),
-    *(whatif, record, replay, export, why, diff),
+    *(whatif, record, replay, export, why, diff, alerts),
     *(advise, tenants, retire, gpu, doctor, stacks, metrics),
 )
 for command in _COMMANDS:

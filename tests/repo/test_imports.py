@@ -27,7 +27,7 @@ ALLOWED: dict[str, set[str]] = {
     "kvscope_events": {"kvscope_events"},
     "engine": {"engine", "kvscope_events"},
     "exporter": {"exporter", "kvscope_events"},
-    "kvscope": {"kvscope", "engine", "exporter", "kvscope_events"},
+    "kvscope": {"kvscope", "alerts", "engine", "exporter", "kvscope_events"},
     "monitoring": {"monitoring", "exporter", "kvscope_events"},
     "dashboards": {"dashboards", "monitoring", "exporter", "kvscope_events"},
     "alerts": {"alerts", "monitoring", "exporter", "kvscope_events"},
