@@ -68,9 +68,9 @@ def alerts(
     ] = 60.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Say which of the shipped alerts would have fired in the past, when, and how often at night.
+    """Try the shipped alerts on the past: which would have fired, and when.
 
-    promtool evaluates the rules minute by minute, so it must be on PATH. Each recording is tried by
+    Counts firings, and those that began at night, with the shipped objectives or others. promtool evaluates the rules minute by minute, so it must be on PATH. Each recording is tried by
     itself. What Alertmanager would group or silence is counted.
 
     Exit status: 0, whatever fired; 2 if the past cannot be read or promtool is missing.
