@@ -68,10 +68,11 @@ def alerts(
     ] = 60.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Try the shipped alerts on the past: which would have fired, and when.
+    """Try the shipped alerts on the past, also with other objectives.
 
-    Counts firings, and those that began at night, with the shipped objectives or others. promtool evaluates the rules minute by minute, so it must be on PATH. Each recording is tried by
-    itself. What Alertmanager would group or silence is counted.
+    Counts firings, and those that began at night, with the shipped objectives or others. promtool
+    evaluates the rules minute by minute, so it must be on PATH. Each recording is tried by itself.
+    Alertmanager would put some firings together, and silence others.
 
     Exit status: 0, whatever fired; 2 if the past cannot be read or promtool is missing.
 

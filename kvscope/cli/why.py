@@ -14,6 +14,7 @@ from kvscope_events.printable import printable
 
 if TYPE_CHECKING:
     from exporter.answers.why.question import WhyAnswer
+    from kvscope.cli.kept import Server
 
 _WIDTH = 100
 
@@ -31,8 +32,9 @@ def why(
         str | None,
         typer.Option(
             metavar="TIME",
-            help="Moment of a recording: 03:12:40 or 2026-11-24T03:12:40 in UTC, a Unix time, +90s "
-            "from the beginning, -5m from the end. Default: two minutes after its last mark.",
+            help="Moment: 03:12:40 or 2026-11-24T03:12:40 in UTC, a Unix time; in a recording also "
+            "+90s from the beginning, -5m from the end. Default: a server's present, or two "
+            "minutes after the last mark of a recording.",
         ),
     ] = None,
     target: TargetName = "",
@@ -45,7 +47,8 @@ def why(
 
     Looks back half an hour: what left its usual level, when, and which of these can have led to the
     others. The cause comes first, then what followed, with times in UTC. What was over for five
-    minutes is no longer reported; for an earlier moment, name a recording and --at.
+    minutes is no longer reported: --at asks about an earlier moment, which a server answers from
+    the recordings that it has saved, or from what it keeps, which is saved for it.
 
     Exit status: 0, whatever is wrong; 2 if the server cannot be asked or the file not be read.
 
@@ -55,15 +58,20 @@ def why(
     """
     from exporter.answers.why.question import WHY, WhyAnswer
     from kvscope.answer_document import AnswerError, decode, fetch
+    from kvscope.cli.kept import Server
 
     if not source.startswith(("http://", "https://")):
         _of_recording(Path(source), at, as_json=as_json)
         return
     if at is not None:
-        raise fail(
-            "--at is for recordings: POST /api/recordings saves one of what is kept, and GET lists "
-            "them"
+        if at.startswith(("+", "-")):
+            raise fail(f"--at {at}: of a server, give a time of day or a date in UTC")
+        _of_server_then(
+            Server(url=source, target=target, key_file=metrics_key_file, ca=ca, seconds=timeout),
+            at,
+            as_json=as_json,
         )
+        return
     try:
         body = fetch(
             source, WHY.name, target=target, key_file=metrics_key_file, ca=ca, seconds=timeout
@@ -75,6 +83,17 @@ def why(
         typer.echo(body)
         return
     _print(engines)
+
+
+def _of_server_then(server: "Server", at: str, *, as_json: bool) -> None:
+    from kvscope.cli.answer_document import AnswerError
+    from kvscope.cli.kept import recording_of
+
+    try:
+        with recording_of(server, at) as path:
+            _of_recording(path, at, as_json=as_json)
+    except AnswerError as error:
+        raise fail(error) from None
 
 
 def _of_recording(path: Path, at: str | None, *, as_json: bool) -> None:

@@ -82,7 +82,7 @@ def test_a_recording_is_asked_at_its_end_or_at_a_moment(recording: str) -> None:
     [
         (["/nonexistent.kvsr"], "/nonexistent.kvsr: cannot be read: No such"),
         (["http://127.0.0.1:9"], "is a kvscope running there"),
-        (["http://127.0.0.1:9", "--at", "+1s"], "--at is for recordings"),
+        (["http://127.0.0.1:9", "--at", "+1s"], "--at +1s: of a server, give a time of day"),
     ],
 )
 def test_what_cannot_be_asked_is_one_line(arguments: list[str], message: str) -> None:
