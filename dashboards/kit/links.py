@@ -54,6 +54,8 @@ def to_engine_of_row(title: str, uid: str) -> Link:
     return Link(title, f"/d/{uid}?${{__url_time_range}}&var-datasource=${{datasource}}&{values}")
 
 
+WHY_OF_ROW = Link("Why?", "http://${__value.raw}/api/why")
+"""A link from a cell that holds the address of a kvscope, whose answer begins with a sentence."""
 RUNBOOK_OF_ROW = Link("Runbook", f"{RUNBOOKS}/${{__value.raw}}.md")
 """A link from a cell that holds an alert's name."""
 RUNBOOK_OF_XIDS = Link("Runbook", f"{RUNBOOKS}/KvscopeXidCritical.md")

@@ -3,7 +3,7 @@
 from dashboards.kit import pressure
 from dashboards.kit import thresholds as limits
 from dashboards.kit.levels import FIRST_TOKEN, budget_used, used
-from dashboards.kit.links import KV_POOL, PREFIX_CACHE, to_engine_of_row
+from dashboards.kit.links import KV_POOL, PREFIX_CACHE, WHY_OF_ROW, to_engine_of_row
 from dashboards.kit.panels import COUNT, RATIO, SECONDS, TOKENS_PER_SECOND, Panel, Q
 from dashboards.kit.queries import (
     BY_ENGINE,
@@ -74,8 +74,10 @@ def table() -> Panel:
         202,
         "Engines",
         "One line for each engine, the worst first; click a model for its KV pool, a hit ratio for "
-        "its prefix cache. silent: its server does not answer Prometheus. stalled: work, but no "
-        "step. late: first tokens or errors break a promise at the rate that pages. loading: it "
+        "its prefix cache, a server for the cause of its trouble (those of a sidecar have no "
+        "address: kvscope why SIDECAR --target SERVER). silent: its server does not answer "
+        "Prometheus. stalled: work, but no step. late: first tokens or errors break a promise at "
+        "the rate that pages. loading: it "
         "takes no requests yet. slow: a promise is being broken slowly, or a request has waited "
         "longer than it allows. pressure: its pool is full, and requests wait for it. First token: "
         "the slowest 5 % wait longer. An engine that has been up for less time than its "
@@ -93,7 +95,7 @@ def table() -> Panel:
         columns={
             "verdict": Column("State", meanings=limits.ENGINE_VERDICTS, width=85),
             "model_name": Column("Model", link=to_engine_of_row("KV pool", KV_POOL), least=100),
-            "instance": Column("Server", least=130),
+            "instance": Column("Server", link=WHY_OF_ROW, least=130),
             "engine": Column("Engine", width=65),
             "waiting": Column("Waiting", COUNT, width=75),
             "oldest": Column("Oldest wait", SECONDS, width=115),
