@@ -33,6 +33,7 @@ NAVIGATION = {
         "docs/guides/planning",
         "docs/guides/advice",
         "docs/guides/replay",
+        "docs/guides/a-night",
         "docs/guides/why",
         "docs/guides/top",
         "docs/guides/diff",
