@@ -79,6 +79,9 @@ def try_kvscope(installed: Installed) -> None:
     (installed.work / "trace.jsonl").write_text(TRACE * 3)
     if "hit" not in installed.run("kvscope", "whatif", "trace.jsonl"):
         raise SystemExit("kvscope whatif printed no hits")
+    tried = installed.run("kvscope", "alerts", "try", "x.kvsr", "--ttft", "demo=0.3", code=2)
+    if "not a bound" not in tried:
+        raise SystemExit(f"kvscope alerts try has not read its rules: {tried}")
     installed.run("kvscope", "observer", "./observer")
     refused = installed.run("kvscope", "serve", "demo", code=2)
     if "torch" not in refused:
