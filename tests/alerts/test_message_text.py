@@ -87,6 +87,7 @@ def messages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Mes
         *(alert("KvscopeServerFails", f"10.0.0.{n}:8010", model_name="qwen") for n in range(7)),
         alert("KvscopeTargetDown", "10.0.0.9:8010"),
         alert("VllmServerFails", "10.0.0.8:8000"),
+        alert("KvscopeTtftBudgetBurnsFast", "", model_name="qwen"),  # Prometheus drops an empty one
     ]
     try:
         with running(folder, "alertmanager", *command, url=url):
@@ -122,6 +123,12 @@ def test_a_message_about_many_replicas_names_five(messages: dict[str, Message]) 
     assert message["title"].endswith("(7 alerts)")
     assert message["text"].count("kvscope why ") == 5
     assert message["text"].endswith("... and more: 7 alerts in all.")
+
+
+def test_a_message_about_a_model_says_to_ask_its_servers(messages: dict[str, Message]) -> None:
+    text = messages["KvscopeTtftBudgetBurnsFast"]["text"]
+    command = f"kvscope why http://SERVER --at {AT}"
+    assert f"Why:        {command} of each server of qwen, which the board lists\n" in text
 
 
 @pytest.mark.parametrize("name", ["KvscopeTargetDown", "VllmServerFails"])
