@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import typer
 
-from kvscope.cli.answer_document import Authorities, KeyFile
+from kvscope.answer_document import Authorities, KeyFile
 from kvscope.output import fail
 
 if TYPE_CHECKING:

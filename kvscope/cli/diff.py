@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvscope.cli.answer_document import Authorities, EngineAnswer, KeyFile
+from kvscope.answer_document import Authorities, EngineAnswer, KeyFile
 from kvscope.output import fail
 from kvscope_events.printable import printable
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
-from kvscope.cli.answer_document import AnswerError, fetch
+from kvscope.answer_document import AnswerError, fetch
 from kvscope.replaying.moment import moment_within, parse_moment
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from exporter.answers.course import COURSE, CourseAnswer
-from kvscope.cli.answer_document import AnswerError, EngineAnswer, decode, fetch
+from kvscope.answer_document import AnswerError, EngineAnswer, decode, fetch
 from kvscope.output import fail
 
 if TYPE_CHECKING:

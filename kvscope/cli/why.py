@@ -86,7 +86,7 @@ def why(
 
 
 def _of_server_then(server: "Server", at: str, *, as_json: bool) -> None:
-    from kvscope.cli.answer_document import AnswerError
+    from kvscope.answer_document import AnswerError
     from kvscope.cli.kept import recording_of
 
     try:
