@@ -16,7 +16,8 @@ from exporter.fold.shadow import fold as fold_module
 from exporter.fold.shadow import follower as follower_module
 from exporter.fold.shadow.coordinator import Coordinator
 from exporter.fold.shadow.groups import Layers, layers_of
-from exporter.fold.shadow.pool import UNNAMED, Pool
+from exporter.fold.shadow.pool import Pool
+from exporter.fold.shadow.runs import UNNAMED, Run
 from exporter.fold.shadow.simulation import SCALES, Simulation
 from exporter.sources import InProcessSource
 from exporter.sources.pipeline import Pipeline
@@ -58,38 +59,70 @@ def serve(pool: Coordinator, number: int, prompt: int, tokens: int) -> int:
     return found
 
 
+def named(pool: Pool, prompt: int, blocks: int) -> list[Run]:
+    """Blocks of a prompt, taken and named."""
+    runs: list[Run] = []
+    pool.take(blocks)
+    pool.name(0, 0, digests(prompt, blocks), runs)
+    return runs
+
+
 def test_blocks_without_a_name_are_handed_out_before_a_name_is_lost() -> None:
     pool = Pool(3, 1)
-    pool.take(3)
-    named = [pool.name(0, digest(0, block)) for block in range(2)]
-    pool.release([*named, UNNAMED])
+    runs = named(pool, 0, 2)
     pool.take(1)
-    assert pool.leading(0, digests(0, 2)) == 2
+    pool.release([*runs, UNNAMED])
     pool.take(1)
-    assert digest(0, 0) not in pool.names[0]
-    assert digest(0, 1) in pool.names[0]
+    assert pool.leading(0, digests(0, 2), 2) == 2
+    pool.take(1)
+    assert pool.leading(0, digests(0, 2), 2) == 1, "the last block goes first"
 
 
 def test_a_name_stays_while_one_of_its_blocks_does() -> None:
     pool = Pool(2, 1)
-    pool.take(2)
-    first, second = pool.name(0, digest(0, 0)), pool.name(0, digest(0, 0))
-    pool.release([first, second])
+    first, second = named(pool, 0, 1), named(pool, 0, 1)
+    (younger,) = second
+    pool.release(first)
+    pool.release(second)
     pool.take(1)
-    assert pool.find(0, digest(0, 0)) is second
+    assert pool.names[0] == {digest(0, 0): [younger]}
     pool.take(1)
-    assert pool.find(0, digest(0, 0)) is None
+    assert pool.names[0] == {}
 
 
 def test_what_is_referenced_beyond_the_pool_is_paid_back_first() -> None:
     pool = Pool(2, 1)
-    pool.take(3)
+    pool.take(2)
+    runs = named(pool, 0, 1)
     assert pool.has_owed
-    named = pool.name(0, digest(0, 0))
-    pool.release([named])
-    assert pool.find(0, digest(0, 0)) is None, "the block was owed"
+    pool.release(runs)
+    assert pool.names[0] == {}, "the block was owed"
     pool.release([UNNAMED, UNNAMED])
     assert pool.vacant == 2
+
+
+def test_a_prompt_that_leaves_another_shares_what_is_before() -> None:
+    pool = Pool(9, 1)
+    pool.release(named(pool, 0, 6))
+    other = [*digests(0, 4), *digests(1, 6)[4:]]
+    assert pool.leading(0, other, 6) == 4
+    (shared,) = pool.share(0, other, 0, 4)
+    pool.take(3)
+    pool.take(2)
+    assert sorted(pool.names[0]) == digests(0, 4), "what was not shared went first"
+    pool.check([[shared, *[UNNAMED] * 5]])
+
+
+def test_a_name_that_is_not_valid_leaves_its_neighbours() -> None:
+    pool = Pool(5, 1)
+    runs = named(pool, 0, 5)
+    pool.forget(0, digest(0, 2))
+    assert pool.leading(0, digests(0, 5), 5) == 2
+    assert pool.trailing(0, digests(0, 5), 5, 5) == 3
+    pool.check([runs])
+    pool.release(runs)
+    pool.take(5)
+    assert pool.names[0] == {}
 
 
 def test_a_window_is_kept_only_where_a_request_can_resume() -> None:
@@ -121,9 +154,8 @@ def test_a_hit_leaves_what_the_window_does_not_see() -> None:
     pool = pools(64, WINDOW, FULL, retention=None)
     serve(pool, 1, 0, 21)
     pool.admit(2, digests(0, 5), 21, 21, 5)
-    held = pool.pool.names[0]
-    references = [held[digest(0, block)].references for block in range(5)]  # type: ignore[union-attr]
-    assert references == [0, 0, 0, 1, 1]
+    held = [pool.pool.names[0][digest(0, block)] for block in range(5)]
+    assert [isinstance(run, Run) and run.references for run in held] == [0, 0, 0, 1, 1]
 
 
 @given(

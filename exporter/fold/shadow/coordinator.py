@@ -7,16 +7,18 @@ seen, reference what was found, take blocks for all groups, name what is full.
 from collections.abc import Sequence
 
 from exporter.fold.shadow.groups import Layers
-from exporter.fold.shadow.pool import UNNAMED, Digest, Pool, Table
+from exporter.fold.shadow.pool import Pool
+from exporter.fold.shadow.runs import Digest, Run
+from exporter.fold.shadow.table import Table
 
 
 class Held:
     """Blocks of a sequence in this pool, and its progress there."""
 
-    __slots__ = ("digests", "ends", "given_back", "named", "places", "tables", "target")
+    __slots__ = ("digests", "ends", "places", "tables", "target")
 
     def __init__(
-        self, digests: list[Digest], target: int, places: tuple[int, ...], found: int, groups: int
+        self, digests: list[Digest], target: int, places: tuple[int, ...], found: int
     ) -> None:
         self.digests = digests
         """Names of its full blocks as far as they are known; one growing list for all sizes."""
@@ -27,9 +29,7 @@ class Held:
         self.ends = [found]
         """Tokens computed: what was found, then after each chunk."""
         self.tables: list[Table] = []
-        self.named = [0] * groups
-        """By group: blocks that have been considered for a name."""
-        self.given_back = [0] * groups
+        """By group."""
 
 
 class Coordinator:
@@ -40,12 +40,14 @@ class Coordinator:
         # One look suffices if there is but one kind beside full attention.
         self._is_simple = len(layers) <= 2 and layers[0].kind == "full_attention"
         self._kind_of = [next(k for k in layers if g in k.members) for g in range(self._groups)]
+        self._skipping = [g for g, k in enumerate(self._kind_of) if k.kind != "full_attention"]
         self.pool = Pool(capacity, self._groups)
         self._held: dict[int, Held] = {}
 
-    def look_up(self, digests: Sequence[Digest]) -> tuple[int, int]:
-        """Blocks that all groups accept; and the most that one accepted, if those were more."""
-        hit, longest = len(digests), 0
+    def look_up(self, digests: Sequence[Digest], limit: int) -> tuple[int, int]:
+        """Blocks of the first `limit` that all groups accept; and the most that one accepted, if
+        those were more."""
+        hit, longest = limit, 0
         full: int | None = None
         while True:
             now = hit
@@ -73,16 +75,13 @@ class Coordinator:
         """
         self.end(sequence)
         size = self._block_size
-        found, junction = self.look_up(digests[:limit] if limit < len(digests) else digests)
+        found, junction = self.look_up(digests, min(limit, len(digests)))
         places = (prompt - 1, junction * size) if junction else (prompt - 1,)
-        held = Held(digests, target, places, found * size, self._groups)
-        for group in range(self._groups):
-            first = min(found, self._kind_of[group].seen_from(found * size))
-            table: Table = [None] * first
-            shared = self.pool.share(group, digests[first:found])
-            held.tables.append(table + shared)
-            held.named[group] = found
-            held.given_back[group] = first
+        held = Held(digests, target, places, found * size)
+        for group, kind in enumerate(self._kind_of):
+            first = min(found, kind.seen_from(found * size))
+            shared = self.pool.share(group, digests, first, found)
+            held.tables.append(Table(kind, group, found, shared))
         self._held[sequence] = held
         return found
 
@@ -97,14 +96,8 @@ class Coordinator:
             return
         if tokens is None:
             tokens = held.ends[max(0, len(held.ends) - 1 - lag)]
-        for group, table in enumerate(held.tables):
-            kind = self._kind_of[group]
-            end = min(kind.seen_from(tokens), len(table))
-            first = held.given_back[group]
-            if first < end:
-                self.pool.release(table[end - 1 : first - 1 if first else None : -1])
-                table[first:end] = [None] * (end - first)
-                held.given_back[group] = end
+        for group in self._skipping:
+            held.tables[group].skip(self.pool, tokens)
 
     def compute(self, sequence: int, room: int, lag: int) -> int:
         """One chunk of at most `room` tokens; returns how many were computed."""
@@ -146,41 +139,21 @@ class Coordinator:
         held = self._held.pop(sequence, None)
         if held is not None:
             for table in held.tables:
-                self.pool.release(reversed(table))
+                self.pool.release(table.runs)
 
-    def check(self, others: Table) -> None:
+    def check(self, others: Sequence[Run]) -> None:
         """Assert every invariant; O(blocks). others: blocks that no sequence here holds."""
-        tables = [table for held in self._held.values() for table in held.tables]
+        tables = [table.runs for held in self._held.values() for table in held.tables]
         self.pool.check([*tables, others])
 
     def _grow(self, held: Held, blocks: int) -> None:
-        wanted = 0
-        for group, table in enumerate(held.tables):
-            more = blocks - len(table)
-            if more <= 0:
-                continue
-            if self._kind_of[group].at_chunk_ends:
-                table.extend([None] * (more - 1))
-                more = 1
-            table.extend([UNNAMED] * more)
-            wanted += more
+        wanted = sum([table.grow(blocks) for table in held.tables])
         if wanted:
             self.pool.take(wanted)
 
     def _name(self, held: Held, blocks: int) -> None:
-        digests = held.digests
-        for group, table in enumerate(held.tables):
-            end = min(blocks, len(table), len(digests))
-            first = held.named[group]
-            if first >= end:
-                continue
-            held.named[group] = end
-            if self._kind_of[group].kind == "full_attention":  # keeps all, and gave none back
-                table[first:end] = self.pool.name_all(group, digests[first:end])
-                continue
-            for index in self._kind_of[group].keeps(first, end, held.places):
-                if table[index] is UNNAMED:
-                    table[index] = self.pool.name(group, digests[index])
+        for table in held.tables:
+            table.name(self.pool, held.digests, blocks, held.places)
 
     def _aligned(self, held: Held, start: int, tokens: int, room: int) -> int:
         """As many of the tokens as end where states are kept (`_mamba_block_aligned_split`)."""

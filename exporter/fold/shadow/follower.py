@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from exporter.fold.shadow.coordinator import Coordinator
 from exporter.fold.shadow.groups import layers_of
-from exporter.fold.shadow.pool import Digest
+from exporter.fold.shadow.runs import Digest
 from exporter.fold.shadow.strangers import Strangers
 from kvscope_events.events import (
     BlocksAllocated,

@@ -7,7 +7,8 @@ the same length.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from exporter.fold.shadow.pool import Digest, Pool
+from exporter.fold.shadow.pool import Pool
+from exporter.fold.shadow.runs import Digest
 from kvscope_events.events import CacheGroup
 
 
@@ -43,19 +44,14 @@ class Layers:
     def accept(self, pool: Pool, digests: Sequence[Digest], limit: int) -> int:
         """Up to which of the first `limit` blocks this could resume."""
         if self.kind == "full_attention":
-            return min(pool.leading(group, digests[:limit]) for group in self.members)
-        names = [pool.names[group] for group in self.members]
-        run, needed = 0, max(1, self.needed)
-        is_state = self.kind == "state"
-        for index in range(limit - 1, -1, -1):
-            digest = digests[index]
-            if all(digest in held for held in names):
-                run += 1
-                if run >= needed:
-                    return index + run
-            else:
-                run = 0
-        return 0 if is_state else run
+            return min([pool.leading(group, digests, limit) for group in self.members])
+        end, needed = limit, max(1, self.needed)
+        while end:
+            first = max([pool.trailing(group, digests, end, needed) for group in self.members])
+            if end - first == needed or not first:
+                return end
+            end = first - 1  # the block before `first` is missing
+        return 0
 
     def seen_from(self, tokens: int) -> int:
         """The first block that is still needed once these tokens are computed."""
@@ -64,23 +60,25 @@ class Layers:
         window = 2 if self.kind == "state" else self.window
         return max(0, tokens - window + 1) // self.block_size
 
-    def keeps(self, first: int, end: int, places: Sequence[int]) -> Sequence[int]:
-        """The blocks of [first, end) that become findable.
+    def keeps(self, first: int, end: int, places: Sequence[int]) -> list[tuple[int, int]]:
+        """The stretches of blocks in [first, end) that become findable, in order.
 
         places: tokens after which a later request may resume.
         """
-        everything = range(first, end)
         if self.keeps_all:
-            return everything
+            return [(first, end)]
         needed = self.needed
-        kept: set[int] = set()
+        lasts = [place // self.block_size for place in places]
         if self.retention:
             period = self.retention // self.block_size
-            kept.update(i for i in everything if i % period >= period - needed)
-        for place in places:
-            last = place // self.block_size
-            kept.update(range(max(first, last - needed), min(end, last)))
-        return sorted(kept)
+            lasts += range(first // period * period + period, end + needed, period)
+        kept, done = [], first
+        for last in sorted(lasts):
+            begin, stop = max(done, last - needed), min(end, last)
+            if begin < stop:
+                kept.append((begin, stop))
+                done = stop
+        return kept
 
 
 def layers_of(groups: Sequence[CacheGroup], retention: int | None) -> tuple[Layers, ...]:

@@ -7,33 +7,12 @@ exceed the pool: then it owes blocks, and whatever is released pays them back.
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from itertools import takewhile
+from itertools import chain, groupby
 
-Digest = bytes
-"""Name of a block without its group."""
+from exporter.fold.shadow.runs import Digest, Names, Run
+
 _SLACK = 1024
-"""Entries of the queue of idle blocks beyond twice the pool before it is swept."""
-
-
-class Block:
-    """A block that holds something findable."""
-
-    __slots__ = ("digest", "names", "queued", "references")
-
-    def __init__(self, digest: Digest, names: "Names") -> None:
-        self.digest = digest
-        self.names = names
-        self.references = 1
-        self.queued = 0
-        """Its entries in the queue; only the last one counts."""
-
-
-Names = dict[Digest, "Block | list[Block]"]
-"""Findable blocks of one group; a list: several with one name, the oldest first."""
-UNNAMED = Block(b"", {})
-"""Stands in a table for any block without a name."""
-Table = list[Block | None]
-"""Blocks of a sequence in one group, by position; None: given back, or never held."""
+"""Empty entries of the queue of idle blocks beyond the pool's size before it is swept."""
 
 
 class Pool:
@@ -48,27 +27,55 @@ class Pool:
         """More was referenced than there are blocks: the real pool would have made some wait."""
         self.vacant = capacity
         """Free blocks that hold nothing; negative: referenced blocks that exceed the pool."""
-        self._idle: deque[Block] = deque()
+        self._idle: deque[list[Run]] = deque()
+        """What was released together, the next to be evicted last."""
 
-    def find(self, group: int, digest: Digest) -> Block | None:
-        """The block that a look-up finds."""
-        block = self.names[group].get(digest)
-        return block[0] if isinstance(block, list) else block
+    def leading(self, group: int, digests: Sequence[Digest], limit: int) -> int:
+        """The first of these places, up to `limit`, whose block cannot be found."""
+        names, place = self.names[group], 0
+        while place < limit:
+            run = names.get(digests[place])
+            if run is None:
+                break
+            if isinstance(run, list):
+                run = run[0]
+            place = run.until(digests, place, limit)
+        return place
 
-    def leading(self, group: int, digests: Sequence[Digest]) -> int:
-        """The number of these that are findable before the first that is not."""
-        return sum(1 for _ in takewhile(self.names[group].__contains__, digests))
+    def trailing(self, group: int, digests: Sequence[Digest], end: int, most: int) -> int:
+        """The place from which on all blocks before `end` can be found; of `most`, or all."""
+        names, place = self.names[group], end
+        while place > end - most and place:
+            run = names.get(digests[place - 1])
+            if run is None:
+                break
+            if isinstance(run, list):
+                run = run[0]
+            place = run.first if run.first >= 0 else run.at(place - 1)
+        return max(place, end - most)
 
-    def share(self, group: int, digests: Iterable[Digest]) -> Table:
+    def share(self, group: int, digests: Sequence[Digest], first: int, end: int) -> list[Run]:
         """Reference the blocks that a look-up has found."""
-        names, table = self.names[group], []
-        for digest in digests:
-            block = names[digest]
-            if isinstance(block, list):
-                block = block[0]
-            block.references += 1
-            table.append(block)
-        return table  # type: ignore[return-value]
+        names, shared = self.names[group], []
+        while first < end:
+            run = names[digests[first]]
+            if isinstance(run, list):
+                run = run[0]
+            stop = run.until(digests, first, end)
+            if run.first < first:
+                run = run.cut(first)[1]
+            if stop < run.end:
+                run = run.cut(stop)[0]
+            first = stop
+            run.references += 1
+            if run.entry is not None:
+                run.entry.remove(run)
+                run.entry = None
+                if shared and shared[-1].references == 1 and shared[-1].is_alone and run.is_alone:
+                    shared[-1] = shared[-1].join(run)
+                    continue
+            shared.append(run)
+        return shared
 
     def take(self, count: int) -> None:
         """Hand out blocks, with one reference each."""
@@ -77,44 +84,58 @@ class Pool:
         if self.vacant < 0:
             self._evict()
 
-    def name(self, group: int, digest: Digest) -> Block:
-        """A referenced block without a name becomes findable."""
-        names = self.names[group]
-        block = Block(digest, names)
-        there = names.get(digest)
-        if there is None:
-            names[digest] = block
-        elif isinstance(there, list):
-            there.append(block)
-        else:
-            names[digest] = [there, block]
-        return block
+    def name(self, group: int, first: int, digests: list[Digest], runs: list[Run]) -> None:
+        """Referenced blocks without names, the first at this place, become findable.
 
-    def name_all(self, group: int, digests: Sequence[Digest]) -> Table:
-        """Several referenced blocks without names become findable."""
+        runs: those before them in the sequence, to which they are added.
+        """
         names = self.names[group]
-        if len(digests) < 2 or not names.keys().isdisjoint(digests):
-            return [self.name(group, digest) for digest in digests]
-        blocks: Table = [Block(digest, names) for digest in digests]
-        names.update(zip(digests, blocks, strict=True))  # type: ignore[arg-type]
-        return blocks
+        if names.keys().isdisjoint(digests):
+            run = runs[-1] if runs else None
+            if (
+                run is not None
+                and (run.end, run.references, run.is_alone) == (first, 1, True)
+                and run.names is names
+                and run.halves is None
+            ):
+                run.digests += digests
+                run.end += len(digests)
+            else:
+                run = Run(first, first + len(digests), names, digests)
+                runs.append(run)
+            names.update(dict.fromkeys(digests, run))
+            return
+        for is_there, some in groupby(digests, names.__contains__):
+            part = list(some)
+            if is_there:
+                runs.append(Run(first, first + len(part), names, part))
+                runs[-1].follow()
+            else:
+                self.name(group, first, part, runs)
+            first += len(part)
 
-    def release(self, blocks: Iterable[Block | None]) -> None:
-        """Give back one reference each; what is idle then is evicted in this order."""
-        idle, vacant = self._idle, self.vacant
-        for block in blocks:
-            if block is UNNAMED:
-                vacant += 1
-            elif block is not None:
-                block.references -= 1
-                if not block.references:
-                    block.queued += 1
-                    idle.append(block)
+    def release(self, runs: list[Run]) -> None:
+        """Give back one reference each, of the last block first, and empty the list."""
+        vacant, entry = self.vacant, []
+        while runs:
+            run = runs.pop()
+            if run.halves is not None:
+                runs += run.halves
+            elif run.names is None:
+                vacant += run.end - run.first
+            else:
+                run.references -= 1
+                if not run.references:
+                    run.entry = entry
+                    entry.append(run)
         self.vacant = vacant
+        if entry:
+            entry.reverse()
+            self._idle.append(entry)
+            if len(self._idle) > 2 * self.capacity + _SLACK:
+                self._idle = deque(filter(None, self._idle))
         if vacant < 0:
             self._evict()
-        elif len(idle) > 2 * self.capacity + _SLACK:
-            self._sweep()
 
     def resize(self, capacity: int) -> None:
         """Have this number of blocks from now on."""
@@ -125,73 +146,66 @@ class Pool:
 
     def forget(self, group: int, digest: Digest) -> None:
         """This name is not valid: none of its blocks can be found again."""
-        blocks = self.names[group].pop(digest, None)
-        for block in blocks if isinstance(blocks, list) else () if blocks is None else (blocks,):
-            block.names = {}
-            block.digest = b""
+        names = self.names[group]
+        found = names.get(digest, [])
+        for run in [*found] if isinstance(found, list) else [found]:
+            place = run.first + run.digests.index(digest)
+            if run.first < place:
+                run = run.cut(place)[1]
+            if place + 1 < run.end:
+                run = run.cut(place + 1)[0]
+            run.names, run.is_alone = {digest: run}, True
+        names.pop(digest, None)
 
     def reset(self) -> None:
         """Forget every idle name."""
-        self._sweep()
-        for block in self._idle:
-            block.queued = 0
-            _remove(block)
-        self.vacant += len(self._idle)
+        for run in chain.from_iterable(self._idle):
+            self.vacant += run.end - run.first
+            run.lose(run.end - run.first)
         self._idle.clear()
 
-    def check(self, tables: Iterable[Table]) -> None:
+    def check(self, tables: Iterable[Iterable[Run]]) -> None:
         """Assert that references and free blocks are those of the tables; O(names)."""
-        held: dict[int, int] = {}
+        held: dict[Run, int] = {}
         unnamed = 0
         for table in tables:
-            for block in table:
-                if block is UNNAMED:
-                    unnamed += 1
-                elif block is not None:
-                    held[id(block)] = held.get(id(block), 0) + 1
-                    assert block.references
-        self._sweep()
-        assert all(not block.references for block in self._idle)
-        assert len(held) + unnamed + len(self._idle) + self.vacant == self.capacity
-        assert self.vacant >= 0 or not self._idle
+            left = [*table]
+            while left:
+                run = left.pop()
+                if run.halves is not None:
+                    left += run.halves
+                elif run.names is None:
+                    unnamed += run.end - run.first
+                else:
+                    held[run] = held.get(run, 0) + 1
+        idle = [*chain.from_iterable(self._idle)]
+        assert not any(run.references for run in idle)
+        named = sum(run.end - run.first for run in [*held, *idle])
+        assert named + unnamed + self.vacant == self.capacity
+        assert self.vacant >= 0 or not idle
         for names in self.names:
-            for found in names.values():
-                for block in found if isinstance(found, list) else (found,):
-                    assert block.references == held.get(id(block), 0)
+            for digest, found in names.items():
+                for run in found if isinstance(found, list) else (found,):
+                    assert digest in run.digests
+                    assert run.references == held.get(run, 0)
+        for run in [*held, *idle]:
+            run.check()
 
     def _evict(self) -> None:
         """Vacate idle blocks until none is owed, or none is left."""
-        idle, vacant = self._idle, self.vacant
-        while vacant < 0 and idle:
-            block = idle.popleft()
-            block.queued -= 1
-            if block.queued or block.references:
-                continue  # it was referenced again since
-            _remove(block)
-            self.has_evicted = True
-            vacant += 1
-        self.vacant = vacant
-        if vacant < 0:
+        idle, owed = self._idle, -self.vacant
+        while owed > 0 and idle:
+            entry = idle[0]
+            while entry and owed > 0:
+                run = entry[-1]
+                count = min(owed, run.end - run.first)
+                run.lose(count)
+                owed -= count
+                self.has_evicted = True
+                if not run.digests:
+                    entry.pop()
+            if not entry:
+                idle.popleft()
+        self.vacant = -owed
+        if owed > 0:
             self.has_owed = True
-
-    def _sweep(self) -> None:
-        """Drop the entries that no longer count."""
-        kept: deque[Block] = deque()
-        for block in self._idle:
-            block.queued -= 1
-            if not block.queued and not block.references:
-                kept.append(block)
-        for block in kept:
-            block.queued = 1
-        self._idle = kept
-
-
-def _remove(block: Block) -> None:
-    names, digest = block.names, block.digest
-    found = names.get(digest)
-    if found is block:
-        del names[digest]
-    elif isinstance(found, list):
-        found.remove(block)
-        if not found:
-            del names[digest]

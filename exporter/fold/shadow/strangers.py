@@ -6,7 +6,8 @@ Every pool holds the same ones, until the real one gives them back.
 from collections.abc import Iterable, Sequence
 
 from exporter.fold.shadow.coordinator import Coordinator
-from exporter.fold.shadow.pool import UNNAMED, Block, Table
+from exporter.fold.shadow.pool import Pool
+from exporter.fold.shadow.runs import UNNAMED, UNPLACED, Run
 from kvscope_events.events import PoolSnapshot
 from kvscope_events.names import CONTENT_BYTES, group_of
 
@@ -15,12 +16,12 @@ class Strangers:
     def __init__(self, pools: Sequence[Coordinator]) -> None:
         self._pools = pools
         self._references: dict[int, int] = {}  # by block id, of unknown sequences
-        self._held: list[dict[int, Block]] = [{} for _ in pools]
+        self._held: list[dict[int, Run]] = [{} for _ in pools]
 
     def __len__(self) -> int:
         return len(self._references)
 
-    def tables(self) -> list[Table]:
+    def tables(self) -> list[list[Run]]:
         """Their blocks, by pool."""
         return [list(held.values()) for held in self._held]
 
@@ -38,7 +39,7 @@ class Strangers:
             pool = coordinator.pool
             for name in idle:
                 pool.take(1)
-                pool.release([pool.name(group_of(name), name[:CONTENT_BYTES])])
+                pool.release(_named(pool, name))
             pool.handed_out = 0
             pool.has_owed = False
 
@@ -57,7 +58,7 @@ class Strangers:
                 continue
             for coordinator, held in zip(self._pools, self._held, strict=True):
                 if held[block] is UNNAMED:
-                    held[block] = coordinator.pool.name(group_of(name), name[:CONTENT_BYTES])
+                    (held[block],) = _named(coordinator.pool, name)
 
     def release(self, blocks: Iterable[int]) -> None:
         """An unknown sequence gave back one reference of each."""
@@ -69,3 +70,9 @@ class Strangers:
                 del self._references[block]
                 for coordinator, held in zip(self._pools, self._held, strict=True):
                     coordinator.pool.release([held.pop(block)])
+
+
+def _named(pool: Pool, name: bytes) -> list[Run]:
+    runs: list[Run] = []
+    pool.name(group_of(name), UNPLACED, [name[:CONTENT_BYTES]], runs)
+    return runs
