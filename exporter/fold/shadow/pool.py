@@ -18,7 +18,7 @@ _SLACK = 1024
 class Pool:
     def __init__(self, capacity: int, groups: int) -> None:
         self.capacity = capacity
-        self.names: tuple[Names, ...] = tuple({} for _ in range(groups))
+        self.names: tuple[Names, ...] = tuple(Names() for _ in range(groups))
         """By group."""
         self.handed_out = 0
         """Blocks handed out since the pool began."""
@@ -37,8 +37,6 @@ class Pool:
             run = names.get(digests[place])
             if run is None:
                 break
-            if isinstance(run, list):
-                run = run[0]
             place = run.until(digests, place, limit)
         return place
 
@@ -49,18 +47,15 @@ class Pool:
             run = names.get(digests[place - 1])
             if run is None:
                 break
-            if isinstance(run, list):
-                run = run[0]
-            place = run.first if run.first >= 0 else run.at(place - 1)
+            place = run.at(place - 1)
         return max(place, end - most)
 
     def share(self, group: int, digests: Sequence[Digest], first: int, end: int) -> list[Run]:
         """Reference the blocks that a look-up has found."""
-        names, shared = self.names[group], []
+        names = self.names[group]
+        shared: list[Run] = []
         while first < end:
             run = names[digests[first]]
-            if isinstance(run, list):
-                run = run[0]
             stop = run.until(digests, first, end)
             if run.first < first:
                 run = run.cut(first)[1]
@@ -92,12 +87,7 @@ class Pool:
         names = self.names[group]
         if names.keys().isdisjoint(digests):
             run = runs[-1] if runs else None
-            if (
-                run is not None
-                and (run.end, run.references, run.is_alone) == (first, 1, True)
-                and run.names is names
-                and run.halves is None
-            ):
+            if run is not None and run.end == first and run.is_ours(names):
                 run.digests += digests
                 run.end += len(digests)
             else:
@@ -116,7 +106,8 @@ class Pool:
 
     def release(self, runs: list[Run]) -> None:
         """Give back one reference each, of the last block first, and empty the list."""
-        vacant, entry = self.vacant, []
+        vacant = self.vacant
+        entry: list[Run] = []
         while runs:
             run = runs.pop()
             if run.halves is not None:
@@ -147,15 +138,14 @@ class Pool:
     def forget(self, group: int, digest: Digest) -> None:
         """This name is not valid: none of its blocks can be found again."""
         names = self.names[group]
-        found = names.get(digest, [])
-        for run in [*found] if isinstance(found, list) else [found]:
+        while digest in names:
+            run = names[digest]
             place = run.first + run.digests.index(digest)
             if run.first < place:
                 run = run.cut(place)[1]
             if place + 1 < run.end:
                 run = run.cut(place + 1)[0]
-            run.names, run.is_alone = {digest: run}, True
-        names.pop(digest, None)
+            run.hide()
 
     def reset(self) -> None:
         """Forget every idle name."""
@@ -185,7 +175,7 @@ class Pool:
         assert self.vacant >= 0 or not idle
         for names in self.names:
             for digest, found in names.items():
-                for run in found if isinstance(found, list) else (found,):
+                for run in [found, *names.younger.get(digest, [])]:
                     assert digest in run.digests
                     assert run.references == held.get(run, 0)
         for run in [*held, *idle]:

@@ -6,13 +6,21 @@ have a name in common have all names before it in common.
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from itertools import takewhile
 
 Digest = bytes
 """Name of a block without its group."""
-Names = dict[Digest, "Run | list[Run]"]
-"""Findable blocks of one group; a list: several with one name, the oldest first."""
 UNPLACED = -1
 """Place of one block before a look-up finds it, of a sequence that is not known."""
+
+
+class Names(dict[Digest, "Run"]):
+    """Findable blocks of one group, the oldest of each name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.younger: dict[Digest, list[Run]] = {}
+        """Further blocks with these names, in order."""
 
 
 class Run:
@@ -37,6 +45,10 @@ class Run:
         self.halves: tuple[Run, Run] | None = None
         """What it was cut into while tables had it, which then have both."""
 
+    def is_ours(self, names: Names) -> bool:
+        """Whether the one table that has it may add to it."""
+        return self.names is names and self.references == 1 and self.is_alone and not self.halves
+
     def at(self, place: int) -> int:
         """Its first place, if it has a block at this one."""
         if self.first == UNPLACED:
@@ -45,18 +57,12 @@ class Run:
 
     def until(self, digests: Sequence[Digest], place: int, limit: int) -> int:
         """Up to where, at most `limit`, a look-up finds this run, if it does at `place`."""
-        first, end = self.first, self.end
-        if first == UNPLACED:
-            first, end = self.at(place), self.end
-        if end > limit:
-            end = limit
+        first = self.at(place)
+        end = min(self.end, limit)
         if not self.is_alone:
             assert self.names is not None
-            for index in range(place + 1, end):
-                found = self.names.get(digests[index])
-                if (found[0] if isinstance(found, list) else found) is not self:
-                    return index
-            return end
+            found = map(self.names.get, digests[place:end])
+            return place + sum(1 for _ in takewhile(lambda run: run is self, found))
         own = self.digests
         if own[end - 1 - first] == digests[end - 1]:
             return end
@@ -100,30 +106,21 @@ class Run:
         assert self.names is not None
         self.is_alone = False
         for digest in self.digests:
-            found = self.names[digest]
-            if isinstance(found, list):
-                found.append(self)
-            else:
-                found.is_alone = False
-                self.names[digest] = [found, self]
+            self.names[digest].is_alone = False
+            self.names.younger.setdefault(digest, []).append(self)
 
     def lose(self, count: int) -> None:
         """Its last blocks are evicted."""
-        names, digests = self.names, self.digests
-        assert names is not None
-        gone = digests[-count:]
-        del digests[-count:]
+        gone = self.digests[-count:]
+        del self.digests[-count:]
         self.end -= count
-        if self.is_alone:
-            for digest in gone:
-                del names[digest]
-            return
-        for digest in gone:
-            found = names[digest]
-            if isinstance(found, list):
-                found.remove(self)
-            if found is self or not found:
-                del names[digest]
+        self._leave(gone)
+
+    def hide(self) -> None:
+        """Its names are not valid, though its blocks stay."""
+        self._leave(self.digests)
+        self.names, self.is_alone = Names(), True
+        self.names.update(dict.fromkeys(self.digests, self))
 
     def check(self) -> None:
         """Assert that each of its names finds it, among others if it is not alone."""
@@ -131,11 +128,27 @@ class Run:
         assert len(self.digests) == self.end - self.first > 0
         assert (self.entry is None) == (self.references > 0)
         for digest in self.digests:
-            found = self.names[digest]
-            if found is not self:
-                assert not self.is_alone
-                assert isinstance(found, list)
-                assert self in found
+            others = self.names.younger.get(digest, [])
+            assert (self.names[digest] is self) != (self in others)
+            assert not (others and self.is_alone)
+
+    def _leave(self, gone: list[Digest]) -> None:
+        names = self.names
+        assert names is not None
+        if self.is_alone:
+            for digest in gone:
+                del names[digest]
+            return
+        for digest in gone:
+            younger = names.younger.get(digest, [])
+            if names[digest] is not self:
+                younger.remove(self)
+            elif younger:
+                names[digest] = younger.pop(0)
+            else:
+                del names[digest]
+            if not younger:
+                names.younger.pop(digest, None)
 
     def _part(self, first: int, end: int, digests: list[Digest]) -> "Run":
         """A run of some of its blocks, which are found there from now on."""
@@ -148,11 +161,11 @@ class Run:
             names.update(dict.fromkeys(digests, part))
             return part
         for digest in digests:
-            found = names[digest]
-            if isinstance(found, list):
-                found[found.index(self)] = part
-            else:
+            if names[digest] is self:
                 names[digest] = part
+            else:
+                younger = names.younger[digest]
+                younger[younger.index(self)] = part
         return part
 
 

@@ -16,7 +16,7 @@ from kvscope_events.events import EngineEvent, PoolCreated, PoolSnapshot, Prefix
 SCALES = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0)
 SAME = SCALES.index(1)
 MOST_BLOCKS = 1 << 20
-"""Limit for all pools together, some 200 bytes a block; the largest are left out beyond it."""
+"""Limit for all pools together, some 100 bytes a block; the largest are left out beyond it."""
 ENDLESS_BLOCKS = 1 << 17
 """Size of the pool that passes for infinite until it has to evict."""
 SLOT_NS = 15 * 10**9

@@ -33,9 +33,7 @@ class Table:
             runs.append(Run(first, blocks))
         return blocks - first
 
-    def name(
-        self, pool: Pool, digests: Sequence[Digest], blocks: int, places: Sequence[int]
-    ) -> None:
+    def name(self, pool: Pool, digests: list[Digest], blocks: int, places: Sequence[int]) -> None:
         """So many leading blocks are full. places: tokens after which a request may resume."""
         first, end = self._named, min(blocks, self._end, len(digests))
         if first >= end:
