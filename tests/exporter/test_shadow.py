@@ -345,8 +345,12 @@ def followed() -> threading.Thread:
 
 def test_a_thread_follows_and_ends_with_the_fold() -> None:
     thread = followed()
-    gc.collect()
-    wait_for(lambda: not thread.is_alive(), "the thread ends")
+
+    def has_ended() -> bool:
+        gc.collect()  # again, if the thread had the fold while it was collected before
+        return not thread.is_alive()
+
+    wait_for(has_ended, "the thread ends")
 
 
 @pytest.mark.parametrize(
