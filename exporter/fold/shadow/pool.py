@@ -28,7 +28,7 @@ class Pool:
         self.vacant = capacity
         """Free blocks that hold nothing; negative: referenced blocks that exceed the pool."""
         self._idle: deque[list[Run]] = deque()
-        """What was released together, the next to be evicted last."""
+        """Runs by the call that released them, in order; the end of the first entry goes first."""
 
     def leading(self, group: int, digests: Sequence[Digest], limit: int) -> int:
         """The first of these places, up to `limit`, whose block cannot be found."""

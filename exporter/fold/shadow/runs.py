@@ -35,15 +35,15 @@ class Run:
         """Place of its first block in the sequence."""
         self.end = end
         self.names = names
-        """Where its blocks can be found; None: they have no names."""
+        """The index that finds its blocks; None: they have no names."""
         self.digests = digests or []
         self.references = 1
         self.entry: list[Run] | None = None
-        """Of an idle one: what was released with it, in order."""
+        """While it is idle: all that was released in the same call, in order."""
         self.is_alone = True
         """No other block has one of its names."""
         self.halves: tuple[Run, Run] | None = None
-        """What it was cut into while tables had it, which then have both."""
+        """Its parts, if it was cut while tables had it: these have both instead."""
 
     def is_ours(self, names: Names) -> bool:
         """Whether the one table that has it may add to it."""
@@ -70,7 +70,10 @@ class Run:
         return place + bisect_left(places, True, key=lambda i: own[i - first] != digests[i])
 
     def cut(self, place: int, tables: int = 0) -> "tuple[Run, Run]":
-        """Make two of it, the second from this place on; `tables` of those that have it know."""
+        """Make two of it, the second from this place on.
+
+        tables: those that have it and replace it themselves; others find its halves.
+        """
         middle = place - self.first
         left, right = self.digests[:middle], self.digests[middle:]
         if self.references != tables:

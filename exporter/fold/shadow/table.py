@@ -34,7 +34,7 @@ class Table:
         return blocks - first
 
     def name(self, pool: Pool, digests: list[Digest], blocks: int, places: Sequence[int]) -> None:
-        """So many leading blocks are full. places: tokens after which a request may resume."""
+        """This number of leading blocks is full. places: tokens at which a request may resume."""
         first, end = self._named, min(blocks, self._end, len(digests))
         if first >= end:
             return
