@@ -93,7 +93,7 @@ class Pool:
             else:
                 run = Run(first, first + len(digests), names, digests)
                 runs.append(run)
-            names.update(dict.fromkeys(digests, run))
+            names.point(digests, run)
             return
         for is_there, some in groupby(digests, names.__contains__):
             part = list(some)

@@ -5,7 +5,7 @@ have a name in common have all names before it in common.
 """
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import takewhile
 
 Digest = bytes
@@ -21,6 +21,11 @@ class Names(dict[Digest, "Run"]):
         super().__init__()
         self.younger: dict[Digest, list[Run]] = {}
         """Further blocks with these names, in order."""
+
+    def point(self, digests: Iterable[Digest], run: "Run") -> None:
+        """These names find this run from now on."""
+        for digest in digests:
+            self[digest] = run
 
 
 class Run:
@@ -57,8 +62,11 @@ class Run:
 
     def until(self, digests: Sequence[Digest], place: int, limit: int) -> int:
         """Up to where, at most `limit`, a look-up finds this run, if it does at `place`."""
-        first = self.at(place)
-        end = min(self.end, limit)
+        if self.first == UNPLACED:
+            self.at(place)
+        first, end = self.first, self.end
+        if end > limit:
+            end = limit
         if not self.is_alone:
             assert self.names is not None
             found = map(self.names.get, digests[place:end])
@@ -96,10 +104,10 @@ class Run:
         """Make one of this and the next one, if both are alone and have the same only holder."""
         assert self.names is not None
         if len(self.digests) < len(after.digests):
-            self.names.update(dict.fromkeys(self.digests, after))
+            self.names.point(self.digests, after)
             after.first, after.digests = self.first, self.digests + after.digests
             return after
-        self.names.update(dict.fromkeys(after.digests, self))
+        self.names.point(after.digests, self)
         self.end = after.end
         self.digests += after.digests
         return self
@@ -123,7 +131,7 @@ class Run:
         """Its names are not valid, though its blocks stay."""
         self._leave(self.digests)
         self.names, self.is_alone = Names(), True
-        self.names.update(dict.fromkeys(self.digests, self))
+        self.names.point(self.digests, self)
 
     def check(self) -> None:
         """Assert that each of its names finds it, among others if it is not alone."""
@@ -161,7 +169,7 @@ class Run:
         if names is None:
             return part
         if self.is_alone:
-            names.update(dict.fromkeys(digests, part))
+            names.point(digests, part)
             return part
         for digest in digests:
             if names[digest] is self:
