@@ -17,7 +17,7 @@ from kvscope.replaying.app import replay_app
 from kvscope.replaying.player import Player
 from kvscope_events.events import PoolCreated, RequestArrived, SequenceAdded
 from tests.exporter.page import make_exporter, put
-from tests.exporter.stream import hello, step
+from tests.exporter.stream import HELLO, hello, step
 from tests.live.test_over_http import HOSTILE, app_of
 from tests.live.test_truth import Watched
 from tests.playback.recorded import record_load
@@ -94,6 +94,23 @@ def test_after_lost_batches_it_says_unknown_and_is_equal_again(page: Page) -> No
             watched.engine.flush()  # brings the snapshot that was asked for
             page.until("kvscopeLive.store.pool.map === 'blocks'")
             assert_equal(page, watched)
+
+
+def test_an_engine_that_restarts_is_shown_again(page: Page) -> None:
+    watched = Watched(seed=14)
+    watched.view.close()
+    with shown(page, app_of(watched.exporter)):
+        page.until(FOLLOWED)
+        for _ in range(2):
+            watched.target.pipeline.renew()  # as for a new producer: its Hello is still to come
+            page.until("kvscopeLive.store.problem.startsWith('no engine')")
+            time.sleep(0.3)
+            watched.engine.bus.emit(HELLO)
+            watched.engine.bus.emit(watched.engine.pool.snapshot())
+            for _ in range(20):
+                watched.disturb()
+            assert_equal(page, watched)
+            page.until("kvscopeLive.store.problem === ''")
 
 
 def test_hostile_names_are_shown_as_text(page: Page) -> None:

@@ -53,28 +53,40 @@ export class Store {
 
   async #stream(signal) {
     const waiting = [];
-    let taking = null;
-    const take = () => {
-      taking = this.#snapshot().then(() => {
-        taking = null;
-        for (const frame of waiting.splice(0)) if (this.#apply(frame)) return take();
-        return undefined;
-      });
-      return taking;
-    };
-    take().catch((error) => this.#trouble(error.message, error));
-    for await (const [name, data] of events('live/events', { engine: chosen.engine }, signal)) {
-      this.counts.bytes += data.length;
-      if (name === 'unknown') this.#trouble(JSON.parse(data).reason);
-      if (name === 'behind') {
-        this.counts.behind += 1;
+    let isTaking = false;
+    let hasEnded = false;
+    // An engine that restarts has no snapshot for a while: then it is asked for again.
+    const take = async () => {
+      if (isTaking || hasEnded) return;
+      isTaking = true;
+      try {
+        await this.#snapshot();
+        isTaking = false;
+        if (waiting.splice(0).some((frame) => this.#apply(frame))) take();
+      } catch (error) {
+        isTaking = false;
         waiting.length = 0;
-        if (!taking) take();
+        this.#trouble(error.message, error);
+        setTimeout(take, RETRY_MS);
       }
-      if (name !== 'frame') continue;
-      const frame = JSON.parse(data);
-      if (taking) waiting.push(frame);
-      else if (this.#apply(frame)) take();
+    };
+    take();
+    try {
+      for await (const [name, data] of events('live/events', { engine: chosen.engine }, signal)) {
+        this.counts.bytes += data.length;
+        if (name === 'unknown') this.#trouble(JSON.parse(data).reason);
+        if (name === 'behind') {
+          this.counts.behind += 1;
+          waiting.length = 0;
+          take();
+        }
+        if (name !== 'frame') continue;
+        const frame = JSON.parse(data);
+        if (isTaking) waiting.push(frame);
+        else if (this.#apply(frame)) take();
+      }
+    } finally {
+      hasEnded = true;
     }
   }
 
