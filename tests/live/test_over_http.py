@@ -6,6 +6,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from importlib.resources import files
 from typing import Any
 
@@ -30,6 +31,10 @@ from tests.live.test_truth import Watched
 from tests.support.live_reader import LiveReader
 
 HOSTILE = "</script><img src=x onerror=alert(1)>\"'&"
+
+
+get = partial(httpx.get, timeout=30)
+stream = partial(httpx.stream, timeout=30)
 
 
 def app_of(exporter: Exporter) -> Any:
@@ -63,10 +68,10 @@ def frames(lines: Iterator[str]) -> Iterator[tuple[str, bytes]]:
 
 def test_a_stream_and_a_snapshot_give_the_pool(watched: Watched, url: str) -> None:
     watched.view.close()
-    with httpx.stream("GET", f"{url}/live/events", params={"engine": "demo/0"}) as stream:
-        assert stream.headers["content-type"].startswith("text/event-stream")
-        events = frames(stream.iter_lines())
-        reader = LiveReader(httpx.get(f"{url}/live/snapshot").content)
+    with stream("GET", f"{url}/live/events", params={"engine": "demo/0"}) as opened:
+        assert opened.headers["content-type"].startswith("text/event-stream")
+        events = frames(opened.iter_lines())
+        reader = LiveReader(get(f"{url}/live/snapshot").content)
         for _ in range(12):
             for _ in range(4):
                 watched.disturb()
@@ -77,9 +82,9 @@ def test_a_stream_and_a_snapshot_give_the_pool(watched: Watched, url: str) -> No
                 reader.apply(data)
     assert reader.num_applied > 3
     live = next(s for s in watched.engine.live if s.block_table)
-    document = httpx.get(f"{url}/live/sequence", params={"id": live.sequence_id}).json()
+    document = get(f"{url}/live/sequence", params={"id": live.sequence_id}).json()
     assert document["tables"]["0"] == live.block_table
-    block = httpx.get(f"{url}/live/block", params={"id": live.block_table[0]}).json()
+    block = get(f"{url}/live/block", params={"id": live.block_table[0]}).json()
     assert live.sequence_id in block["owners"]
     assert block["references"] == watched.engine.pool.snapshot().ref_counts[live.block_table[0]]
     assert block["events"][0][1] in ("BlocksAllocated", "BlocksShared", "BlocksCached")
@@ -91,8 +96,8 @@ def test_every_viewer_gets_the_same_frames_and_a_new_one_disturbs_none(
     seen: list[list[int]] = [[], []]
 
     def look(index: int) -> None:
-        with httpx.stream("GET", f"{url}/live/events") as stream:
-            for _, data in frames(stream.iter_lines()):
+        with stream("GET", f"{url}/live/events") as opened:
+            for _, data in frames(opened.iter_lines()):
                 seen[index].append(json.loads(data)["frame"])
                 if len(seen[index]) >= 8:
                     return
@@ -102,7 +107,7 @@ def test_every_viewer_gets_the_same_frames_and_a_new_one_disturbs_none(
         thread.start()
     while any(thread.is_alive() for thread in threads):
         watched.disturb()
-        httpx.get(f"{url}/live/snapshot")
+        get(f"{url}/live/snapshot")
         time.sleep(0.02)
     for numbers in seen:
         assert numbers == list(range(numbers[0], numbers[0] + len(numbers))), "none is missing"
@@ -128,15 +133,15 @@ def test_there_is_a_limit_on_viewers(
     watched: Watched, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hub_module, "MAX_VIEWERS", 1)
-    with httpx.stream("GET", f"{url}/live/events") as stream:
-        next(stream.iter_lines())
-        assert httpx.get(f"{url}/live/events").status_code == 503
+    with stream("GET", f"{url}/live/events") as opened:
+        next(opened.iter_lines())
+        assert get(f"{url}/live/events").status_code == 503
 
 
 def test_a_server_that_ends_does_not_wait_for_viewers(watched: Watched) -> None:
     with HttpServer(app_of(watched.exporter), "127.0.0.1", 0) as server:
-        stream = httpx.stream("GET", f"http://127.0.0.1:{server.port}/live/events")
-        lines = stream.__enter__().iter_lines()
+        opened = stream("GET", f"http://127.0.0.1:{server.port}/live/events")
+        lines = opened.__enter__().iter_lines()
         next(lines)
         began = time.monotonic()
         server.stop()
@@ -152,11 +157,11 @@ def test_data_is_behind_the_door_of_the_pages_and_the_page_itself_is_not(
     with HttpServer(Access(app_of(watched.exporter), access), "127.0.0.1", 0) as server:
         url = f"http://127.0.0.1:{server.port}"
         for path in ("/live", "/live/static/main.js", "/live/static/style.css"):
-            assert httpx.get(f"{url}{path}").status_code == 200
+            assert get(f"{url}{path}").status_code == 200
         for path in ("engines", "snapshot", "events", "sequence?id=1", "block?id=1", "other"):
-            assert httpx.get(f"{url}/live/{path}").status_code == 401, path
+            assert get(f"{url}/live/{path}").status_code == 401, path
         key = {"Authorization": "Bearer secret"}
-        assert httpx.get(f"{url}/live/snapshot", headers=key).status_code == 200
+        assert get(f"{url}/live/snapshot", headers=key).status_code == 200
     assert door_of("GET", "/live/static/main.js") == "open"
     assert door_of("POST", "/live/events") == "control"
 
@@ -164,12 +169,12 @@ def test_data_is_behind_the_door_of_the_pages_and_the_page_itself_is_not(
 def test_an_engine_that_does_not_exist_is_named_with_those_that_do(url: str) -> None:
     for path in ("snapshot", "events", "sequence?id=1"):
         joint = "&" if "?" in path else "?"
-        answer = httpx.get(f"{url}/live/{path}{joint}engine=qwen/1")
+        answer = get(f"{url}/live/{path}{joint}engine=qwen/1")
         assert answer.status_code == 404
         assert answer.text == "no engine 'qwen/1' here now; known: demo/0\n"
-    assert httpx.get(f"{url}/live/sequence?id=9999").status_code == 404
-    assert httpx.get(f"{url}/live/block?id=9999").status_code == 404
-    assert httpx.get(f"{url}/live/block?id=x").status_code == 422
+    assert get(f"{url}/live/sequence?id=9999").status_code == 404
+    assert get(f"{url}/live/block?id=9999").status_code == 404
+    assert get(f"{url}/live/block?id=x").status_code == 422
 
 
 def test_a_counted_pool_has_figures_and_no_cells() -> None:
@@ -183,10 +188,10 @@ def test_a_counted_pool_has_figures_and_no_cells() -> None:
     )
     with HttpServer(app_of(exporter), "127.0.0.1", 0) as server:
         url = f"http://127.0.0.1:{server.port}/live"
-        (row,) = httpx.get(f"{url}/engines").json()["servers"][0]["engines"]["engines"]
+        (row,) = get(f"{url}/engines").json()["servers"][0]["engines"]["engines"]
         assert row["map"] == "counted"
         assert "no map" in row["note"]
-        reader = LiveReader(httpx.get(f"{url}/snapshot").content)
+        reader = LiveReader(get(f"{url}/snapshot").content)
     assert reader.pool["map"] == "counted"
     assert reader.pool["num_blocks"] == 40
     assert reader.columns == {}
@@ -196,10 +201,10 @@ def test_a_server_whose_page_alone_is_read_says_what_there_is_instead() -> None:
     exporter = Exporter([])
     with HttpServer(app_of(exporter), "127.0.0.1", 0) as server:
         url = f"http://127.0.0.1:{server.port}/live"
-        (row,) = httpx.get(f"{url}/engines").json()["servers"]
+        (row,) = get(f"{url}/engines").json()["servers"]
         assert row["engines"]["engines"] == []
         assert "only the server's own metrics page" in row["engines"]["note"]
-        answer = httpx.get(f"{url}/snapshot")
+        answer = get(f"{url}/snapshot")
         assert (answer.status_code, answer.text) == (404, row["engines"]["note"] + "\n")
 
 
@@ -208,14 +213,14 @@ def test_hostile_names_stay_text() -> None:
     put(subscription, 0, 1, hello(model_name=HOSTILE), PoolCreated(8, 16, 2048))
     with HttpServer(app_of(exporter), "127.0.0.1", 0) as server:
         url = f"http://127.0.0.1:{server.port}/live"
-        answer = httpx.get(f"{url}/engines")
+        answer = get(f"{url}/engines")
         (row,) = answer.json()["servers"][0]["engines"]["engines"]
         assert row["key"] == f"{HOSTILE}/0"
         assert answer.headers["content-type"] == "application/json"
         assert answer.headers["x-content-type-options"] == "nosniff"
-        snapshot = httpx.get(f"{url}/snapshot", params={"engine": row["key"]})
+        snapshot = get(f"{url}/snapshot", params={"engine": row["key"]})
         assert LiveReader(snapshot.content).head["model_name"] == HOSTILE
-        page = httpx.get(url)
+        page = get(url)
     policy = page.headers["content-security-policy"]
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
