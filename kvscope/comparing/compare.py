@@ -34,15 +34,22 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     surprise: float
 
 
+class Absent(msgspec.Struct, frozen=True, kw_only=True):
+    """A figure that a side does not report, or had no occasion to."""
+
+    name: str
+    text: str
+
+
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     settings: list[Setting]
     """Those that differ."""
     figures: list[Figure]
     """The most surprising first."""
-    only_a: list[str]
-    """Figures that only this side has: the other does not report them, or had no such event."""
-    only_b: list[str]
-    neither: list[str]
+    only_a: list[Absent]
+    """Those that only this side has."""
+    only_b: list[Absent]
+    neither: list[Absent]
 
     @property
     def surprises(self) -> list[Figure]:
@@ -56,10 +63,11 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 def compare(a: CourseAnswer, b: CourseAnswer) -> Comparison:
     """The courses may be of different lengths."""
     figures: list[Figure] = []
-    absent: dict[tuple[bool, bool], list[str]] = {}
+    absent: dict[tuple[bool, bool], list[Absent]] = {}
     for name, text, topic, unit, floor, left, right in _estimates(a, b):
         if left is None or right is None:
-            absent.setdefault((left is None, right is None), []).append(text)
+            kind = left is None, right is None
+            absent.setdefault(kind, []).append(Absent(name=name, text=text))
             continue
         figures.append(
             Figure(

@@ -23,20 +23,26 @@ def lines_of(comparison: Comparison) -> Iterator[str]:
     alike = [figure for figure in comparison.alike if figure.a or figure.b]
     if alike:
         yield from _table("Within its own variation", alike)
-    for label, texts in (
+    for label, absent in (
         ("Only in A: ", comparison.only_a),
         ("Only in B: ", comparison.only_b),
         ("In neither: ", comparison.neither),
     ):
-        if texts:
-            yield printable(f"{label}{'; '.join(texts)}.")
+        if absent:
+            yield printable(f"{label}{'; '.join(each.text for each in absent)}.")
 
 
 def _table(head: str, figures: Sequence[Figure]) -> Iterator[str]:
     yield _row(head, "A", "B", "surprise")
     for figure in figures:
-        more = f">{MOST - 1:.0f}" if figure.surprise >= MOST else f"{figure.surprise:.0f}"
-        yield _row(f"  {figure.text}", *_values(figure), more)
+        yield _row(f"  {figure.text}", *_values(figure), _surprise(figure.surprise))
+
+
+def _surprise(value: float) -> str:
+    """With a decimal where it could be on either side of the limit."""
+    if value >= MOST:
+        return f">{MOST - 1:.0f}"
+    return f"{value:.1f}" if 0 < value < 10 else f"{value:.0f}"
 
 
 def _row(text: str, *columns: str) -> str:
