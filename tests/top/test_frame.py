@@ -99,9 +99,20 @@ def test_the_ledger_of_a_gpu_adds_up_to_its_memory() -> None:
         assert part in text
 
 
-def test_a_gpu_whose_memory_is_not_split_says_so() -> None:
+def test_a_neighbour_on_a_gpu_has_its_part_of_the_bar() -> None:
     text = "\n".join(lines_of([SITUATIONS["disturbed"]()], panel("memory"), 80, 24))
-    assert re.search(r"GPU 0 .*GiB, [\d.]+ [GM]iB free\n", text)
+    assert "GPU 0" in text
+    assert "other processes 7.2 GiB" in text
+
+
+def test_a_gpu_whose_memory_is_not_split_says_so() -> None:
+    gpu = 'gpu="0",uuid="GPU-1"'
+    page = f"""{PAGE}\
+kvscope_gpu_memory_total_bytes{{{gpu}}} 8589934592
+kvscope_gpu_memory_free_bytes{{{gpu}}} 1073741824
+"""
+    text = "\n".join(lines_of([seen_of([at_depth_of_page(page)])], panel("memory"), 80, 24))
+    assert "8.0 GiB, 1.0 GiB free\n" in text
     assert "The page does not split it" in text
 
 
