@@ -134,15 +134,15 @@ def _text(chart: Element, x: float, y: float, anchor: str, text: str) -> None:
 
 
 def _path(points: Points, period: Period, top: float) -> str:
-    parts, pen = [], "M"
-    for at_ns, value in points:
-        if value is None:
-            pen = "M"
-            continue
-        # The second point makes a dot of a value that stands alone.
-        dot = "h0.1" if pen == "M" else ""
-        parts.append(f"{pen}{period.x(at_ns):.1f} {_y(value, top):.1f}{dot}")
-        pen = "L"
+    parts = []
+    values = [None, *(value for _, value in points), None]
+    for (at_ns, value), before, after in zip(points, values, values[2:], strict=False):
+        if value is not None:
+            parts.append(
+                f"{'M' if before is None else 'L'}{period.x(at_ns):.1f} {_y(value, top):.1f}"
+            )
+            if before is None and after is None:
+                parts.append("m-1.5 0h3")  # alone, it would not be seen
     return "".join(parts)
 
 
