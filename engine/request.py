@@ -227,6 +227,7 @@ class Request:
     priority: int = 0
     """Lower numbers first, under the policy `priority`."""
     tenant: str = ""
+    """See `tenant_digest`; the name itself is not kept."""
     trace: TraceContext = NO_TRACE
     operation: Operation = ""
     """The call's route; empty: none."""

@@ -61,6 +61,7 @@ class RequestBook:
             request.tenant,
             *request.trace,
             request.operation,
+            tenant_digest=True,
         )
         added = [
             SequenceAdded(

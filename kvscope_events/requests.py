@@ -3,6 +3,8 @@
 Declared separately; import them from `events.py` like the others.
 """
 
+from hashlib import sha256
+
 from kvscope_events.event import Event
 from kvscope_events.limits import Count, Label, SpanId, TraceId
 from kvscope_events.vocabulary import (
@@ -15,13 +17,21 @@ from kvscope_events.vocabulary import (
 )
 
 
+def tenant_digest(named: object) -> str:
+    """Digits for `RequestArrived.tenant`, with its flag; empty: the client names no tenant.
+
+    A user, a session or a salt may be a person or a secret, so it does not leave its process.
+    """
+    return sha256(str(named).encode(errors="replace")).hexdigest()[:16] if named else ""
+
+
 class RequestArrived(Event, frozen=True):
     """A call passed validation and entered the waiting queue."""
 
     request: int
     prompt_tokens: Count  # each of its prompts once
     max_tokens: Count  # of each sequence
-    tenant: str = ""  # the user that the client names, or a digest; empty: not known
+    tenant: str = ""  # see `tenant_digest`; empty: not known
     trace_id: TraceId = ""  # 32 hex digits; empty: not part of a known trace
     parent_span_id: SpanId = ""  # 16 hex digits of the caller's span; empty: the trace begins here
     sampled: bool = False  # its flag: the caller records this trace

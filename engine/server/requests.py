@@ -12,6 +12,7 @@ from engine.hashing import PrefixHasher, chain_seed
 from engine.request import Request, SamplingParams, Sequence
 from engine.server.errors import BadRequestError, prompt_too_long
 from engine.server.protocol import ChatCompletionRequest, GenerationRequest
+from kvscope_events.requests import tenant_digest
 from kvscope_events.trace_context import NO_TRACE, TraceContext, trace_context
 
 
@@ -130,7 +131,7 @@ class RequestFactory:
             arrival_ns=time.monotonic_ns(),
             choices_per_prompt=body.samples,
             priority=body.priority,
-            tenant=body.user or "",
+            tenant=tenant_digest(body.user),
             trace=self._trace_of(trace),
             operation="chat" if isinstance(body, ChatCompletionRequest) else "text_completion",
         )

@@ -1,14 +1,13 @@
 """Demand by tenant and by adapter: requests, tokens and waiting, in fixed memory.
 
 A tenant is the `user` of a request; of an observed vLLM, the salt of its cache or its session. That
-may be a person or a secret, so a name is hashed before it is kept.
+may be a person or a secret: producers send a digest, and what an older one sends is hashed here.
 Counters are few and reassigned by space-saving (Metwally, Agrawal, El Abbadi 2005): a tenant
 without a counter takes over the lightest one, with its weight as the error.
 """
 
 import re
 from dataclasses import dataclass
-from hashlib import sha256
 
 from exporter.fold.fold import Fold
 from exporter.fold.shown import Shown
@@ -20,6 +19,7 @@ from kvscope_events.events import (
     RequestScheduled,
     SequenceFinished,
 )
+from kvscope_events.requests import tenant_digest
 
 COUNTERS = 256
 """Tenants with a counter, and adapters: each error is at most a 256th of all tokens."""
@@ -151,9 +151,7 @@ class Tenants(Fold):
                 assert (demand.running, demand.waiting) == (running, len(under_way) - running)
 
     def _arrived(self, event: RequestArrived) -> None:
-        hashed = event.tenant_digest and _DIGEST.fullmatch(event.tenant)
-        name = event.tenant[:HASH_DIGITS] if hashed else short_name(event.tenant)
-        tenant, former = self.tenants.take(name)
+        tenant, former = self.tenants.take(name_of(event))
         if former is not None:
             self.shown.remove(former)
         demands = (tenant, self.adapters.take(event.adapter)[0]) if event.adapter else (tenant,)
@@ -212,6 +210,13 @@ class Tenants(Fold):
             self.shown.other += tokens
 
 
+def name_of(event: RequestArrived) -> str:
+    """The name of its tenant here, or NOBODY."""
+    if event.tenant_digest and _DIGEST.fullmatch(event.tenant):
+        return event.tenant[:HASH_DIGITS]
+    return short_name(event.tenant)
+
+
 def short_name(user: str) -> str:
     """The name that replaces a user's: `printf %s USER | sha256sum | cut -c1-8`."""
-    return sha256(user.encode()).hexdigest()[:HASH_DIGITS] if user else NOBODY
+    return tenant_digest(user)[:HASH_DIGITS] if user else NOBODY

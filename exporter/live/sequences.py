@@ -10,6 +10,7 @@ from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
 from typing import Literal
 
+from exporter.fold.tenants import name_of
 from kvscope_events.events import (
     BlockCopied,
     BlockHash,
@@ -101,7 +102,7 @@ class Sequences:
 
     def arrive(self, event: RequestArrived) -> None:
         if event.tenant:
-            self._tenants[event.request] = event.tenant
+            self._tenants[event.request] = name_of(event)
 
     def add(self, event: SequenceAdded, time_ns: int) -> None:
         number, request = event.sequence, event.request

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from exporter.fold.fold import Fold
 from exporter.fold.preemption import Victim
+from exporter.fold.tenants import name_of
 from kvscope.exporting.block_lives import BlockLives
 from kvscope.exporting.course import Span
 from kvscope.exporting.rows import Preempted, Request, Row, Step, Taker
@@ -141,7 +142,7 @@ class Requests(Fold):
     def _arrived(self, event: RequestArrived) -> None:
         row = self._row(event.request)
         row.arrived_at = self._span.begin_ns // 1000
-        row.tenant = event.tenant or None
+        row.tenant = name_of(event) or None
         row.adapter = event.adapter or None
         row.operation = event.operation or None
         row.prompt_tokens = event.prompt_tokens

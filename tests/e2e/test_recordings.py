@@ -4,9 +4,11 @@ import signal
 import stat
 import time
 from collections.abc import Mapping
+from hashlib import sha256
 from pathlib import Path
 
 import httpx
+import msgspec
 import pytest
 
 from exporter.flight.reader import RecordingFile
@@ -17,6 +19,7 @@ from tests.support.waiting import wait_for
 SMALL = ("--max-model-len", "2048", "--num-gpu-blocks-override", "256", "--port", "0")
 SIDECAR = ("sidecar", "--no-gpu", "--port", "0", "--events", "red=tcp://127.0.0.1:1")
 JSON = {"Content-Type": "application/json"}
+PROMPT, USER = "once upon a time", "alice@example.org"
 
 
 def url_of(process: Process) -> str:
@@ -24,7 +27,7 @@ def url_of(process: Process) -> str:
 
 
 def complete(url: str) -> None:
-    body = {"prompt": "once upon a time", "max_tokens": 8, "ignore_eos": True}
+    body = {"prompt": PROMPT, "max_tokens": 8, "ignore_eos": True, "user": USER}
     assert httpx.post(f"{url}/v1/completions", json=body, timeout=60).status_code == 200
 
 
@@ -41,6 +44,11 @@ def finished_in(path: Path) -> float:
     lines = playback.exporter.render()[0].decode().splitlines()
     family = "kvscope_requests_finished_total{"
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(family))
+
+
+def content_of(path: Path) -> bytes:
+    """Its records, decompressed."""
+    return b"".join(map(msgspec.msgpack.encode, RecordingFile(path).records()))
 
 
 def saved_by(folder: Path, trigger: str) -> list[Path]:
@@ -62,6 +70,9 @@ def test_a_recording_is_saved_listed_and_fetched(tmp_path: Path) -> None:
         assert len(fetched.content) == one["bytes"]
         (tmp_path / "fetched.kvsr").write_bytes(fetched.content)
         assert finished_in(tmp_path / "fetched.kvsr") == 1
+        content = content_of(tmp_path / "fetched.kvsr")
+        assert sha256(USER.encode()).hexdigest()[:16].encode() in content
+        assert not any(text.encode() in content for text in (USER, PROMPT))
         for name in ("none.kvsr", "..%2f..%2fetc%2fpasswd", "%00"):
             refused = httpx.get(f"{url}/api/recordings/{name}")
             assert refused.status_code == 404, name

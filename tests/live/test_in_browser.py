@@ -11,6 +11,7 @@ import pytest
 from starlette.types import ASGIApp
 
 from exporter.fold import Ledger, Steps
+from exporter.fold.tenants import short_name
 from exporter.web.access import Access, AccessConfig, Credentials
 from exporter.web.http_server import HttpServer
 from kvscope.replaying.app import replay_app
@@ -129,7 +130,7 @@ def test_hostile_names_are_shown_as_text(page: Page) -> None:
             step(waiting=2),
         )
         cell = "document.querySelector('#sequences td:nth-child(3)')?.textContent"
-        page.until(f"{cell} === {json.dumps(HOSTILE)}")
+        page.until(f"{cell} === {json.dumps(short_name(HOSTILE))}")
         assert page.value("document.querySelectorAll('img, body script, iframe').length") == 0
         assert page.complaints == []
 

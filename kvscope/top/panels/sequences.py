@@ -1,10 +1,7 @@
 """The sequences of an engine: the state of each, its blocks, and its last seconds as a timeline."""
 
-import re
-
 from rich.text import Text
 
-from exporter.fold.tenants import HASH_DIGITS, short_name
 from exporter.live.documents import SequenceRow
 from kvscope.top import words
 from kvscope.top.reading import SEQUENCES, SequencesAnswer, Unknown
@@ -19,7 +16,6 @@ _STYLES = {
     **{"preempted": "color(203)", "swapped": "color(203)", "finished": "dim", "aborted": "dim"},
 }
 _SIGNS = {"queued": "·", "prefill": "▒", "decode": "█", "preempted": "!", "swapped": "!"}
-_DIGEST = re.compile(r"[0-9a-f]{8,64}")
 _CELLS = 30
 _CELL_MS = 500
 
@@ -30,9 +26,8 @@ def _since_ms(row: SequenceRow) -> int:
 
 
 def _tenant(row: SequenceRow) -> str:
-    """The hash by which answers name it: it may be a person."""
     if row.tenant:
-        return row.tenant[:HASH_DIGITS] if _DIGEST.fullmatch(row.tenant) else short_name(row.tenant)
+        return row.tenant
     return words.UNKNOWN if row.prompt_tokens is None else "(no user)"
 
 

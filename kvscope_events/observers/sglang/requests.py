@@ -4,7 +4,6 @@ Each of SGLang's requests is one sequence of one request of ours, both with the 
 """
 
 from collections.abc import Iterator
-from hashlib import sha256
 from typing import Any
 
 from kvscope_events.events import (
@@ -14,9 +13,9 @@ from kvscope_events.events import (
     SequenceAdded,
     SequenceFinished,
 )
+from kvscope_events.requests import tenant_digest
 from kvscope_events.vocabulary import FinishReason
 
-TENANT_DIGITS = 16
 _REASONS: dict[str, FinishReason] = {"stop": "stop", "length": "length", "abort": "abort"}
 _TENANT_FIELDS = ("cache_salt", "extra_key", "session_id")
 
@@ -134,5 +133,5 @@ def tenant_of(request: Any) -> str:
     for field in _TENANT_FIELDS:
         value = getattr(request, field, None)
         if value:
-            return sha256(str(value).encode()).hexdigest()[:TENANT_DIGITS]
+            return tenant_digest(value)
     return ""

@@ -5,7 +5,6 @@ come from the monotonic clock of this process, which is that of vLLM's own times
 """
 
 from collections.abc import Iterator
-from hashlib import sha256
 from typing import Any
 
 from kvscope_events.events import (
@@ -16,6 +15,7 @@ from kvscope_events.events import (
     SequenceFinished,
 )
 from kvscope_events.limits import MAX_LABEL
+from kvscope_events.requests import tenant_digest
 from kvscope_events.trace_context import NO_TRACE, TraceContext, trace_context
 from kvscope_events.vocabulary import FinishReason, ReleaseCause
 
@@ -26,7 +26,6 @@ _REASONS: dict[str, FinishReason] = {
     "FINISHED_IGNORED": "length",
     "FINISHED_ABORTED": "abort",
 }
-TENANT_DIGITS = 16
 _WITH_TOKENS = ("stop", "length", "stop_string_or_abort")
 """Finish reasons of a sequence that was served, as far as its scheduler knows."""
 
@@ -176,12 +175,10 @@ def release_cause(request: Any) -> ReleaseCause:
 
 
 def tenant_of(request: Any) -> str:
-    """Digest of the salt of the request's cache, else of its session; empty: it has neither.
-
-    Neither leaves the server: a salt is a secret, and a session may name a person.
-    """
-    named = getattr(request, "cache_salt", None) or getattr(request, "session_id", None)
-    return sha256(str(named).encode(errors="replace")).hexdigest()[:TENANT_DIGITS] if named else ""
+    """Digest of the salt of the request's cache, else of its session; empty: it has neither."""
+    return tenant_digest(
+        getattr(request, "cache_salt", None) or getattr(request, "session_id", None)
+    )
 
 
 def adapter_of(request: Any) -> str:
