@@ -90,12 +90,14 @@ class Editor:
             if text:
                 self._changes.append((place, _INNERMOST, place, text))
 
-    def narrow(self, scalar: Node, *, before: str = "", after: str = "", skip: int = 0) -> None:
-        """Take text off again."""
+    def narrow(
+        self, scalar: Node, *, before: str = "", after: str = "", skip: int = 0, left: str = ""
+    ) -> None:
+        """Take text off again. left: put in its place."""
         start, end = self._inside(scalar)
         for place, text in ((start + skip, before), (end - len(after), after)):
             if text:
-                self._changes.append((place, 0, place + len(text), ""))
+                self._changes.append((place, 0, place + len(text), left))
 
     def drop(self, mapping: Node, key: str, is_ours: Callable[[Any], bool]) -> bool:
         """Remove elements of the list, or entries (key, value) of the mapping, at a key, and the
@@ -212,16 +214,22 @@ class Editor:
         """Remove an element, with its lines, or with a comma. is_first: nothing before it stays."""
         element = collection.value[number]
         start = _start(element)
+        following = collection.value[number + 1 :]
         if not collection.flow_style:
-            if self._text[self._line(start) : start].strip(" \t-"):
+            before = self._text[self._line(start) : start].strip()
+            if isinstance(element, tuple) and before == "-" and following:
+                # The next key takes its place beside the dash.
+                self._changes.append((start, 0, _start(following[0]), ""))
+                return
+            if before not in ("", "-") or (isinstance(element, tuple) and before):
                 line = self._text.count("\n", 0, start) + 1
                 raise LeftAloneError(f"line {line}: something else is on the line")
             last = element[1] if isinstance(element, tuple) else element
             self._changes.append((self._before_line(start), 0, end_of(last, self._text), ""))
         elif not is_first:
             self._changes.append((_end(collection.value[number - 1]), 0, _end(element), ""))
-        elif number + 1 < len(collection.value):
-            self._changes.append((start, 0, _start(collection.value[number + 1]), ""))
+        elif following:
+            self._changes.append((start, 0, _start(following[0]), ""))
         else:
             self._changes.append((start, 0, _end(element), ""))
 

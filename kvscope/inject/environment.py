@@ -110,7 +110,9 @@ def restore_environment(server: Node, key: str, edit: Editor) -> None:
         elif name in PLUGINS_VARIABLES and value.endswith(f",{PLUGIN}"):
             edit.narrow(variable.scalar, after=f",{PLUGIN}")
         elif name in PLUGINS_VARIABLES and value == PLUGIN:
-            edit.narrow(variable.scalar, after=PLUGIN)
+            # Without quotes, what is left would be null instead of an empty text.
+            is_bare = not variable.scalar.style and not variable.skip
+            edit.narrow(variable.scalar, after=PLUGIN, left='""' if is_bare else "")
     edit.drop(server, key, _is_ours)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import yaml
 
 from kvscope.inject.pod import OBSERVER, PLUGIN_FOLDER, SIDECAR, SOCKETS
 from tests.inject.odd_inputs import (
@@ -129,3 +130,21 @@ def test_containers_of_ours_have_the_users_id_of_the_server() -> None:
         assert one["securityContext"]["runAsUser"] == 2000
         assert one["securityContext"]["runAsNonRoot"] is True
         assert one["securityContext"]["readOnlyRootFilesystem"] is True
+
+
+def pruned(content: Any) -> Any:
+    """Without what is empty, which the API server does not keep."""
+    if isinstance(content, dict):
+        kept = {key: pruned(value) for key, value in content.items()}
+        return {key: value for key, value in kept.items() if value not in (None, {}, [])}
+    if isinstance(content, list):
+        return [pruned(value) for value in content]
+    return content
+
+
+@each
+def test_what_a_cluster_gives_back_is_recognised(text: str) -> None:
+    """Keys sorted, without comments, in another style: as `kubectl get -o yaml` writes it."""
+    stored = yaml.safe_dump_all(loaded(run(text, "--key-secret=page").text), sort_keys=True)
+    assert run(stored).text == stored
+    assert pruned(loaded(run(stored, "--remove").text)) == pruned(loaded(text))
