@@ -65,7 +65,7 @@ def run_engine(endpoint: str, num_blocks: int) -> None:
 
     for _ in range(num_blocks // BLOCKS_A_STEP + 1):
         one_step()
-        time.sleep(0.001)  # the publisher must keep up
+        time.sleep(0.01)  # the sidecar must keep up: it sees the pool from its beginning
     due = time.monotonic()
     while True:
         began, cpu = time.monotonic(), time.thread_time()
@@ -203,11 +203,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o700)
         endpoint = f"ipc://{folder}/large.sock"
-        with engine(endpoint, arguments.blocks) as running:
-            assert running.stdout is not None
-            running.stdout.readline()  # the pool is full
-            options = ("sidecar", "--port", "0", "--no-gpu", "--events", f"large={endpoint}")
-            with kvscope(*options, "--keep", "0") as sidecar:
+        options = ("sidecar", "--port", "0", "--no-gpu", "--events", f"large={endpoint}")
+        with kvscope(*options, "--keep", "0") as sidecar:
+            sidecar.find(r"(watching)")
+            with engine(endpoint, arguments.blocks) as running:
+                assert running.stdout is not None
+                running.stdout.readline()  # the pool is full
                 port = int(sidecar.find(r"http://[\d.]+:(\d+)"))
                 url = f"http://127.0.0.1:{port}/live/snapshot"
                 wait_for(lambda: len(httpx.get(url, timeout=60).content) > arguments.blocks, "map")
