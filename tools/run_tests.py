@@ -66,7 +66,7 @@ NIGHTLY = (
     (
         Lane(
             "long",
-            2,
+            3,  # of two cores: some wait
             "(nightly or hypothesis) and not (waits or vllm or sglang or ray or chaos or timed)",
             r"mark\.nightly\b|(?m:^from hypothesis)",
         ),

@@ -85,7 +85,7 @@ def usual(record: Record) -> str:
     return record("usual", chat(1, SECONDS))
 
 
-@pytest.mark.parametrize("seed", [2, 3])
+@pytest.mark.parametrize("seed", [2, pytest.param(3, marks=pytest.mark.nightly)])
 def test_the_same_load_again_brings_no_surprise(usual: str, record: Record, seed: int) -> None:
     again = record(f"again{seed}", chat(seed, SECONDS))
     found = compared(usual, again)
@@ -110,6 +110,7 @@ def test_a_changed_template_comes_first(usual: str, record: Record) -> None:
     assert found["figures"][0]["b"] == 0.0
 
 
+@pytest.mark.nightly
 def test_a_slower_clock_comes_first(usual: str, record: Record) -> None:
     result = diff(usual, record("slow", chat(2, SECONDS), slow=True))
     assert result.exit_code == 1
@@ -118,6 +119,7 @@ def test_a_slower_clock_comes_first(usual: str, record: Record) -> None:
     assert any(line.startswith("  time of a step for the same work") for line in heads)
 
 
+@pytest.mark.nightly
 def test_two_stretches_of_one_recording(record: Record) -> None:
     calls = [*chat(1, 120), *(replace(call, at=call.at + 120) for call in chat(2, 120, rate=6))]
     path = record("rising", calls, seconds=240)

@@ -54,6 +54,7 @@ def test_cut_at_a_thousand_places_it_is_read_up_to_the_cut(whole: Path, tmp_path
     assert opened_files > 950
 
 
+NIGHTLY = pytest.mark.nightly
 COMMANDS = [
     ["replay"],
     ["why"],
@@ -65,7 +66,7 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: "".join(command[:2]))
-@pytest.mark.parametrize("share", [0.03, 0.5, 0.97])
+@pytest.mark.parametrize("share", [0.5, *(pytest.param(n, marks=NIGHTLY) for n in (0.03, 0.97))])
 def test_every_command_reads_a_cut_recording_and_says_so(
     whole: Path, tmp_path: Path, command: list[str], share: float
 ) -> None:
@@ -150,7 +151,11 @@ def strange(request: pytest.FixtureRequest, whole: Path, tmp_path: Path) -> tupl
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: "".join(command[:2]))
-@pytest.mark.parametrize("strange", [spliced, backwards, apart, foreign], indirect=True)
+@pytest.mark.parametrize(
+    "strange",
+    [spliced, foreign, *(pytest.param(made, marks=NIGHTLY) for made in (backwards, apart))],
+    indirect=True,
+)
 def test_strange_recordings_are_read_or_refused_in_one_line(
     strange: tuple[Path, str], tmp_path: Path, command: list[str]
 ) -> None:

@@ -91,7 +91,7 @@ def test_resets_while_idle_and_while_it_runs(vllm: Observed) -> None:
     assert vllm.value("kvscope_kv_blocks", state="cached") == 0
     assert vllm.replay.kinds["PrefixCacheReset"] == resets + 1
     before = total(vllm.server.page(), "vllm:num_preemptions_total")
-    for tries in range(1, 4):  # on a busy machine all may have ended when the reset comes
+    for tries in range(1, 11):  # on a busy machine all may have ended when the reset comes
         reset_while_it_runs(vllm)
         vllm.assert_equal()
         assert vllm.replay.kinds["PrefixCacheReset"] == resets + 1 + tries
