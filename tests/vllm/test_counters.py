@@ -44,6 +44,7 @@ def test_ngram_speculation(
         _counters_are_equal(vllm, _drafts_are_vllms_own, _gaps_are_those_of_tokens)
 
 
+@pytest.mark.weekly
 def test_a_connector_that_loads(
     vllm_python: Path, models: Callable[[str], Path], tmp_path: Path
 ) -> None:

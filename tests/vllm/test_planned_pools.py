@@ -15,7 +15,10 @@ from tests.sizing.configs import DEEPSEEK_V2_LITE
 from tests.sizing.published import GEMMA_3_27B, GPT_OSS_120B, PUBLISHED
 from tests.vllm.driven import run_in_vllm
 
-pytestmark = [pytest.mark.vllm, pytest.mark.nightly, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [
+    *(pytest.mark.vllm, pytest.mark.nightly, pytest.mark.weekly, pytest.mark.slow),
+    pytest.mark.timeout(900),
+]
 
 GIB = 2**30
 BLOCK_SIZE = {"latent": 16}

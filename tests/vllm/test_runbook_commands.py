@@ -140,6 +140,7 @@ def test_a_second_sidecar_reads_its_page_beside(attended: Attended) -> None:
     assert [len(tokens) for tokens in attended.server.complete("beside", 8)] == [8]
 
 
+@pytest.mark.weekly
 def test_a_stop_loses_what_the_page_says_that_it_loses(attended: Attended) -> None:
     """Last. SIGTERM, as every ordinary stop sends it, aborts the requests of a vLLM at once."""
     requests = 16  # one alone may end before the signal is handled
