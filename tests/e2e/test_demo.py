@@ -64,6 +64,7 @@ def test_demo_shows_pressure_that_comes_and_goes() -> None:
     assert "Traceback" not in process.text
 
 
+@pytest.mark.nightly
 def test_demo_ends_by_itself() -> None:
     with forked_kvscope("demo", "--port", "0", "--duration", "2") as process:
         assert process.wait(PATIENCE_SECONDS) == 0

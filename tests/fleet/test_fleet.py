@@ -109,6 +109,7 @@ def test_the_usual_events_of_fifty_servers_fit_into_the_hour_whose_costs_are_tim
     assert all(len(day.starts) == 2 and max(day.starts) < clock.count for day in pulled)
 
 
+@pytest.mark.nightly
 def test_rules_over_the_past_give_what_promtool_gives(tmp_path: Path) -> None:
     """Records, `for` and `keep_firing_for` included, of a situation from its first minute on."""
     situation = failures.sick_card()

@@ -109,6 +109,7 @@ def test_wherever_it_goes_it_shows_what_was_served(
         player.close()
 
 
+@pytest.mark.nightly
 def test_playbacks_that_rest_are_few_and_spread(load: tuple[Path, list[bytes]]) -> None:
     playback = Playback(RecordingFile(load[0]))
     resting = Resting(playback.file, playback.again)
