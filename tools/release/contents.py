@@ -5,7 +5,7 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = {"kvscope": {"kvscope", "kvscope_events", "engine", "exporter"}}
+PACKAGES = {"kvscope": {"alerts", "kvscope", "kvscope_events", "engine", "exporter", "monitoring"}}
 PACKAGES["kvscope_events"] = {"kvscope_events"}
 SHARE = "data/share/kvscope"
 
