@@ -7,7 +7,7 @@ carry token ids, which never leave the process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from hashlib import sha256
 from typing import Any
 
@@ -96,15 +96,19 @@ def can_name(request: Any, version: str) -> bool:
 
 def lookup_names(request: Any, page: int) -> list[bytes]:
     """Names of the pages that a lookup may find: all full ones, but the last token is computed."""
-    tokens: list[int] = [*request.origin_input_ids, *request.output_ids]
+    import numpy as np  # SGLang has it
+
+    # The prompt is an array of the standard library: its buffer is copied, not its items.
+    parts = (request.origin_input_ids, request.output_ids)
+    tokens = np.concatenate([np.asarray(part, dtype="<u4") for part in parts])
     salt = getattr(request, "cache_salt", None)
     parent = sha256(_SALTED + salt.encode()).digest() if salt else b""
     return chain(tokens, (len(tokens) - 1) // page, page, parent)
 
 
-def chain(tokens: Sequence[int], pages: int, page: int, digest: bytes = b"") -> list[bytes]:
-    """Names of that many leading pages of these tokens."""
-    import numpy as np  # SGLang has it
+def chain(tokens: Any, pages: int, page: int, digest: bytes = b"") -> list[bytes]:
+    """Names of that many leading pages of these tokens, a sequence or an array."""
+    import numpy as np
 
     raw = np.asarray(tokens[: pages * page], dtype="<u4").tobytes()
     names, size = [], 4 * page
