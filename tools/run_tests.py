@@ -74,11 +74,9 @@ NIGHTLY = (
     ),
     # Its requests wait for processes of its own most of the time: two servers at once.
     (Lane("vllm", 2, "nightly and vllm and not weekly", r"mark\.vllm\b"),),
-    # An SGLang's scheduler takes a core even when it is idle, and Ray starts slowly.
-    (
-        Lane("sglang", 0, "nightly and sglang and not weekly", r"mark\.sglang\b"),
-        Lane("ray", 0, "nightly and ray and not weekly", r"mark\.ray\b"),
-    ),
+    # Its scheduler takes a core even when it is idle.
+    (Lane("sglang", 0, "nightly and sglang and not weekly", r"mark\.sglang\b"),),
+    (Lane("ray", 0, "nightly and ray and not weekly", r"mark\.ray\b"),),
     # Last, with nothing beside it: these measure times.
     (Lane("chaos and timed", 0, "chaos or timed", r"mark\.(chaos|timed)\b"),),
 )
