@@ -104,19 +104,10 @@ def remove(root: Node, edit: Editor, report: Report) -> None:
     for name, node in _services(root):
         if name.endswith((f"-{SIDECAR}", f"-{OBSERVER}")):
             continue
-        checkpoint = edit.checkpoint()
-        try:
+        with report.removal(name, edit):
             restore_environment(node, "environment", edit)
             edit.drop(node, "volumes", _is_mount)
             edit.drop(node, "depends_on", _is_named)
-        except LeftAloneError as error:
-            edit.back_to(checkpoint)
-            report.left(name, error)
-            continue
-        if edit.checkpoint() > checkpoint:
-            report.did(name, "observer and sidecar removed")
-        else:
-            report.others.append(name)
     for key in ("services", "volumes"):
         edit.drop(root, key, _is_named)
 

@@ -101,17 +101,8 @@ def remove(root: Node, kind: str, name: str, edit: Editor, report: Report) -> No
     """Take observer and sidecar off each pod of an object."""
     pods = list(pods_of(root, kind))
     for pod in pods:
-        checkpoint = edit.checkpoint()
-        try:
+        with report.removal(name, edit):
             _remove(pod, edit)
-        except LeftAloneError as error:
-            edit.back_to(checkpoint)
-            report.left(name, error)
-            continue
-        if edit.checkpoint() > checkpoint:
-            report.did(name, "observer and sidecar removed")
-        else:
-            report.others.append(name)
     if not pods:
         report.others.append(name)
 

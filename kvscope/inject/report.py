@@ -1,6 +1,11 @@
 """The outcome of `kvscope inject`: a line for each object, and an exit code."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+
+from kvscope.inject.edit import Editor
+from kvscope.inject.tree import LeftAloneError
 
 UNOBSERVED = 1
 """Exit status if a server was left alone, or no server was found."""
@@ -26,6 +31,21 @@ class Report:
         """A server that stays unobserved."""
         self.refused += 1
         self.lines.append(f"{name}: left alone: {reason}")
+
+    @contextmanager
+    def removal(self, name: str, edit: Editor) -> Iterator[None]:
+        """The block takes them off one server, which keeps all of them if it is left alone."""
+        checkpoint = edit.checkpoint()
+        try:
+            yield
+        except LeftAloneError as error:
+            edit.back_to(checkpoint)
+            self.left(name, error)
+            return
+        if edit.checkpoint() > checkpoint:
+            self.did(name, "observer and sidecar removed")
+        else:
+            self.others.append(name)
 
     def note(self, name: str, text: str) -> None:
         """A line for a person, once for all pods of an object."""

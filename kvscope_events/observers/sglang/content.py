@@ -101,18 +101,11 @@ def lookup_names(request: Any, page: int) -> list[bytes]:
     # The prompt is an array of the standard library: its buffer is copied, not its items.
     parts = (request.origin_input_ids, request.output_ids)
     tokens = np.concatenate([np.asarray(part, dtype="<u4") for part in parts])
+    raw, size = tokens.tobytes(), tokens.itemsize * page
     salt = getattr(request, "cache_salt", None)
-    parent = sha256(_SALTED + salt.encode()).digest() if salt else b""
-    return chain(tokens, (len(tokens) - 1) // page, page, parent)
-
-
-def chain(tokens: Any, pages: int, page: int, digest: bytes = b"") -> list[bytes]:
-    """Names of that many leading pages of these tokens, a sequence or an array."""
-    import numpy as np
-
-    raw = np.asarray(tokens[: pages * page], dtype="<u4").tobytes()
-    names, size = [], 4 * page
-    for begin in range(0, pages * size, size):
+    digest = sha256(_SALTED + salt.encode()).digest() if salt else b""
+    names = []
+    for begin in range(0, (len(tokens) - 1) // page * size, size):
         digest = sha256(digest + raw[begin : begin + size]).digest()
         names.append(digest[:NAME_BYTES])
     return names
