@@ -103,6 +103,13 @@ class Evicted:
         """The same for each of these names."""
         return list(map(self._times_ns.get, names))
 
+    def missing(self, names: Sequence[BlockHash]) -> Sequence[BlockHash]:
+        """Those of these names that are not in the window."""
+        times_ns = self._times_ns
+        if times_ns.keys().isdisjoint(names):
+            return names
+        return [name for name in names if name not in times_ns]
+
     def add(self, names: Iterable[BlockHash], time_ns: int) -> None:
         """Add names that have just lost their last block."""
         times_ns, append = self._times_ns, self._order.append

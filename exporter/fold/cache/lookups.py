@@ -42,20 +42,18 @@ class Lookups:
         vetoed = 0
         while vetoed < len(names) and names[vetoed] in held:
             vetoed += 1
-        unreachable = gone = old = cold = 0
-        for name in names[vetoed:]:
-            if name in held:
-                unreachable += 1
-            elif name in evicted:
-                gone += 1
-            elif name in forgotten:
-                old += 1
-            else:
-                cold += 1
+        # Nearly always the rest is gone as a whole, so each question is one operation on sets.
+        rest = names[vetoed:]
+        unreachable = 0
+        if not held.isdisjoint(rest):
+            rest = [name for name in rest if name not in held]
+            unreachable = len(names) - vetoed - len(rest)
+        unknown = evicted.missing(rest)
+        old = sum(map(forgotten.__contains__, unknown))
         missed = self.missed
         missed["vetoed"] += vetoed
         missed["unreachable"] += unreachable
-        missed["evicted"] += gone
+        missed["evicted"] += len(rest) - len(unknown)
         missed["forgotten"] += old
-        missed["cold"] += cold
-        return gone
+        missed["cold"] += len(unknown) - old
+        return len(rest) - len(unknown)
