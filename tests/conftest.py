@@ -29,7 +29,8 @@ SLOW_FILES = Path(__file__).with_name("slow_files.txt")
 
 settings.register_profile("default", max_examples=50, deadline=None)
 settings.register_profile("ci", max_examples=50, deadline=None, derandomize=True, database=None)
-settings.register_profile("nightly", settings.get_profile("ci"), max_examples=300)
+settings.register_profile("nightly", settings.get_profile("ci"), max_examples=120)
+settings.register_profile("weekly", max_examples=600, deadline=None)  # other ones each time
 settings.register_profile(
     "fuzz", max_examples=int(os.environ.get("KVSCOPE_FUZZ_INPUTS", "10000")), deadline=None
 )

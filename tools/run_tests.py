@@ -81,6 +81,14 @@ NIGHTLY = (
     (Lane("chaos and timed", 0, "chaos or timed", r"mark\.(chaos|timed)\b"),),
 )
 WEEKLY = (
+    (
+        Lane(
+            "hypothesis",
+            3,
+            "hypothesis and not (vllm or sglang or ray or chaos or timed)",
+            r"(?m:^from hypothesis)",
+        ),
+    ),
     (Lane("vllm", 2, "weekly and vllm", r"mark\.weekly\b"),),
     (Lane("sglang", 0, "weekly and sglang", r"mark\.weekly\b"),),
     (Lane("ray", 0, "weekly and ray", r"mark\.weekly\b"),),
@@ -150,8 +158,9 @@ def main() -> int:
     os.environ["OMP_NUM_THREADS"] = "1"
     # Hundreds of processes would compile what they import, each by itself.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    if nightly is not None:
-        os.environ["KVSCOPE_HYPOTHESIS_PROFILE"] = "nightly"
+    if weekly is not None or nightly is not None:
+        profile = "nightly" if weekly is None else "weekly"
+        os.environ["KVSCOPE_HYPOTHESIS_PROFILE"] = profile
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="kvscope-tests-") as folder:
         run = Run(Path(folder), paths or ["tests"], options)
