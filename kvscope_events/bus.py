@@ -9,10 +9,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
+
+import msgspec
 
 from kvscope_events.events import Batch, EngineEvent
 
+Finish = Callable[[list[Any]], list[EngineEvent]]
 DEFAULT_QUEUE_BATCHES = 4096
 """About four seconds at a thousand steps a second: longer than any pause of a fold or a scrape."""
 
@@ -37,8 +40,9 @@ class Bus(Protocol):
 class Subscription:
     """One subscriber's bounded queue: the engine's thread puts, one other thread takes."""
 
-    def __init__(self, queue_batches: int) -> None:
+    def __init__(self, queue_batches: int, finish: Finish | None = None) -> None:
         self._queue: deque[Batch] = deque(maxlen=queue_batches)
+        self.finish = finish
         self._next_seq: int | None = None
         self._ready = threading.Event()
         self.snapshot_wanted = False
@@ -72,10 +76,11 @@ class Subscription:
         except IndexError:
             return None
         expected, self._next_seq = self._next_seq, batch.seq + 1
-        if expected is None:
-            return batch, 0
         # A dead engine's last flushes may come from several threads and repeat a number: no loss.
-        return batch, max(0, batch.seq - expected)
+        lost = 0 if expected is None else max(0, batch.seq - expected)
+        if self.finish is not None:
+            batch = msgspec.structs.replace(batch, events=self.finish(batch.events))
+        return batch, lost
 
     def put(self, batch: Batch) -> None:
         """Called by the bus."""
@@ -93,6 +98,7 @@ class EventBus:
         self._subscriptions: tuple[Subscription, ...] = ()
         self._seq = 0
         self._snapshot: Callable[[], list[EngineEvent]] | None = None
+        self._finish: Finish | None = None
 
     @property
     def emit(self) -> Callable[[EngineEvent], None]:
@@ -103,7 +109,7 @@ class EventBus:
         """A new subscription; it sees every batch flushed from now on."""
         if queue_batches <= 0:
             raise ValueError(f"queue_batches must be positive, got {queue_batches}")
-        subscription = Subscription(queue_batches)
+        subscription = Subscription(queue_batches, self._finish)
         self._subscriptions = (*self._subscriptions, subscription)
         return subscription
 
@@ -113,6 +119,15 @@ class EventBus:
         It returns a Hello, then a PoolSnapshot where there is a pool.
         """
         self._snapshot = snapshot
+
+    def provide_finish(self, finish: Finish) -> None:
+        """Set the function that makes events of what is sent, on the thread that takes a batch.
+
+        Its result depends on nothing else: every subscriber calls it.
+        """
+        self._finish = finish
+        for subscription in self._subscriptions:
+            subscription.finish = finish
 
     def flush(self) -> None:
         """End the step: every queue gets the batch. Without events it does nothing."""

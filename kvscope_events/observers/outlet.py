@@ -8,7 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from kvscope_events.bus import EventBus
+from kvscope_events.bus import EventBus, Finish
 from kvscope_events.events import EngineEvent
 from kvscope_events.wire.publisher import WirePublisher
 
@@ -44,9 +44,16 @@ class Outlet:
         self._busy = threading.Lock()
         self._unsent: deque[list[EngineEvent]] = deque()
 
-    def start(self, snapshot: Callable[[], list[EngineEvent]]) -> None:
-        """Begin to publish; `snapshot` is called while a batch is sent."""
+    def start(
+        self, snapshot: Callable[[], list[EngineEvent]], finish: Finish | None = None
+    ) -> None:
+        """Begin to publish; `snapshot` is called while a batch is sent.
+
+        finish: makes events of what was sent, on the publisher's thread; None: they are events.
+        """
         self.bus.provide_snapshot(snapshot)
+        if finish is not None:
+            self.bus.provide_finish(finish)
         self._publisher.start()
 
     def send(self, events: list[EngineEvent]) -> None:

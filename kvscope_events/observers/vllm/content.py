@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kvscope_events.events import BlocksCached, ContentDropped
-from kvscope_events.observers.vllm.names import NUMBER_OF, check_hash
+from kvscope_events.observers.vllm import facts
+from kvscope_events.observers.vllm.names import check_hash
 from kvscope_events.observers.vllm.pool import share_copy, tell_lost
 from kvscope_events.observers.vllm.wrappers import argument
 
@@ -26,7 +27,8 @@ def before_cached(observer: Observer, args: Call, kwargs: Named) -> list[bytes |
     """Hashes of the blocks that may become findable; None: they have none."""
     if not observer.names_partial_blocks:
         return None
-    return list(map(observer.hash_of, _new(args, kwargs)))
+    _, blocks, first, end, _ = _arguments(args, kwargs)
+    return observer.hashes_of(blocks[first:end])
 
 
 def cached(
@@ -37,48 +39,42 @@ def cached(
     kwargs: Named,
 ) -> None:
     """Null and masked blocks get no hash, and a partial block's hash may be replaced."""
-    new = _new(args, kwargs)
-    after = list(map(observer.hash_of, new))
-    if not after or before == after:
-        return
-    skipped = 0
-    if before is not None or None in after:
-        if before is None and after.count(None) == len(after):  # windows keep few of theirs
-            return
-        before = before or [None] * len(after)
+    request, blocks, first, end, tokens = _arguments(args, kwargs)
+    new = blocks[first:end]
+    after = observer.hashes_of(new)
+    if before is not None:
         _replaced(observer, new, before, after)
-        places = [
-            place
-            for place, (old, block_hash) in enumerate(zip(before, after, strict=True))
-            if block_hash is not None and block_hash != old and not new[place].is_null
+        after = [
+            None if block.is_null or block_hash == old else block_hash
+            for block, old, block_hash in zip(new, before, after, strict=True)
         ]
-        if not places:
+    if not all(after):
+        if not any(after):  # windows keep few of theirs
             return
-        skipped = places[0]
-        new = [new[place] for place in places]
-        after = [after[place] for place in places]
-    check_hash(after[0])
-    names = observer.names.of_group(after)
-    request = argument(args, kwargs, 0, "request")
-    first = argument(args, kwargs, 2, "num_cached_blocks") + skipped
-    parent = None
+        while after[0] is None:
+            del after[0], new[0]
+            first += 1
+    elif not after:
+        return
+    if not observer.hash_checked:
+        check_hash(after[0])
+        observer.hash_checked = True
+    digest = None
     if first:
         # The neighbour may be null, so the parent comes from the request's own hashes.
-        per_block = argument(args, kwargs, 4, "block_size") // observer.block_size
-        digest = request.block_hashes[first * per_block - 1]
-        parent = observer.names.beside(digest, names[0])
+        digest = request.block_hashes[first * (tokens // observer.block_size) - 1]
     sequence = observer.sequences.find(request.request_id)
     number = None if sequence is None else sequence.number
-    observer.buffered_names += len(names)
-    observer.buffer.append(BlocksCached(number, list(map(NUMBER_OF, new)), names, parent))
+    observer.buffered_names += len(after)
+    observer.buffer.append([facts.named, number, new, after, digest])
 
 
-def _new(args: Call, kwargs: Named) -> list[Any]:
-    if len(args) > 3:
-        return args[1][args[2] : args[3]]  # type: ignore[no-any-return]
-    blocks = argument(args, kwargs, 1, "blocks")
-    begin = argument(args, kwargs, 2, "num_cached_blocks")
-    return blocks[begin : argument(args, kwargs, 3, "num_full_blocks")]  # type: ignore[no-any-return]
+def _arguments(args: Call, kwargs: Named) -> tuple[Any, list[Any], int, int, int]:
+    """The request, all its blocks, the first and the end of those to name, tokens of a block."""
+    if len(args) > 4:
+        return args[:5]  # type: ignore[return-value]
+    names = ("request", "blocks", "num_cached_blocks", "num_full_blocks", "block_size")
+    return tuple(argument(args, kwargs, place, name) for place, name in enumerate(names))  # type: ignore[return-value]
 
 
 def before_one(index: int, name: str) -> Callable[[Observer, Call, Named], One]:

@@ -16,6 +16,10 @@ def _of_pool(observer: Any, self: Any) -> bool:
     return self is observer.pool
 
 
+def _of_queue(observer: Any, self: Any) -> bool:
+    return self is observer.queue
+
+
 def _of_manager(observer: Any, self: Any) -> bool:
     return self is observer.manager
 
@@ -46,7 +50,16 @@ def _scheduler(method: str, *parameters: str, since: str = "0.11", **more: Any) 
 
 
 HOOKS: tuple[Hook, ...] = (
-    _pool("get_new_blocks", "num_blocks", before=pool.before_new_blocks, after=pool.new_blocks),
+    Hook(
+        "vllm.v1.core.kv_cache_utils",
+        "FreeKVCacheBlockQueue",
+        "popleft_n",
+        ("n",),
+        "0.11",
+        True,
+        _of_queue,
+        pool.handed_out,
+    ),
     _pool("touch", "blocks", after=pool.touched),
     _pool("free_blocks", "ordered_blocks", after=pool.freed, wrap=pool.freeing),
     _pool(

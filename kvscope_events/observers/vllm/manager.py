@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from kvscope_events.events import (
     AllocationFailed,
-    BlocksReleased,
-    PrefixLookup,
     RequestPreempted,
     RequestResumed,
     RequestScheduled,
 )
+from kvscope_events.observers.vllm import facts
 from kvscope_events.observers.vllm.exact import compiled
 from kvscope_events.observers.vllm.observer import BUFFER_NAMES, now_ns
 from kvscope_events.observers.vllm.requests import release_cause
@@ -31,7 +30,7 @@ Named = dict[str, Any]
 Entry = tuple[int, bool]
 """Length of the buffer when the call began, and whether nothing of the request was computed."""
 Victim = tuple[int, int]
-"""Length of the buffer when the call began, and tokens that a victim loses."""
+"""References to all blocks when the call began, and tokens that a victim loses."""
 
 _RUNNING = """
     _observer = _site.observer
@@ -130,17 +129,15 @@ def before_free(observer: Observer, args: Call, kwargs: Named) -> Victim:
     request = argument(args, kwargs, 0, "request")
     cause = release_cause(request)
     observer.releasing = (observer.sequences.number_of(request), cause)
-    return len(observer.buffer), _computed(request) if cause == "preempted" else -1
+    return observer.counts.references, _computed(request) if cause == "preempted" else -1
 
 
 def gave_back(observer: Observer, victim: Victim, result: None, args: Call, kwargs: Named) -> None:
     """A request gave back all blocks: it finished, was preempted, or its external load failed."""
     request = argument(args, kwargs, 0, "request")
-    begin, computed = victim
+    references, computed = victim
     if computed >= 0:
-        released = [e for e in observer.buffer[begin:] if isinstance(e, BlocksReleased)]
-        blocks = sum(len(e.cached) + len(e.free) + len(e.shared) for e in released)
-        _preempted(observer, request, computed, blocks)
+        _preempted(observer, request, computed, references - observer.counts.references)
     _forget_ended(observer, request)
 
 
@@ -219,21 +216,19 @@ def _looked_up(
     block_size = observer.block_size
     hit_tokens, loaded_tokens = found
     full = (request.num_tokens - 1) // block_size
-    names = observer.names.of_lookup(request.block_hashes[:full])
-    observer.buffered_names += len(names)
-    observer.buffer.insert(
-        begin,
-        PrefixLookup(
-            number,
-            request.num_tokens,
-            names,
-            hit_tokens // block_size,
-            request.num_preemptions > 0,
-            loaded_tokens,
-            observer.tier if loaded_tokens else None,
-            group_hit_tokens=[] if observer.group_hits is None else observer.group_hits.take(),
-        ),
-    )
+    observer.buffered_names += full
+    fact = [
+        facts.looked_up,
+        number,
+        request.num_tokens,
+        request.block_hashes[:full],
+        hit_tokens // block_size,
+        request.num_preemptions > 0,
+        loaded_tokens,
+        observer.tier if loaded_tokens else None,
+        [] if observer.group_hits is None else observer.group_hits.take(),
+    ]
+    observer.buffer.insert(begin, fact)
 
 
 def _local_hit(args: Call, kwargs: Named) -> int:

@@ -18,7 +18,9 @@ import msgspec
 from kvscope_events.events import EngineEvent, Hello, ObserverStopped, PoolCreated
 from kvscope_events.observers.log import warn
 from kvscope_events.observers.outlet import Outlet
-from kvscope_events.observers.vllm.groups import BlockGroups, GroupHits
+from kvscope_events.observers.vllm.facts import Fact, finisher
+from kvscope_events.observers.vllm.group_hits import GroupHits
+from kvscope_events.observers.vllm.groups import BlockGroups
 from kvscope_events.observers.vllm.names import Names
 from kvscope_events.observers.vllm.offloading import Offloading, offloading_manager
 from kvscope_events.observers.vllm.requests import Ending, Sequences
@@ -54,6 +56,11 @@ class Observer:
         # Bypasses the property, which takes longer than everything else done for a block.
         raw = "_block_hash" if hasattr(self.pool.null_block, "_block_hash") else "block_hash"
         self.hash_of = attrgetter(raw)
+        self.hashes_of: Callable[[list[Any]], list[bytes | None]] = eval(
+            f"lambda blocks: [block.{raw} for block in blocks]"
+        )
+        self.hash_checked = False
+        """Whether the first hash has the form that names are cut from."""
         self.created = created
         self.hello = hello
         self.outlet = outlet
@@ -88,7 +95,7 @@ class Observer:
         self.resetting: bool | None = None
         self.schedule_ns = 0
         # Still to be reported.
-        self.buffer: list[EngineEvent] = []
+        self.buffer: list[EngineEvent | Fact] = []
         self.buffered_names = 0
         self.steps: deque[Started] = deque(maxlen=MAX_STEPS)
         self.deferred: dict[tuple[int, ...], deque[Owner]] = {}
@@ -112,7 +119,7 @@ class Observer:
         `on_end` makes the wrappers forget this observer; with True it takes them away.
         """
         self._on_end = on_end
-        self.outlet.start(self.state_for_readers)
+        self.outlet.start(self.state_for_readers, finisher(self.names))
         self.buffer += [self.hello, self.created]
         if self.offloading is not None:
             self.buffer.append(self.offloading.attach())

@@ -9,22 +9,18 @@ request still holds drops its content. For what the blocks hold, see `content.py
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from kvscope_events.events import (
-    BlocksAllocated,
     BlocksEvicted,
-    BlocksReleased,
-    BlocksShared,
     ContentDropped,
     PrefixCacheReset,
 )
+from kvscope_events.observers.vllm import facts
 from kvscope_events.observers.vllm.exact import compiled
 from kvscope_events.observers.vllm.names import NUMBER_OF
 from kvscope_events.observers.vllm.wrappers import Method, Site, argument
 from kvscope_events.vocabulary import (
-    AllocationCause,
     ContentCause,
     EvictionCause,
     SharingCause,
@@ -32,12 +28,11 @@ from kvscope_events.vocabulary import (
 
 if TYPE_CHECKING:
     from kvscope_events.observers.vllm.observer import Observer, Owner
+    from kvscope_events.observers.vllm.snapshot import Counts
     from kvscope_events.observers.vllm.wrappers import Hook
 
 Call = tuple[Any, ...]
 Named = dict[str, Any]
-_NOTHING: list[int] = []
-"""Shared by events, which nothing changes."""
 
 _FREEING = """
     _observer = _site.observer
@@ -54,35 +49,44 @@ _FREEING = """
 """
 
 
-def new_blocks(
-    observer: Observer, evicted: Evicted | None, blocks: list[Any], args: Call, kwargs: Named
+def handed_out(
+    observer: Observer, note: None, blocks: list[Any], args: Call, kwargs: Named
 ) -> None:
-    if not blocks:
+    """Blocks left the queue of free ones, and are about to lose what they hold."""
+    count = len(blocks)
+    if not count:
         return
-    if observer.hash_of(blocks[-1]) is not None:
-        raise ValueError("a block was handed out with its content")
-    if evicted is not None:
-        tell_evicted(observer, *evicted, "capacity")
-    request = observer.request
-    number = None
-    cause: AllocationCause = "prefill"
-    if request is not None:
-        sequence = observer.sequences.find(request.request_id)
-        if sequence is not None:
-            number = sequence.number
-        if (
-            request.num_computed_tokens >= request.num_prompt_tokens
-            and request.status is observer.running
-        ):
-            cause = "decode"
-    counts, count = observer.counts, len(blocks)
+    if observer.group_hits is not None and observer.group_hits.is_expecting:
+        observer.group_hits.ask()
+    counts, hashes = observer.counts, None
     counts.active += count
     counts.references += count
-    numbers = [blocks[0].block_id] if count == 1 else list(map(NUMBER_OF, blocks))
-    event = BlocksAllocated(number, numbers, cause)
-    observer.buffer.append(event)
-    if observer.groups is not None:
-        observer.groups.allocated(request, event)
+    if counts.cached:
+        hashes = observer.hashes_of(blocks)
+        had = count if all(hashes) else count - hashes.count(None)
+        if had:
+            counts.cached -= had
+            observer.buffered_names += had
+        else:
+            hashes = None
+    request, groups = observer.request, observer.groups
+    number, cause = None, "prefill"
+    if request is not None:
+        if groups is not None and groups.owner is not None and groups.owner[0] is request:
+            _, number, cause = groups.owner
+        else:
+            number = observer.sequences.number_of(request)
+            if (
+                request.num_computed_tokens >= request.num_prompt_tokens
+                and request.status is observer.running
+            ):
+                cause = "decode"
+            if groups is not None:
+                groups.owner = (request, number, cause)
+    fact = [facts.handed_out, number, cause, blocks[:], None, hashes]
+    observer.buffer.append(fact)
+    if groups is not None:
+        groups.noted(request, fact)
 
 
 def touched(observer: Observer, note: None, result: None, args: Call, kwargs: Named) -> None:
@@ -92,23 +96,20 @@ def touched(observer: Observer, note: None, result: None, args: Call, kwargs: Na
     blocks = [block for block in blocks if not block.is_null]
     if not blocks:
         return
-    shared = list(map(NUMBER_OF, blocks))
-    activated = sum(1 for block in blocks if block.ref_cnt == 1)
+    activated = [block.ref_cnt for block in blocks].count(1)
     counts = observer.counts
     counts.active += activated
     counts.cached -= activated
-    counts.references += len(shared)
+    counts.references += len(blocks)
     request, number = observer.request, None
     cause: SharingCause = "pin"
     if request is None:
         observer.slots_known = False  # the writer of pinned blocks is unknown
     else:
         number, cause = observer.sequences.number_of(request), "prefix_hit"
-    if observer.groups is None:
-        observer.buffer.append(BlocksShared(number, shared, cause))
-    else:
-        for group, part in observer.groups.touched(blocks):
-            observer.buffer.append(BlocksShared(number, part, cause, group))
+    parts = ((None, blocks),) if observer.groups is None else observer.groups.touched(blocks)
+    for group, part in parts:
+        observer.buffer.append([facts.shared, number, cause, part, group])
 
 
 def freeing(site: Site, hook: Hook, original: Method) -> Method:
@@ -143,72 +144,35 @@ def freeing(site: Site, hook: Hook, original: Method) -> Method:
 
 
 def freed(observer: Observer, blocks: list[Any], result: None, args: Call, kwargs: Named) -> None:
-    if len(blocks) == 1:  # as for a window that moves
-        _freed_one(observer, blocks)
-        return
     if observer.foreign_blocks:
         pool = observer.pool
         blocks = [block for block in blocks if block.pool is None or block.pool is pool]
     blocks = [block for block in blocks if not block.is_null]
     if not blocks:
         return
-    owner, groups = _releasing(observer, blocks), observer.groups
-    earlier: list[int] = []
-    if len(set(map(NUMBER_OF, blocks))) != len(blocks):
+    number, cause = _releasing(observer, blocks)
+    groups = observer.groups
+    if len(blocks) > 1 and len(set(map(NUMBER_OF, blocks))) != len(blocks):
         earlier, blocks = _first_references(blocks)
         observer.counts.references -= len(earlier)
-    if groups is None:
-        if earlier:
-            observer.buffer.append(BlocksReleased(owner[0], [], [], earlier, owner[1]))
-        _released(observer, blocks, owner, None)
-        return
-    for group, part in groups.parts(earlier):
-        observer.buffer.append(BlocksReleased(owner[0], [], [], part, owner[1], group))
-    begin = 0
-    for group, part in groups.parts(list(map(NUMBER_OF, blocks))):
-        _released(observer, blocks[begin : begin + len(part)], owner, group)
-        begin += len(part)
+        parts = ((None, earlier),) if groups is None else groups.parts(earlier)
+        for group, part in parts:
+            some = [1] * len(part)  # the last of them follows
+            observer.buffer.append([facts.released, number, cause, part, group, some, some])
+    parts = ((None, blocks),) if groups is None else groups.parts(blocks)
+    for group, part in parts:
+        left, hashes = [block.ref_cnt for block in part], observer.hashes_of(part)
+        _count_released(observer.counts, left, hashes)
+        observer.buffer.append([facts.released, number, cause, part, group, left, hashes])
 
 
-def _freed_one(observer: Observer, blocks: list[Any]) -> None:
-    (block,) = blocks
-    if block.is_null or (
-        observer.foreign_blocks and block.pool is not None and block.pool is not observer.pool
-    ):
-        return
-    owner, cause = _releasing(observer, blocks)
-    number, counts, groups = block.block_id, observer.counts, observer.groups
-    counts.references -= 1
-    cached, free, shared = _NOTHING, _NOTHING, _NOTHING
-    if block.ref_cnt:
-        shared = [number]
-    else:
-        counts.active -= 1
-        if observer.hash_of(block) is None:
-            free = [number]
-        else:
-            cached = [number]
-            counts.cached += 1
-    group = None if groups is None else groups[number]
-    observer.buffer.append(BlocksReleased(owner, cached, free, shared, cause, group))
-
-
-def _released(observer: Observer, blocks: list[Any], owner: Owner, group: int | None) -> None:
-    """The last references in this call to blocks of one group were given back."""
-    number, cause = owner
-    cached, free, shared = [], [], []
-    for block, content in zip(blocks, map(observer.hash_of, blocks), strict=True):
-        if block.ref_cnt:
-            shared.append(block.block_id)
-        elif content is None:
-            free.append(block.block_id)
-        else:
-            cached.append(block.block_id)
-    counts = observer.counts
-    counts.active -= len(cached) + len(free)
-    counts.cached += len(cached)
-    counts.references -= len(blocks)
-    observer.buffer.append(BlocksReleased(number, cached, free, shared, cause, group))
+def _count_released(counts: Counts, left: list[int], hashes: list[bytes | None]) -> None:
+    """left: the references that each block still has."""
+    counts.references -= len(left)
+    if any(left):
+        hashes = [name for name, count in zip(hashes, left, strict=True) if not count]
+    counts.active -= len(hashes)
+    counts.cached += len(hashes) if all(hashes) else len(hashes) - hashes.count(None)
 
 
 def copied(observer: Observer, note: None, result: None, args: Call, kwargs: Named) -> None:
@@ -222,10 +186,10 @@ def copied(observer: Observer, note: None, result: None, args: Call, kwargs: Nam
 
 def share_copy(observer: Observer, number: int | None, block: Any) -> None:
     """One end of a copy has one more reader, until it was made."""
-    event = BlocksShared(number, [block.block_id], "cow")
-    observer.buffer.append(event)
-    if observer.groups is not None:
-        observer.groups.copied(observer.request, event)
+    fact = [facts.shared, number, "cow", [block], None]
+    observer.buffer.append(fact)
+    if observer.groups is not None and observer.request is not None:
+        observer.groups.noted(observer.request, fact)
 
 
 def unpinned(
@@ -256,53 +220,20 @@ def _releasing(observer: Observer, blocks: list[Any]) -> Owner:
     return None, "unpinned"
 
 
-def _first_references(blocks: Iterable[Any]) -> tuple[list[int], list[Any]]:
+def _first_references(blocks: list[Any]) -> tuple[list[Any], list[Any]]:
     """All but the last reference of each block that is given back more than once, and the rest."""
-    blocks = list(blocks)
     left: dict[int, int] = {}
     for block in blocks:
         left[block.block_id] = left.get(block.block_id, 0) + 1
     earlier, last = [], []
     for block in blocks:
         left[block.block_id] -= 1
-        if left[block.block_id]:
-            earlier.append(block.block_id)
-        else:
-            last.append(block)
+        (earlier if left[block.block_id] else last).append(block)
     return earlier, last
 
 
-Evicted = tuple[list[int], list[bytes]]
-"""Numbers of blocks, and their hashes."""
 Hashed = list[tuple[Any, bytes]]
 """Blocks, and the hash that each had before the call."""
-
-
-def before_new_blocks(observer: Observer, args: Call, kwargs: Named) -> Evicted | None:
-    """The blocks at the head of the queue that will lose their content; None: none will."""
-    if observer.group_hits is not None and observer.group_hits.is_expecting:
-        observer.group_hits.ask()
-    if not observer.counts.cached:
-        return None
-    number, queue = argument(args, kwargs, 0, "num_blocks"), observer.queue
-    if number > queue.num_free_blocks:  # the call will raise
-        return None
-    block = queue.fake_free_list_head
-    if number == 1:  # as for a sequence that grows
-        block = block.next_free_block
-        old = observer.hash_of(block)
-        return None if old is None else ([block.block_id], [old])
-    first = []
-    for _ in range(number):
-        block = block.next_free_block
-        first.append(block)
-    hashes = list(map(observer.hash_of, first))
-    if None in hashes:
-        if hashes.count(None) == number:
-            return None
-        first = [block for block, old in zip(first, hashes, strict=True) if old is not None]
-        hashes = [old for old in hashes if old is not None]
-    return list(map(NUMBER_OF, first)), hashes
 
 
 def before_ordered(observer: Observer, args: Call, kwargs: Named) -> Hashed:

@@ -4,7 +4,7 @@ The idle thread reads it while the engine may wake up, so the walk is bounded, a
 soon as the caller says that something has changed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from kvscope_events.events import PoolCreated, PoolSnapshot
@@ -43,7 +43,7 @@ class State(NamedTuple):
     counts: Counts
 
     def event(
-        self, created: PoolCreated, largest_step: int, groups: bytearray | None = None
+        self, created: PoolCreated, largest_step: int, groups: Sequence[int] | None = None
     ) -> PoolSnapshot:
         """largest_step: in tokens, of all steps since the pool was created; groups: by block."""
         return PoolSnapshot(
@@ -64,7 +64,7 @@ class State(NamedTuple):
             block_groups=[] if groups is None else self._groups(groups),
         )
 
-    def _groups(self, groups: bytearray) -> list[int | None]:
+    def _groups(self, groups: Sequence[int]) -> list[int | None]:
         """By block: what holds nothing, and is held by no one, belongs to no group."""
         return [
             group if (references or name is not None) and group != UNKNOWN else None
