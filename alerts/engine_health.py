@@ -187,10 +187,11 @@ def _observer_stopped() -> Alert:
         topic="exporter",
         expr=f"{series('kvscope_observer_stopped')} == 1",
         wait="10s",
-        summary="The observer in an inference server has switched itself off.",
+        summary="The observer in an inference server is off.",
         description=f"{ENGINE} serves requests as before, but its observer met something that it "
-        "does not understand and has switched itself off: the engine's metrics are absent until "
-        "the server is restarted, and alerts on them cannot fire.",
+        "does not understand and has switched itself off, or somebody has switched it off: the "
+        "engine's metrics are absent until the server is restarted, or `kvscope observer on`, and "
+        "alerts on them cannot fire.",
         board="kvscope-exporter",
     )
 

@@ -123,7 +123,9 @@ class Hello(Event, frozen=True):
 
 
 class ObserverStopped(Event, frozen=True):
-    """The producer has switched itself off and will emit nothing more."""
+    """The last event before a gap: the producer observes nothing from here on.
+
+    By a fault of its own for good, by order until a Hello and the state follow."""
 
     reason: str
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from exporter.clock import Clock
 from exporter.sources import Source
 from exporter.sources.listener import Listener
-from kvscope_events.events import Batch
+from kvscope_events.events import Batch, ObserverStopped
 
 logger = logging.getLogger(__name__)
 
@@ -87,6 +87,7 @@ class Pipeline:
         self._period_ns, self._after_period = period
         self._period: int | None = None
         self._session: str | None = None
+        self._stopped = False  # the producer has said that it observes nothing for now
         self._spent_ns: Counter[str] = Counter()
         self._errors: Counter[str] = Counter()
         self._unasked_events = 0
@@ -186,10 +187,11 @@ class Pipeline:
                 if self._session is not None:
                     self._renew()
                 self._session = source.session
-            elif lost:
+            elif lost or self._stopped:
                 self._fold(chunk, after_gap)
                 chunk, after_gap = [], True
             chunk.append(batch)
+            self._stopped = bool(batch.events) and type(batch.events[-1]) is ObserverStopped
             if len(chunk) == CHUNK_BATCHES:
                 self._fold(chunk, after_gap)
                 chunk, after_gap = [], False

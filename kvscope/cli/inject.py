@@ -18,7 +18,7 @@ MAX_BYTES = 64 << 20
 def inject(
     file: Annotated[
         str | None,
-        typer.Argument(metavar="[FILE]", help="Manifests or a Compose file; -: standard input."),
+        typer.Argument(metavar="FILE", help="Manifests or a Compose file; -: standard input."),
     ] = None,
     filename: Annotated[
         str | None,

@@ -1,4 +1,7 @@
-"""`kvscope observer`: the observer as a folder, for servers that `kvscope run` does not start."""
+"""`kvscope observer`: the observer as a folder, for servers that `kvscope run` does not start.
+
+And the switch of an observer that runs.
+"""
 
 import os
 import shlex
@@ -8,23 +11,100 @@ from typing import Annotated
 import typer
 
 from kvscope.output import fail
+from kvscope_events.printable import printable
+
+ORDERS = ("off", "on")
+EXIT_OTHERWISE = 1
+DEFAULT_SECONDS = 10.0
 
 
 def observer(
     directory: Annotated[
-        Path,
+        str,
         typer.Argument(
-            metavar="DIR", help="Folder to write; an older copy in it is replaced.", file_okay=False
+            metavar="DIR|off|on",
+            help="Folder to write; an older copy in it is replaced. Or an order to a running "
+            "observer.",
         ),
     ],
+    endpoint: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="ENDPOINT",
+            help="With off and on: where the vLLM publishes its events: "
+            "ipc:///DIRECTORY/NAME.sock, or a folder of sockets (also that of a `kvscope run`), "
+            "which means all its engines.",
+        ),
+    ] = None,
+    timeout: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS", min=0.1, help="Time for each engine to carry the order out."
+        ),
+    ] = DEFAULT_SECONDS,
 ) -> None:
     """Write the observer into a folder for a vLLM or an SGLang.
 
     For a server in a container or under systemd: mount the folder, and set the variables that this
     command prints.
 
+    With off and on: have the observer of a running vLLM put vLLM's own methods back, and go on
+    later, each between two steps. The server is not restarted. Run it as the server's user, on its
+    machine or in its container; a restart of the server starts its observer again.
+
+    Exit status of off and on: 1 if an engine has not done it.
+
     Example: eval "$(kvscope observer ./kvscope-observer)"
+
+    Example: kvscope observer off /run/user/1000/kvscope/run-8010
     """
+    if endpoint is not None:
+        if directory not in ORDERS:
+            raise fail(f"{directory!r} {endpoint!r}: with an ENDPOINT the order is off or on")
+        _order(endpoint, on=directory == "on", seconds=timeout)
+    elif directory in ORDERS:
+        raise fail(
+            f"kvscope observer {directory} needs an ENDPOINT; a folder of that name: ./{directory}"
+        )
+    else:
+        _write(Path(directory))
+
+
+def _order(place: str, *, on: bool, seconds: float) -> None:
+    from kvscope.diagnosis.asking import UnreachableError, endpoints_of
+    from kvscope.diagnosis.switching import switch
+    from kvscope_events.wire.endpoint import EndpointError
+
+    wanted = "on" if on else "off"
+    try:
+        places = endpoints_of(place)
+    except UnreachableError as error:
+        raise fail(error) from None
+    if len(places) > 1:  # workers have nothing in a step
+        places = [one for one in places if "-worker-" not in one.rpartition("/")[2]] or places
+    failed = False
+    for one in places:
+        try:
+            found = switch(one, on=on, seconds=seconds)
+        except (EndpointError, UnreachableError) as error:
+            failed = True
+            fail(error)
+            continue
+        if found.state == wanted:
+            typer.echo(f"{one}: {wanted} (process {found.pid})")
+            continue
+        failed = True
+        if found.state == "stopped":
+            fail(f"{one}: its observer has stopped by a fault of its own: the server's log has it")
+        elif found.problem:
+            fail(f"{one}: it stays {found.state}: {printable(found.problem)}")
+        else:
+            fail(f"{one}: not yet {wanted} after {seconds:g} s; it will be once the step has ended")
+    if failed:
+        raise typer.Exit(EXIT_OTHERWISE)
+
+
+def _write(directory: Path) -> None:
     from kvscope.run.plugin_folder import PLUGIN, PLUGINS_VARIABLES, write_plugin_folder
     from kvscope_events.observers.endpoints import DIRECTORY_VARIABLE, SERVERS
     from kvscope_events.observers.endpoints import directory as directory_of

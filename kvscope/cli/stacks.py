@@ -44,19 +44,20 @@ def stacks(
 
     Example: kvscope stacks /run/user/1000/kvscope/run-8010
     """
-    from kvscope.diagnosis.remote_stacks import NoAnswerError, NoStacksError, ask, endpoints_of
+    from kvscope.diagnosis.asking import NoAnswerError, UnreachableError, endpoints_of
+    from kvscope.diagnosis.remote_stacks import ask
     from kvscope_events.wire.endpoint import EndpointError
 
     try:
         places = endpoints_of(endpoint)
-    except NoStacksError as error:
+    except UnreachableError as error:
         raise fail(error) from None
     missing = 0
     shown: dict[int, str] = {}  # an engine core that is its own worker is one process
     for place in places:
         try:
             found = ask(place, timeout)
-        except (EndpointError, NoStacksError) as error:
+        except (EndpointError, UnreachableError) as error:
             missing += 1
             fail(error)
             if held and isinstance(error, NoAnswerError):
@@ -72,12 +73,13 @@ def stacks(
 
 
 def _write_held(place: str) -> None:
-    from kvscope.diagnosis.remote_stacks import NoStacksError, write_held
+    from kvscope.diagnosis.asking import UnreachableError
+    from kvscope.diagnosis.remote_stacks import write_held
     from kvscope_events.wire.endpoint import EndpointError
 
     try:
         pid = write_held(place)
-    except (EndpointError, NoStacksError) as error:
+    except (EndpointError, UnreachableError) as error:
         fail(error)
     else:
         typer.echo(f"== {place}: process {pid} was asked to write them to its own log")

@@ -51,10 +51,18 @@ class Outlet:
 
         finish: makes events of what was sent, on the publisher's thread; None: they are events.
         """
-        self.bus.provide_snapshot(snapshot)
+        self.provide(snapshot)
         if finish is not None:
             self.bus.provide_finish(finish)
         self._publisher.start()
+
+    def provide(self, snapshot: Callable[[], list[EngineEvent]]) -> None:
+        """From now on `snapshot` is called."""
+        self.bus.provide_snapshot(snapshot)
+
+    def obey(self, order: Callable[[bool], bytes]) -> None:
+        """Have orders of readers to go on (True) or to stop answered, on the publisher's thread."""
+        self._publisher.obey = order
 
     def send(self, events: list[EngineEvent]) -> None:
         """Send a batch, or leave it for the next one if sending would mean waiting."""
@@ -82,6 +90,18 @@ class Outlet:
                 self._send(self._older())
             elif may():
                 self.bus.send([])
+        finally:
+            self._busy.release()
+
+    def tell(self, state: Callable[[], list[EngineEvent]]) -> None:
+        """Called while the engine idles: send this state, if there is one, after what is queued."""
+        if not self._busy.acquire(blocking=False):
+            return
+        try:
+            if self._unsent:
+                self._send(self._older())
+            if events := state():
+                self._send(events)
         finally:
             self._busy.release()
 

@@ -65,12 +65,15 @@ class FrameKind(IntEnum):
     HEARTBEAT = 2  # seq: the one that comes next
     GONE = 3  # answer: the ring no longer holds seq, nor a state after it
     STACKS = 4  # answer: where the threads of the publisher's process are
+    SWITCHED = 5  # answer to OFF and ON: whether it observes; empty: it cannot be switched
 
 
 class RequestKind(IntEnum):
     REPLAY = 1  # all that you hold from seq on
     SNAPSHOT = 2  # the whole state, in one of the next batches
     STACKS = 3  # where the threads of your process are
+    OFF = 4  # stop observing, after the step under way
+    ON = 5  # go on observing, before the next step
 
 
 class Frame(NamedTuple):

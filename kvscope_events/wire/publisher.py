@@ -98,6 +98,9 @@ class WirePublisher:
         """Batches that were never sent: dropped by the bus's queue, too large, or not encodable."""
         self.requests_ignored = 0
         """Messages of peers that were not a request, or more than one tick answers."""
+        self.obey: Callable[[bool], bytes] | None = None
+        """Takes an order to go on (True) or to stop, on the publisher's thread, and returns the
+        answer at once; None: this producer takes none."""
         self._subscription = bus.subscribe(queue_batches)
         self._ring = Ring(replay_bytes)
         self._outbox = _Outbox(self.session, self._ring, self._send)
@@ -202,6 +205,10 @@ class WirePublisher:
         if request.kind == RequestKind.STACKS:
             self._answer_stacks(request)
             return
+        if request.kind in (RequestKind.OFF, RequestKind.ON):
+            payload = b"" if self.obey is None else self.obey(request.kind == RequestKind.ON)
+            self._answer_with(request, FrameKind.SWITCHED, payload)
+            return
         answer = self._ring.replay(request.seq, MESSAGE_BYTES)
         if not answer and request.seq < self._outbox.next_seq:
             self._snapshot_due = True
@@ -215,8 +222,10 @@ class WirePublisher:
             self.requests_ignored += 1  # readers repeat it
             return
         self._stacks_ns = now_ns
-        payload = Stacks.now().encoded()
-        header = pack_header(FrameKind.STACKS, 0, self.session, 0, len(payload))
+        self._answer_with(request, FrameKind.STACKS, Stacks.now().encoded())
+
+    def _answer_with(self, request: SubscriberRequest, kind: FrameKind, payload: bytes) -> None:
+        header = pack_header(kind, 0, self.session, 0, len(payload))
         self._send(answer_topic(request.subscriber) + header + payload)
 
     def _send(self, message: bytes) -> None:

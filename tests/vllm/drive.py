@@ -6,7 +6,8 @@ in the Python of a vLLM, with this checkout on PYTHONPATH and KVSCOPE_OBSERVER_D
 runs in a child of its own and prints one line. A mode joins words by a dash: async, hybrid (full
 attention and two sliding windows), swa, partial (a Mamba group, whose hits end inside blocks),
 prio, nocache, force (resets that preempt), deferred (frees wait for steps in flight), spec (drafts
-that are partly rejected).
+that are partly rejected). With `switched-` before it, the observer goes off and on meanwhile; with
+`bare-`, the same requests are served unobserved.
 """
 
 import argparse
@@ -17,6 +18,9 @@ from typing import Any
 
 from tests.vllm.child import in_child
 from tests.vllm.scheduler import Driver
+from tests.vllm.switched import bare, switched
+
+CYCLED = {"switched": switched, "bare": bare}
 
 
 def run(mode: str, model: str, steps: int, seed: int, blocks: int) -> dict[str, Any]:
@@ -100,7 +104,12 @@ def main() -> None:
     parser.add_argument("--blocks", type=int, default=60)
     given = parser.parse_args()
     for mode in given.mode.split(","):
-        found = in_child(partial(run, mode, given.model, given.steps, given.seed, given.blocks))
+        kind, _, plain = mode.partition("-")
+        if kind in CYCLED:
+            work = partial(CYCLED[kind], plain, given.model, given.seed, given.blocks)
+        else:
+            work = partial(run, mode, given.model, given.steps, given.seed, given.blocks)
+        found = in_child(work)
         print(json.dumps(found), flush=True)
 
 

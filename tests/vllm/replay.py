@@ -15,6 +15,7 @@ from kvscope_events.events import (
     BlocksReleased,
     BlocksShared,
     FirstToken,
+    ObserverStopped,
     PoolSnapshot,
     PrefixLookup,
     RequestArrived,
@@ -85,6 +86,8 @@ class Replay:
                 self._example(f"{batch.seq}: {str(event)[:200]}")
             self._owner(event)
             self._request(event)
+            if isinstance(event, ObserverStopped):
+                self._begin_again()
 
     def snapshot_comes(self) -> bool:
         """Whether a reader that comes while the engine idles gets the state; it is compared."""
@@ -126,6 +129,12 @@ class Replay:
     def left_over(self) -> dict[int, dict[int, int]]:
         """References that sequences got and never gave back."""
         return {s: dict(+held) for s, held in self.held.items() if +held}
+
+    def _begin_again(self) -> None:
+        """What happens until the next state is not known."""
+        self.ledger.on_gap()
+        self.held.clear()
+        self.times.clear()
 
     def _owner(self, event: Any) -> None:
         if isinstance(event, (BlocksAllocated, BlocksShared, BlocksReleased)):

@@ -32,6 +32,8 @@ MODES = (
 )
 SMOKE = "sync"
 """One mode of a real vLLM runs in `make test`; the others, and what is broken, run nightly."""
+SWITCHED = ("sync", "async-force", "hybrid-async-force", "deferred-async-force", "partial", "spec")
+"""Modes in which the observer goes off and on."""
 BY_MODE = pytest.mark.parametrize(
     "mode",
     [mode if mode == SMOKE else pytest.param(mode, marks=pytest.mark.nightly) for mode in MODES],
@@ -48,10 +50,13 @@ class Driven:
 
     def __getitem__(self, mode: str) -> dict[str, Any]:
         if mode not in self._found:
-            modes = [mode] if mode == SMOKE else [other for other in MODES if other != SMOKE]
+            modes = [SMOKE, *_cycled(SMOKE)]
+            if mode not in modes:
+                modes = [other for other in MODES if other != SMOKE]
+                modes += [one for other in SWITCHED if other != SMOKE for one in _cycled(other)]
             command = ("tests.vllm.drive", ",".join(modes), str(self._model), "--steps", str(STEPS))
             lines, _ = run_in_vllm(self._python, _short_folder(self._factory), *command)
-            self._found |= {found["mode"]: found for found in lines}
+            self._found |= dict(zip(modes, lines, strict=True))
         found: dict[str, Any] = self._found[mode]
         return found
 
@@ -187,6 +192,34 @@ def test_a_vllm_that_differs_is_left_alone(broken: tuple[list[Any], str]) -> Non
     assert "taken_socket" in found
     assert "Set KVSCOPE_OBSERVER_DIR to another directory" in broken[1]
     assert "Scheduler._free_request(self, request), found no such method" in said[1]
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [
+        mode if mode == SMOKE else pytest.param(mode, marks=pytest.mark.nightly)
+        for mode in SWITCHED
+    ],
+)
+def test_off_and_on_fifty_times_it_reports_the_pool_and_changes_nothing(
+    driven: Driven, mode: str
+) -> None:
+    plain, found = (driven[name] for name in _cycled(mode))
+    assert found["decisions"] == plain["decisions"]
+    assert found["events"]["ObserverStopped"] == 51
+    assert min(found["seen"]["off"], found["seen"]["on"]) > 50
+    assert found["seen"]["wrapped_while_off"] == 0
+    assert found["compared"] >= 50
+    problems = {"differing": found["differing"], "examples": found["examples"]}
+    assert problems == {"differing": {}, "examples": []}
+    assert found["live"]
+    assert found["violations"] == found["self_check_differences"] == 0
+    assert set(found["idle"].values()) == {True}
+
+
+def _cycled(mode: str) -> list[str]:
+    """The same requests, unobserved and with an observer that goes off and on."""
+    return [f"bare-{mode}", f"switched-{mode}"]
 
 
 def _twice(hooks: tuple[Any, ...]) -> list[Any]:

@@ -6,7 +6,7 @@ group afterwards, from the request's own lists, before anything is sent.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from kvscope_events.limits import MAX_GROUPS
@@ -80,6 +80,16 @@ class BlockGroups:
                     self.of_block[number] = _group_of(block.block_hash)
         for _, fact in left:
             fact[GROUP] = self[fact[BLOCKS][0].block_id]
+
+    def find_all(self, blocks: Iterable[Any], manager: Any, request_ids: Iterable[str]) -> None:
+        """Find the groups of a whole pool, whose blocks were handed out before we came."""
+        for block in blocks:
+            if block.block_hash is not None:
+                self.of_block[block.block_id] = _group_of(block.block_hash)
+        for request_id in request_ids:
+            for group, held in enumerate(manager.coordinator.get_blocks(request_id)):
+                for block in held:
+                    self.of_block[block.block_id] = group
 
     @property
     def has_unplaced(self) -> bool:

@@ -24,7 +24,8 @@ class IdleThread:
     """Runs from `start` to `stop`, which does not wait for it."""
 
     def __init__(self, observer: Observer) -> None:
-        self._observer = observer
+        self.observer = observer
+        """May be replaced by its successor at any time."""
         self._stopping = threading.Event()
         self._version = -1
         self._quiet = 0
@@ -45,9 +46,12 @@ class IdleThread:
 
     def tick(self) -> None:
         """One look at the engine."""
-        observer = self._observer
+        observer = self.observer
         if not observer.live:
             observer.outlet.serve(lambda: True)
+            return
+        if observer.waits:
+            self._wait(observer)
             return
         version = observer.version
         if version != self._version:
@@ -55,21 +59,38 @@ class IdleThread:
             self._quiet = 0
             return
         self._quiet += 1
-        observer.outlet.serve(lambda: self._idle(version))
+        if observer.off_wanted and _is_idle(observer, version):
+            observer.rest()
+            return
+        observer.outlet.serve(lambda: _is_idle(observer, version))
         if self._quiet == QUIET_TICKS:
-            self._compare(version)
+            self._compare(observer, version)
 
-    def _idle(self, version: int) -> bool:
-        observer = self._observer
-        return not observer.depth and not observer.buffer and observer.version == version
+    def _wait(self, observer: Observer) -> None:
+        """It goes on before the next step; an engine without requests makes none."""
+        scheduler = observer.scheduler
+        if scheduler is None:  # it went on and off again just now
+            return
+        requests = scheduler.requests
+        self._quiet = 0 if requests else self._quiet + 1
+        if self._quiet >= QUIET_TICKS:
+            if observer.off_wanted:
+                observer.rest()
+                return
+            if not observer.introduced:
+                observer.introduce(lambda: observer.waits and not requests)
+        observer.outlet.serve(lambda: True)
 
-    def _compare(self, version: int) -> None:
-        observer = self._observer
+    def _compare(self, observer: Observer, version: int) -> None:
         counts, pool = observer.counts.as_tuple(), observer.pool
-        if pool is None or not self._idle(version):
+        if pool is None or not _is_idle(observer, version):
             return
         state = read_state(
-            pool, observer.names, observer.created.reserved, lambda: self._idle(version)
+            pool, observer.names, observer.created.reserved, lambda: _is_idle(observer, version)
         )
         if state is not None and state.counts.as_tuple() != counts:
             observer.in_doubt = True
+
+
+def _is_idle(observer: Observer, version: int) -> bool:
+    return not observer.depth and not observer.buffer and observer.version == version

@@ -1,7 +1,8 @@
 """The observer of one scheduler: what the hooks share, how batches leave, and how it ends.
 
 Everything but `idle` runs on the engine's thread. `live` is tested first: once it is False, the
-hooks of this observer do nothing.
+hooks of this observer do nothing. One that was switched off by order has a successor, which goes
+on with the stream.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ import time
 from collections import deque
 from collections.abc import Callable
 from operator import attrgetter
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from kvscope_events.events import EngineEvent, Hello, ObserverStopped, PoolCreated
-from kvscope_events.observers.log import warn
+from kvscope_events.observers.log import say, warn
 from kvscope_events.observers.outlet import Outlet
 from kvscope_events.observers.vllm.facts import Fact, finisher
 from kvscope_events.observers.vllm.group_hits import GroupHits
@@ -37,6 +38,9 @@ BUFFER_NAMES = 50_000
 MAX_DEFERRED = 4096
 """Releases announced and not yet made; a server has one for each request that just ended."""
 
+BY_ORDER = "by order of an operator: `kvscope observer on` continues it"
+
+End = Literal["broken", "rests", "closed"]
 Owner = tuple[int | None, ReleaseCause]
 Started = tuple[Any, int, int, int]
 """A scheduler's output, when its step began, its prefill and its decode tokens."""
@@ -49,6 +53,16 @@ class Observer:
         self, scheduler: Any, running: Any, created: PoolCreated, hello: Hello, outlet: Outlet
     ) -> None:
         self.live = True
+        self.off_wanted = False
+        """Set by another thread: rest after this step."""
+        self.rests = False
+        """Whether it was switched off by order."""
+        self.waits = False
+        """Whether it has yet to go on where the one before it rests."""
+        self.joins = False
+        """Whether steps may end that were scheduled before it came."""
+        self.introduced = False
+        """Whether readers already have its state, while it waits."""
         self.scheduler = scheduler
         self.manager = scheduler.kv_cache_manager
         self.pool = self.manager.block_pool
@@ -111,12 +125,12 @@ class Observer:
         self.differences = 0
         self.difference_ns: int | None = None
         self._stopped: list[EngineEvent] = []
-        self._on_end: Callable[[bool], None] = _nothing
+        self._on_end: Callable[[End], None] = _nothing
 
-    def start(self, on_end: Callable[[bool], None]) -> None:
+    def start(self, on_end: Callable[[End], None]) -> None:
         """Begin: report our identity and the pool's state.
 
-        `on_end` makes the wrappers forget this observer; with True it takes them away.
+        `on_end` makes the wrappers forget this observer.
         """
         self._on_end = on_end
         self.outlet.start(self.state_for_readers, finisher(self.names))
@@ -135,6 +149,8 @@ class Observer:
             events.append(self.hello)
             events += self._whole(self.read())
         self.outlet.send(events)
+        if self.off_wanted and not self.depth:
+            self.rest()
 
     def place_blocks(self) -> None:
         """Find the groups of the blocks that were handed out since; before any are given back."""
@@ -150,7 +166,7 @@ class Observer:
 
     def state_for_readers(self) -> list[EngineEvent]:
         """Called by the outlet: the state after everything sent, or nothing while they differ."""
-        if not self.live:
+        if not self.live or (self.waits and not self.introduced):
             return self._stopped
         if self.buffer or self.outlet.in_part:
             self.snapshot_owed = True
@@ -186,14 +202,9 @@ class Observer:
             return
         self.live = False
         try:
-            self._on_end(True)
+            self._on_end("broken")
             warn(f"off: {reason}. vLLM runs on, unobserved.")
-            self._stopped = [
-                _without_pool(self.hello),
-                ObserverStopped(reason[:400]),
-            ]
-            events, self.buffer = self.buffer, []
-            self.outlet.send([*events, ObserverStopped(reason[:400])])
+            self._say_stopped(reason)
         except Exception as error:  # nothing of ours may reach the scheduler
             _last_words(error)
         finally:
@@ -205,9 +216,65 @@ class Observer:
             return
         self.flush()
         self.live = False
-        self._on_end(False)
+        self._on_end("closed")
         self.outlet.stop()
         self._forget()
+
+    def rest(self) -> None:
+        """Stop observing by order, with vLLM's own methods in place of ours. Never raises."""
+        if not self.live:
+            return
+        self.live, self.rests = False, True
+        try:
+            self._on_end("rests")
+            say(f"off {BY_ORDER}. vLLM runs on, unobserved.")
+            self._say_stopped(BY_ORDER)
+        except Exception as error:  # as above
+            _last_words(error)
+        finally:
+            self._forget()
+
+    def successor(self, scheduler: Any) -> Observer:
+        """The one that goes on after this one, which rests; it waits for `begin`."""
+        observer = Observer(scheduler, self.running, self.created, self.hello, self.outlet)
+        observer.waits = observer.joins = True
+        observer.sequences.number_from(self.sequences)
+        observer.largest_step = self.largest_step
+        observer._stopped, observer._on_end = self._stopped, self._on_end
+        return observer
+
+    def introduce(self, holds: Callable[[], bool]) -> None:
+        """Have readers told the state while the engine idles, before `begin`."""
+
+        def state() -> list[EngineEvent]:
+            found = read_state(self.pool, self.names, self.created.reserved, holds)
+            self.introduced = found is not None
+            return [] if found is None else [self.hello, *self._whole(found)]
+
+        self.outlet.tell(state)
+
+    def begin(self) -> None:
+        """Go on, on the engine's thread and between two steps. Never raises.
+
+        Sequences that are there already are not known: they came before this observer.
+        """
+        self.waits = False
+        self.version += 1
+        try:
+            if self.offloading is not None:
+                self.offloading.attach()
+            if self.groups is not None:
+                self.groups.find_all(self.pool.blocks, self.manager, self.scheduler.requests)
+            say(f"on: observing engine {self.hello.engine} again")
+            self.flush()
+        except Exception as error:
+            self.fail(error, "the return")
+
+    def _say_stopped(self, reason: str) -> None:
+        stopped = ObserverStopped(reason[:400])
+        self._stopped = [_without_pool(self.hello), stopped]
+        events, self.buffer = self.buffer, []
+        self.outlet.send([*events, stopped])
 
     def _forget(self) -> None:
         """Drop the references to vLLM's objects."""
@@ -226,7 +293,7 @@ def _last_words(error: BaseException) -> None:
     print(f"kvscope: off: {error!r}", file=sys.stderr)
 
 
-def _nothing(broken: bool) -> None:
+def _nothing(how: End) -> None:
     """The end of an observer that was never started."""
 
 

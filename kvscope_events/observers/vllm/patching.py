@@ -24,6 +24,13 @@ class UnknownMethodError(Exception):
         self.hook = hook
 
 
+class ReplacedError(Exception):
+    """Other code has replaced a method since we put the original back."""
+
+    def __init__(self, owner: type, method: str) -> None:
+        super().__init__(f"other code has replaced {owner.__name__}.{method} meanwhile")
+
+
 class Found(NamedTuple):
     """A method of vLLM that can be replaced."""
 
@@ -40,6 +47,7 @@ class Patches:
         """Class, name, original and wrapper of what is replaced now."""
         self.methods: frozenset[tuple[str, str]] = frozenset()
         """Class and method of what is observed."""
+        self._lifted: list[tuple[type, str, Wrapper, Wrapper]] = []
 
     def apply(self, found: Iterable[Found], wrap: Wrap) -> None:
         """Replace these methods; if one cannot be, put all back and raise."""
@@ -59,6 +67,23 @@ class Patches:
             if owner.__dict__.get(name) is wrapper:
                 setattr(owner, name, original)
         self.replaced.clear()
+        self._lifted.clear()
+
+    def lift(self, kept: str) -> None:
+        """Put the originals back for a while, as `restore` does; methods named `kept` stay."""
+        for owner, name, original, wrapper in self.replaced:
+            if name != kept and owner.__dict__.get(name) is wrapper:
+                setattr(owner, name, original)
+                self._lifted.append((owner, name, original, wrapper))
+
+    def put_back(self) -> None:
+        """The opposite of `lift`; raises ReplacedError, without effect, if it is not possible."""
+        for owner, name, original, _ in self._lifted:
+            if owner.__dict__.get(name) is not original:
+                raise ReplacedError(owner, name)
+        for owner, name, _, wrapper in self._lifted:
+            setattr(owner, name, wrapper)
+        self._lifted.clear()
 
 
 def find(hooks: Iterable[Hook]) -> list[Found]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
 from typing import Any
 
 from kvscope_events.observers.endpoints import REMEDY, scheduler_endpoint, switched_off
@@ -21,6 +20,7 @@ from kvscope_events.observers.vllm.introduction import created_of, hello_of
 from kvscope_events.observers.vllm.observer import Observer
 from kvscope_events.observers.vllm.patching import Patches, find
 from kvscope_events.observers.vllm.served import engine_index
+from kvscope_events.observers.vllm.switch import Switch
 from kvscope_events.observers.vllm.wrappers import Hook, Method, Site
 from kvscope_events.wire.endpoint import EndpointError
 
@@ -38,6 +38,8 @@ BIRTH = Hook(
 
 site = Site()
 patches = Patches()
+switches: list[Switch] = []
+"""Of the engine that this process has; at most one."""
 
 
 def install(hooks: tuple[Hook, ...] = HOOKS) -> None:
@@ -77,8 +79,8 @@ def _begin(scheduler: Any, original: Method) -> None:
     from vllm.v1.request import RequestStatus
 
     site.began = True
-    if site.observer is not None:  # an engine made after another in the same process
-        site.observer.close()
+    while switches:  # an engine made after another in the same process
+        switches.pop().close()
     reason = refusal(scheduler, Scheduler, patches.methods)
     if reason is not None:
         warn(f"off: {reason}. vLLM runs on, unobserved.")
@@ -89,27 +91,21 @@ def _begin(scheduler: Any, original: Method) -> None:
         hello = hello_of(scheduler, outlet.session)
         observer = Observer(scheduler, RequestStatus.RUNNING, created, hello, outlet)
         idle = IdleThread(observer)
-        observer.start(_ending_of(idle))
+        switch = Switch(site, patches, BIRTH.method, idle, observer)
+        outlet.obey(switch.order)
+        observer.start(switch.ended)
         idle.start()
     except BaseException:
         outlet.stop()
         raise
     site.observer = observer
+    switches.append(switch)
     say(f"observing engine {hello.engine} of {hello.model_name}; events at {outlet.address}")
-
-
-def _ending_of(idle: IdleThread) -> Callable[[bool], None]:
-    def end(broken: bool) -> None:
-        site.observer = None
-        if broken:
-            patches.restore()
-        else:
-            idle.stop()
-
-    return end
 
 
 def _forked() -> None:
     """A child has no thread of ours and no scheduler yet; its parent goes on."""
     site.observer = None
+    site.waiting.clear()
+    switches.clear()
     site.began = False

@@ -74,6 +74,10 @@ class Sequences:
     def __len__(self) -> int:
         return len(self._by_id)
 
+    def number_from(self, others: "Sequences") -> None:
+        """Give no number again that those have given."""
+        self._last = others._last
+
     def number_of(self, request: Any) -> int | None:
         """None: it came before the observer did."""
         sequence = self._by_id.get(request.request_id)

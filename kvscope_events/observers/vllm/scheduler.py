@@ -19,7 +19,7 @@ from kvscope_events.observers.vllm.slots import slots_filled
 from kvscope_events.observers.vllm.wrappers import argument
 
 if TYPE_CHECKING:
-    from kvscope_events.observers.vllm.observer import Observer
+    from kvscope_events.observers.vllm.observer import Observer, Started
 
 Call = tuple[Any, ...]
 Named = dict[str, Any]
@@ -68,13 +68,12 @@ def updated(observer: Observer, note: None, result: Any, args: Call, kwargs: Nam
     """The end of a step."""
     now = now_ns()
     output = argument(args, kwargs, 0, "scheduler_output")
-    steps = observer.steps
-    begun_ns, prefill, decode = now, 0, 0
-    while steps:
-        step, began, *tokens = steps.popleft()
-        if step is output:
-            begun_ns, (prefill, decode) = began, tokens
-            break
+    step = _step_of(observer, output)
+    if step is None and observer.joins:  # scheduled before the observer came
+        outside(observer, note, result, args, kwargs)
+        return
+    observer.joins = False
+    _, begun_ns, prefill, decode = step or (output, now, 0, 0)
     emitted: list[int] = []
     first_tokens: list[int] = []
     emitted_tokens: list[int] = []
@@ -167,6 +166,17 @@ def outside(observer: Observer, note: Any, result: Any, args: Call, kwargs: Name
     tell_endings(observer)
     if observer.buffer:
         observer.flush()
+
+
+def _step_of(observer: Observer, output: Any) -> Started | None:
+    """The step that ends with this output, or None; those before it that never ended are
+    forgotten."""
+    steps = observer.steps
+    if all(step[0] is not output for step in steps):
+        return None
+    while (step := steps.popleft())[0] is not output:
+        pass
+    return step
 
 
 def before_reset(observer: Observer, args: Call, kwargs: Named) -> None:

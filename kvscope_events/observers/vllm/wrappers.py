@@ -22,12 +22,27 @@ Method = Callable[..., Any]
 class Site:
     """Holds the observer of this process for its wrappers."""
 
-    __slots__ = ("began", "observer")
+    __slots__ = ("began", "observer", "waiting")
 
     def __init__(self) -> None:
         self.observer: Observer | None = None
         self.began = False
         """Whether an observer has started, or the reason why not has been reported."""
+        self.waiting: list[Observer] = []
+        """The observer that goes on before the next step; taken out by whoever comes first."""
+
+    def admit(self, scheduler: Any) -> Observer | None:
+        """On the engine's thread, between two steps: have the one that waits go on."""
+        if not any(waiting.scheduler is scheduler for waiting in self.waiting):
+            return None
+        try:
+            self.observer = observer = self.waiting.pop()
+        except IndexError:  # it was withdrawn just now
+            return None
+        observer.begin()
+        if not observer.live:
+            self.observer = None
+        return self.observer
 
     def foreign(self) -> None:
         """Blocks are handed out, and no scheduler of vLLM's own was ever made here."""
@@ -104,10 +119,13 @@ def watched(site: Site, hook: Hook, original: Method) -> Method:
 def entered(site: Site, hook: Hook, original: Method) -> Method:
     """For methods of the scheduler: while one runs, the pool may be between two states."""
     name, mine, before, after, clears = _parts(hook)
+    opens = hook.opens
 
     @functools.wraps(original)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
         observer = site.observer
+        if observer is None and opens and site.waiting:
+            observer = site.admit(self)
         if observer is None or not mine(observer, self):
             return original(self, *args, **kwargs)
         note = None
@@ -154,3 +172,5 @@ class Hook(NamedTuple):
     clears: str | None = None
     """Attribute of the observer that holds only during the call."""
     wrap: Callable[..., Callable[..., Any]] = watched
+    opens: bool = False
+    """Whether it is only called between two steps, so that an observer may go on there."""

@@ -1,0 +1,27 @@
+"""The answer of an observed process to an order to stop observing, or to go on."""
+
+from typing import Literal
+
+import msgspec
+
+SwitchState = Literal["on", "off", "leaving", "returning", "stopped"]
+"""leaving, returning: an order that the next step carries out. stopped: by a fault of the
+observer's own, which no order undoes."""
+
+
+class Switched(msgspec.Struct, frozen=True, array_like=True):
+    """What is so now; the reader repeats its order until that is what it wants."""
+
+    pid: int
+    """The process's pid in its own namespace."""
+    state: SwitchState
+    problem: str = ""
+    """The reason why the last order could not be carried out."""
+
+    def encoded(self) -> bytes:
+        return msgspec.msgpack.encode(self)
+
+    @classmethod
+    def decoded(cls, payload: bytes) -> "Switched":
+        """Raises msgspec.ValidationError or msgspec.DecodeError."""
+        return msgspec.msgpack.decode(payload, type=cls)
