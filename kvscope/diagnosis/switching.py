@@ -6,7 +6,7 @@ from kvscope.diagnosis.asking import Asked, NoAnswerError, UnreachableError
 from kvscope_events.observers.switched import Switched
 from kvscope_events.wire.frame import FrameKind, RequestKind
 
-PAUSE_SECONDS = 0.2
+PAUSE_SECONDS = 0.05
 """Between two questions: an order is carried out after the step under way."""
 
 

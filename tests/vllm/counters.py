@@ -11,15 +11,26 @@ cancel, but for the first token's and the last one's."""
 _Values = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
-def disagreements(ours: str, theirs: str, *, without: frozenset[str] = frozenset()) -> list[str]:
+def disagreements(
+    ours: str,
+    theirs: str,
+    *,
+    without: frozenset[str] = frozenset(),
+    since: tuple[str, str] = ("", ""),
+) -> list[str]:
     """Families of vLLM's names whose values on the two pages differ more than they may.
 
     Counters and all of token histograms are the same number. Histograms of seconds have the same
     count, and a sum of at most vLLM's: its front end measures from before the engine has a request
     until after it has the token. Gauges are left out: they are of two moments.
+
+    since: both pages of an earlier moment, from which on they are compared.
     """
     assert len(_values(ours, frozenset())) > 100, "no page of an observed vLLM"
-    own, other = _values(ours, without), _values(theirs, without)
+    own, other = (
+        _grown(_values(page, without), _values(before, without))
+        for page, before in zip((ours, theirs), since, strict=True)
+    )
     found = []
     for key, value in sorted(own.items()):
         name, labels = key
@@ -31,6 +42,10 @@ def disagreements(ours: str, theirs: str, *, without: frozenset[str] = frozenset
         elif not name.endswith("_seconds_bucket") and value != other[key]:
             found.append(f"{name}{dict(labels)} is {value}, in vLLM {other[key]}")
     return found
+
+
+def _grown(values: _Values, before: _Values) -> _Values:
+    return {key: value - before.get(key, 0) for key, value in values.items()}
 
 
 def _allowed(own: _Values, name: str, labels: tuple[tuple[str, str], ...]) -> float:

@@ -93,8 +93,11 @@ class Replay:
     def _noted(self, event: EngineEvent) -> StepCompleted | None:
         if isinstance(event, Hello):
             self.hello = event
+            self.stopped = None
         elif isinstance(event, ObserverStopped):
             self.stopped = event.reason
+            self.ledger.on_gap()
+            self.moments.clear()  # their steps cannot be matched with those that were not observed
         elif isinstance(event, StepCompleted) and event.prefill_tokens + event.decode_tokens:
             self._steps += 1
             return event

@@ -68,7 +68,7 @@ class Observed:
         self.server.wait_idle()
         for rank, lines in self.witnessed().items():
             self.replays[rank].wait_for_steps(steps_of(lines))
-        wait_for(self._folded, "the sidecar has folded all that was replayed")
+        wait_for(self.folded, "the sidecar has folded all that was replayed")
 
     def assert_equal(self) -> int:
         """At every step so far the replayed pool was vLLM's own; returns the number of steps."""
@@ -83,7 +83,8 @@ class Observed:
             steps += replay.steps
         return steps
 
-    def _folded(self) -> bool:
+    def folded(self) -> bool:
+        """Whether the page has every step that was replayed."""
         page = self.page()
         return all(
             sample(page, "kvscope_events_total", engine=str(rank), type="StepCompleted")

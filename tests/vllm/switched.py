@@ -37,7 +37,7 @@ def switched(mode: str, model: str, seed: int, blocks: int) -> dict[str, Any]:
     replay = Replay(first.outlet.bus, first.names)
     first.flush()
     pool = driver.scheduler.kv_cache_manager.block_pool
-    seen = {"off": 0, "on": 0, "wrapped_while_off": 0}
+    seen = {"off": 0, "on": 0, "wrapped_while_off": 0, "wrong_groups": 0}
 
     def order(on: bool) -> bytes:
         return switches[-1].order(on)
@@ -52,6 +52,7 @@ def switched(mode: str, model: str, seed: int, blocks: int) -> dict[str, Any]:
         elif not observer.buffer:
             seen["on"] += 1
             replay.compare(pool)
+            seen["wrong_groups"] += _wrong_groups(observer)
 
     _serve(driver, seed, order, compare)
     decisions = driver.decisions.hexdigest()
@@ -137,6 +138,19 @@ def _comes(order: Callable[[bool], bytes], wanted: str) -> bool:
             return True
         time.sleep(0.1)
     return False
+
+
+def _wrong_groups(observer: Any) -> int:
+    """Blocks of requests whose group is not that of vLLM's own lists."""
+    if observer.groups is None:
+        return 0
+    return sum(
+        observer.groups[block.block_id] != group
+        for request_id in observer.scheduler.requests
+        for group, blocks in enumerate(observer.manager.get_blocks(request_id).blocks)
+        for block in blocks
+        if not block.is_null
+    )
 
 
 def _is_ours(owner: type, name: str) -> bool:

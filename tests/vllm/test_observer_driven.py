@@ -196,19 +196,16 @@ def test_a_vllm_that_differs_is_left_alone(broken: tuple[list[Any], str]) -> Non
 
 @pytest.mark.parametrize(
     "mode",
-    [
-        mode if mode == SMOKE else pytest.param(mode, marks=pytest.mark.nightly)
-        for mode in SWITCHED
-    ],
+    [mode if mode == SMOKE else pytest.param(mode, marks=pytest.mark.nightly) for mode in SWITCHED],
 )
 def test_off_and_on_fifty_times_it_reports_the_pool_and_changes_nothing(
     driven: Driven, mode: str
 ) -> None:
     plain, found = (driven[name] for name in _cycled(mode))
     assert found["decisions"] == plain["decisions"]
-    assert found["events"]["ObserverStopped"] == 51
+    assert found["events"]["ObserverStopped"] >= 50
     assert min(found["seen"]["off"], found["seen"]["on"]) > 50
-    assert found["seen"]["wrapped_while_off"] == 0
+    assert found["seen"]["wrapped_while_off"] == found["seen"]["wrong_groups"] == 0
     assert found["compared"] >= 50
     problems = {"differing": found["differing"], "examples": found["examples"]}
     assert problems == {"differing": {}, "examples": []}

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -19,6 +20,7 @@ from alerts.bare.packs import groups, pack_file
 from alerts.bare.server import VLLM
 from alerts.rule import Record
 from alerts.timing import Timing
+from kvscope.diagnosis.switching import switch
 from tests.alerts.bare.pages import missing
 from tests.dashboards.promql import names_in, panels_of, read
 from tests.repo.checkout import ROOT
@@ -28,6 +30,7 @@ from tests.support.waiting import wait_for
 from tests.vllm.conftest import Unobserved
 from tests.vllm.counted_otherwise import AFTER_A_STOP, WHEN_CLIENTS_LEAVE
 from tests.vllm.counters import disagreements, total
+from tests.vllm.live_replay import differences
 from tests.vllm.observed import PROMPTS, SMALL, Observed, ended, load, observed, reset_while_it_runs
 from tests.vllm.server import kvscope_command
 
@@ -251,6 +254,52 @@ def test_rules_for_a_bare_vllm_find_what_they_ask_for(vllm: Observed, watched: P
     assert len(rules) == sum(len(group.rules) for group in groups(VLLM))
     assert {rule["health"] for rule in rules} == {"ok"}
     assert watched.ask('ALERTS{alertstate="firing"}') == []
+
+
+def test_off_and_on_fifty_times_tokens_stay_and_counters_go_on(
+    vllm: Observed, unobserved: Unobserved
+) -> None:
+    place = vllm.replay.endpoint
+    answers: list[list[int]] = []
+    stopping = threading.Event()
+
+    def one_by_one() -> None:
+        while not stopping.is_set():
+            got = [answer for prompt in PROMPTS for answer in vllm.server.complete(prompt, 24)]
+            assert got == unobserved.answers
+            answers.extend(got)
+
+    for serve in (one_by_one, partial(load, vllm.server, requests=100)):
+        with ThreadPoolExecutor(1) as pool:
+            running = pool.submit(serve)
+            for _ in range(25):
+                assert switch(place, on=False, seconds=30).state == "off"
+                page = vllm.page()
+                assert sample(page, "kvscope_observer_stopped") == 1
+                assert sample(page, "kvscope_kv_blocks", state="active") is None
+                assert switch(place, on=True, seconds=30).state == "on"
+                wait_for(lambda: vllm.value("kvscope_observer_stopped") == 0, "it is on again")
+                assert vllm.value("kvscope_kv_ledger_imbalance_blocks") == 0
+            stopping.set()
+            running.result()
+    assert len(answers) >= len(PROMPTS)
+    assert vllm.replay.kinds["ObserverStopped"] == 50
+    assert vllm.server.log.count("kvscope: off by order of an operator") == 50
+    vllm.server.wait_idle()
+    wait_for(vllm.folded, "all is folded")
+    since = vllm.page(), vllm.server.page()
+    load(vllm.server, seed=7)
+    vllm.server.wait_idle()
+    wait_for(
+        lambda: (
+            disagreements(vllm.page(), vllm.server.page(), without=ON_ITS_WAY, since=since) == []
+        ),
+        "counters have grown by as much as vLLM's",
+    )
+    lines = vllm.witnessed()[0]
+    assert differences(vllm.replay, lines) == []
+    assert len(vllm.replay.moments) > 300
+    assert vllm.replay.contradictions == []
 
 
 def test_ctrl_c_ends_it_as_it_ends_vllm(vllm: Observed) -> None:
