@@ -19,10 +19,16 @@ from dataclasses import dataclass
 
 from engine.sizing.config_json import Fields
 from engine.sizing.dtypes import Dtype
-from engine.sizing.heads import head_dim, num_heads, num_kv_heads
-from kvscope.plan.decoder import dense_width, expert_width, experts_used, shared_width
+from engine.sizing.heads import num_heads
+from kvscope.plan.decoder import (
+    dense_width,
+    expert_width,
+    experts_used,
+    input_width,
+    shared_width,
+)
 from kvscope.plan.families import Family
-from kvscope.plan.layouts import MixerKind, layers_of
+from kvscope.plan.layouts import Layer, MixerKind, layers_of
 from kvscope.plan.mixers import mixer
 from kvscope.plan.weights import Split
 
@@ -62,28 +68,28 @@ def widths(fields: Fields, family: Family) -> Widths:
     """Raises ConfigError if the fields are not sufficient."""
     hidden = fields.integer("hidden_size", "n_embd")
     layers = layers_of(fields, family)
+    held = 2 * hidden + len(layers) * input_width(fields)
     phases = []
-    for kind in sorted({kind for layer in layers for kind in layer.mixers}):
-        phases.append(Phase(2 * hidden, 2 * _projected(fields, family, kind, hidden)))
-    if any(layer.dense for layer in layers):
-        phases.append(Phase(2 * hidden, 3 * dense_width(fields)))
+    for layer in dict.fromkeys(layers):
+        for kind in layer.mixers:
+            phases.append(Phase(held, 2 * _projected(fields, family, kind, layer, hidden)))
+        if layer.dense:
+            phases.append(Phase(held, 3 * dense_width(fields, layer)))
     if any(layer.sparse for layer in layers):
         copies = experts_used(fields)
-        whole = 2 * hidden + copies * 2 * hidden
+        whole = held + copies * 2 * hidden
         phases.append(Phase(whole, copies * 3 * expert_width(fields)))
-        phases.append(Phase(2 * hidden, 3 * shared_width(fields)))
+        phases.append(Phase(held, 3 * shared_width(fields)))
     return Widths(hidden=hidden, phases=tuple(phases), vocabulary=fields.integer("vocab_size"))
 
 
-def _projected(fields: Fields, family: Family, kind: MixerKind, hidden: int) -> int:
+def _projected(fields: Fields, family: Family, kind: MixerKind, layer: Layer, hidden: int) -> int:
     """Q, K and V of one token, or what stands in their place."""
     if kind == "latent":
         query = fields.integer("qk_nope_head_dim") + fields.integer("qk_rope_head_dim")
         return num_heads(fields) * (2 * query + fields.integer("v_head_dim"))
     if kind == "state":
-        made = mixer(fields, family, kind, hidden).matrices
+        made = mixer(fields, family, kind, layer, hidden).matrices
         return sum(matrix.rows for matrix in made if matrix.split is Split.ROWS)
-    size = head_dim(fields)
-    return (2 if family.gated_query else 1) * num_heads(fields) * size + 2 * num_kv_heads(
-        fields
-    ) * size
+    queries = (2 if family.gated_query else 1) * num_heads(fields)
+    return (queries + 2 * layer.kv_heads) * layer.head_dim

@@ -26,33 +26,71 @@ def decoder_weights(fields: Fields, family: Family) -> Weights:
         return Matrix(module=module, rows=rows, columns=hidden, linear=False)
 
     positions = fields.integer("n_positions") * hidden if family.learned_positions else 0
+    inputs = _layer_inputs(fields, len(layers), hidden)
     return Weights(
-        embedding=Part((table("embed_tokens", vocabulary),), positions),
+        embedding=Part(
+            (table("embed_tokens", vocabulary), *inputs.matrices), positions + inputs.vectors
+        ),
         layers=tuple(known[layer] for layer in layers),
         head=Part(() if tied else (table("lm_head", vocabulary),), norm),
         tied=tied,
     )
 
 
+def input_width(fields: Fields) -> int:
+    """Elements that a token has for each layer alone, from a second embedding; mostly 0."""
+    return fields.optional_integer("hidden_size_per_layer_input") or 0
+
+
+def _layer_inputs(fields: Fields, layers: int, hidden: int) -> Part:
+    """The second embedding, for all layers at once, and its projection."""
+    width = input_width(fields)
+    if not width:
+        return Part()
+    every = layers * width
+    rows = fields.integer("vocab_size_per_layer_input")
+    return Part(
+        (
+            Matrix(module="embed_tokens_per_layer", rows=rows, columns=every, linear=False),
+            Matrix(module="per_layer_model_projection", rows=every, columns=hidden),
+        ),
+        width,
+    )
+
+
 def _layer(fields: Fields, family: Family, layer: Layer, hidden: int, norm: int) -> Part:
     parts = [Part(vectors=family.norms * norm)]
-    parts += [mixer(fields, family, kind, hidden) for kind in layer.mixers]
+    parts += [mixer(fields, family, kind, layer, hidden) for kind in layer.mixers]
     if layer.dense and not (family.always_shared and not layer.sparse):
-        parts.append(_dense(fields, family, hidden))
+        parts.append(_dense(fields, family, layer, hidden))
     if layer.sparse:
         parts.append(_experts(fields, family, hidden))
     if (layer.sparse or family.always_shared) and shared_width(fields):
         parts.append(_shared(fields, family, hidden))
+    if width := input_width(fields):
+        parts.append(_own_input(width, hidden))
     return Part(
         tuple(matrix for part in parts for matrix in part.matrices),
         sum(part.vectors for part in parts),
     )
 
 
-def dense_width(fields: Fields) -> int:
-    """Intermediate size of a layer without experts."""
+def _own_input(width: int, hidden: int) -> Part:
+    """A layer's gate for its own input, and the way back."""
+    return Part(
+        (
+            Matrix(module="per_layer_input_gate", rows=width, columns=hidden, split=Split.NONE),
+            Matrix(module="per_layer_projection", rows=hidden, columns=width, split=Split.NONE),
+        ),
+        hidden,
+    )
+
+
+def dense_width(fields: Fields, layer: Layer) -> int:
+    """Intermediate size of a layer's dense network."""
     given = fields.optional_integer("intermediate_size_mlp", "intermediate_size", "n_inner")
-    return given or 4 * fields.integer("hidden_size", "n_embd")
+    width = given or 4 * fields.integer("hidden_size", "n_embd")
+    return 2 * width if layer.reuses and fields.flag("use_double_wide_mlp") else width
 
 
 def expert_width(fields: Fields) -> int:
@@ -61,7 +99,7 @@ def expert_width(fields: Fields) -> int:
 
 def experts_used(fields: Fields) -> int:
     """Routed experts that a token passes."""
-    return fields.integer("num_experts_per_tok", "num_experts_per_token")
+    return fields.integer("num_experts_per_tok", "num_experts_per_token", "top_k_experts")
 
 
 def shared_width(fields: Fields) -> int:
@@ -77,9 +115,9 @@ def shared_width(fields: Fields) -> int:
     return number * expert_width(fields) if number else 0
 
 
-def _dense(fields: Fields, family: Family, hidden: int) -> Part:
+def _dense(fields: Fields, family: Family, layer: Layer, hidden: int) -> Part:
     biased = fields.flag("mlp_bias") if family.mlp_bias is None else family.mlp_bias
-    return _mlp("mlp", hidden, dense_width(fields), family.gated_mlp, biased)
+    return _mlp("mlp", hidden, dense_width(fields, layer), family.gated_mlp, biased)
 
 
 def _experts(fields: Fields, family: Family, hidden: int) -> Part:
@@ -104,7 +142,9 @@ def _experts(fields: Fields, family: Family, hidden: int) -> Part:
                 for matrix in expert.matrices
             ),
         ),
-        expert.vectors * experts + (experts if family.expert_bias else 0),
+        expert.vectors * experts
+        + (experts if family.expert_bias else 0)
+        + (4 * hidden + experts if family.experts_beside else 0),
     )
 
 

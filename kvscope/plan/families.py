@@ -49,6 +49,8 @@ class Family:
     """Router and experts have biases."""
     shared_gate: bool = False
     """A gate of one column before the shared expert."""
+    experts_beside: bool = False
+    """Experts stand beside a dense network, with three norms and a scaled router of their own."""
     always_shared: bool = False
     """A shared expert stands in every layer, with or without routed ones."""
     head_norms: bool | str = False
@@ -93,6 +95,28 @@ _QWEN3_NEXT = Family(
     gated_query=True,
     shared_gate=True,
     defaults={**_QWEN_MOE, "head_dim": 256, "full_attention_interval": 4},
+)
+_GEMMA_4 = Family(
+    layout="pattern",
+    tied=True,
+    mlp_bias=False,
+    norms=4,
+    head_norms=True,
+    experts_beside=True,
+    defaults={
+        **_GEMMA,
+        "enable_moe_block": False,
+        "global_head_dim": 512,
+        "hidden_size": 2304,
+        "hidden_size_per_layer_input": 256,
+        "intermediate_size": 9216,
+        "max_position_embeddings": 131_072,
+        "num_hidden_layers": 30,
+        "sliding_window": 512,
+        "sliding_window_pattern": 6,
+        "vocab_size": 262_144,
+        "vocab_size_per_layer_input": 262_144,
+    },
 )
 _DEEPSEEK_V3 = Family(mlp_bias=False)
 _MINIMAX = Family(
@@ -171,6 +195,16 @@ FAMILIES: Mapping[str, Family] = {
             "max_position_embeddings": 131_072,
             "sliding_window": 4096,
             "sliding_window_pattern": 6,
+        },
+    ),
+    "gemma4_text": _GEMMA_4,
+    "gemma4_unified_text": replace(
+        _GEMMA_4,
+        defaults={
+            **_GEMMA_4.defaults,
+            "hidden_size_per_layer_input": 0,
+            "max_position_embeddings": 262_144,
+            "sliding_window": 1024,
         },
     ),
     "deepseek_v2": _LLAMA,
@@ -314,6 +348,8 @@ _OUTER = {
     "qwen3_5_moe": "qwen3_5_moe_text",
     "llama4": "llama4_text",
     "gemma3": "gemma3_text",
+    "gemma4": "gemma4_text",
+    "gemma4_unified": "gemma4_unified_text",
 }
 """Types of whole multimodal models whose config.json keeps the decoder's fields at the top."""
 

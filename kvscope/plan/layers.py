@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from engine.sizing.config_json import ConfigError, Fields
 from engine.sizing.dtypes import Dtype
-from engine.sizing.heads import head_dim, num_heads, num_kv_heads
+from engine.sizing.heads import head_dim, num_heads
 from kvscope.plan.families import Family
-from kvscope.plan.layouts import MixerKind, layers_of
+from kvscope.plan.layouts import Layer, MixerKind, layers_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,13 +58,14 @@ class KVLayer:
 def kv_layers(fields: Fields, family: Family) -> tuple[KVLayer, ...]:
     """Memory that every layer keeps, in order. Raises ConfigError if fields are missing."""
     return tuple(
-        _kept(fields, family, kind, index)
+        _kept(fields, family, kind, index, layer)
         for index, layer in enumerate(layers_of(fields, family))
+        if not layer.reuses
         for kind in layer.mixers
     )
 
 
-def _kept(fields: Fields, family: Family, kind: MixerKind, index: int) -> KVLayer:
+def _kept(fields: Fields, family: Family, kind: MixerKind, index: int, layer: Layer) -> KVLayer:
     if kind == "state":
         return KVLayer(kind=kind, layer=index, state=state_of(fields, family))
     if kind == "latent":
@@ -78,8 +79,8 @@ def _kept(fields: Fields, family: Family, kind: MixerKind, index: int) -> KVLaye
     return KVLayer(
         kind=kind,
         layer=index,
-        heads=num_kv_heads(fields),
-        head_elements=2 * head_dim(fields),
+        heads=layer.kv_heads,
+        head_elements=2 * layer.head_dim,
         window=window,
     )
 

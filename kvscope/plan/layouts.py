@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple
 
 from engine.sizing.config_json import ConfigError, Fields
-from engine.sizing.heads import num_layers
+from engine.sizing.heads import head_dim, num_kv_heads, num_layers
 from engine.sizing.units import MAX_LAYERS
 from kvscope.plan.families import Family, Layout
 from kvscope_events.printable import one_line
@@ -21,6 +21,11 @@ class Layer(NamedTuple):
     dense: bool
     sparse: bool
     """It has experts."""
+    kv_heads: int = 0
+    """KV heads of its attention; 0: it has none, or a latent one."""
+    head_dim: int = 0
+    reuses: bool = False
+    """It attends to the K and V of an earlier layer, and keeps none."""
 
 
 _FULL: Mixers = ("full",)
@@ -53,20 +58,37 @@ def layers_of(fields: Fields, family: Family) -> tuple[Layer, ...]:
     else:
         count = num_layers(fields)
         mixers = [_RULES[family.layout](fields, layer, count) for layer in range(count)]
-    latent = bool(fields.optional_integer("kv_lora_rank"))
+    if fields.optional_integer("kv_lora_rank"):
+        mixers = [tuple("latent" if kind == "full" else kind for kind in kinds) for kinds in mixers]
     if family.feed_forward:
         sparse = _sparse(fields, len(mixers))
-        dense = [not each for each in sparse]
+        dense = [family.experts_beside or not each for each in sparse]
     else:
         names = types or [""] * len(mixers)
         sparse, dense = [name == "moe" for name in names], [name == "mlp" for name in names]
-    return tuple(
-        Layer(
-            mixers=tuple("latent" if latent and kind == "full" else kind for kind in kinds),
-            dense=dense[layer],
-            sparse=sparse[layer],
+    own = len(mixers) - (fields.optional_integer("num_kv_shared_layers") or 0)
+    layers = []
+    for layer, kinds in enumerate(mixers):
+        kv_heads, size = _heads(fields, layer, kinds)
+        layers.append(
+            Layer(kinds, dense[layer], sparse[layer], kv_heads, size, reuses=layer >= own)
         )
-        for layer, kinds in enumerate(mixers)
+    return tuple(layers)
+
+
+def _heads(fields: Fields, layer: int, kinds: Mixers) -> tuple[int, int]:
+    """KV heads of a layer and their size; layers of full attention may have some of their own."""
+    if not set(kinds) - {"latent", "state"}:
+        return 0, 0
+    kv_heads = size = None
+    if "full" in kinds:
+        size = fields.optional_integer("global_head_dim")
+        if fields.flag("attention_k_eq_v"):
+            kv_heads = fields.optional_integer("num_global_key_value_heads")
+    own = fields.inner("per_layer_config").inner(str(layer))
+    return (
+        own.optional_integer("num_key_value_heads") or kv_heads or num_kv_heads(fields),
+        own.optional_integer("head_dim") or size or head_dim(fields),
     )
 
 
@@ -121,6 +143,8 @@ def _sparse(fields: Fields, count: int) -> list[bool]:
 
 def num_experts(fields: Fields) -> int:
     """Routed experts of a sparse layer; 0: the model has none."""
+    if fields.is_off("enable_moe_block"):
+        return 0
     return fields.optional_integer("num_local_experts", "num_experts", "n_routed_experts") or 0
 
 

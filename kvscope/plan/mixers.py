@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from engine.sizing.config_json import Fields
-from engine.sizing.heads import head_dim, num_heads, num_kv_heads
+from engine.sizing.heads import head_dim, num_heads
 from kvscope.plan.families import Family, StateKind
 from kvscope.plan.layers import (
     delta_net_heads,
@@ -14,16 +14,16 @@ from kvscope.plan.layers import (
     mamba_kernel,
     mamba_width,
 )
-from kvscope.plan.layouts import MixerKind
+from kvscope.plan.layouts import Layer, MixerKind
 from kvscope.plan.weights import Matrix, Part, Split
 
 
-def mixer(fields: Fields, family: Family, kind: MixerKind, hidden: int) -> Part:
+def mixer(fields: Fields, family: Family, kind: MixerKind, layer: Layer, hidden: int) -> Part:
     """Raises ConfigError if fields are missing."""
     if kind == "latent":
         return _latent_attention(fields, hidden)
     if kind != "state":
-        return _attention(fields, family, hidden)
+        return _attention(fields, family, kind, layer, hidden)
     assert family.state is not None
     return _STATES[family.state](fields, family, hidden)
 
@@ -32,18 +32,23 @@ def _flag(fields: Fields, name: bool | str) -> bool:
     return fields.flag(name) if isinstance(name, str) else name
 
 
-def _attention(fields: Fields, family: Family, hidden: int) -> Part:
-    size, heads, kv_heads = head_dim(fields), num_heads(fields), num_kv_heads(fields)
+def _attention(fields: Fields, family: Family, kind: MixerKind, layer: Layer, hidden: int) -> Part:
+    size, heads, kv_heads = layer.head_dim, num_heads(fields), layer.kv_heads
     query, key = heads * size, kv_heads * size
     gated = 2 if family.gated_query else 1
+    projected = ["k_proj", "v_proj"]
+    if layer.reuses:
+        projected = []
+    elif kind == "full" and fields.flag("attention_k_eq_v"):  # K is projected, and taken for V
+        projected = ["k_proj"]
     said = fields.flag("attention_bias")
     vectors = 0
     if said if family.qkv_bias is None else family.qkv_bias:
-        vectors += gated * query + 2 * key
+        vectors += gated * query + len(projected) * key
     if said if family.output_bias is None else family.output_bias:
         vectors += hidden
     if _flag(fields, family.head_norms):
-        vectors += 2 * size
+        vectors += size if layer.reuses else 2 * size
     if family.sinks:
         vectors += heads
 
@@ -53,8 +58,7 @@ def _attention(fields: Fields, family: Family, hidden: int) -> Part:
     return Part(
         (
             projection("q_proj", gated * query),
-            projection("k_proj", key, kv_heads),
-            projection("v_proj", key, kv_heads),
+            *(projection(name, key, kv_heads) for name in projected),
             _output("self_attn.o_proj", hidden, query),
         ),
         vectors,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from engine.sizing.config_json import Config, ConfigError, Fields, decoder_config
 from engine.sizing.dtypes import Dtype, parse_dtype
-from engine.sizing.heads import head_dim, num_heads, num_kv_heads
+from engine.sizing.heads import num_heads, num_kv_heads
 from engine.sizing.units import MAX_LAYERS, MAX_SIZE, at_most
 from kvscope.plan.activations import Widths, widths
 from kvscope.plan.decoder import decoder_weights
@@ -18,9 +18,9 @@ from kvscope.plan.weights import Weights
 from kvscope_events.printable import one_line
 
 _OVERRIDES = {
-    "layers": "num_hidden_layers",
-    "kv_heads": "num_key_value_heads",
-    "head_dim": "head_dim",
+    "layers": ("num_hidden_layers",),
+    "kv_heads": ("num_key_value_heads", "num_global_key_value_heads"),
+    "head_dim": ("head_dim", "global_head_dim"),
 }
 _LAYER_LISTS = ("layer_types", "layers_block_type", "hybrid_override_pattern", "attn_type_list")
 
@@ -72,7 +72,8 @@ def shape_from_config(
         notes.append("the text decoder only: an encoder of images or sound is not counted")
     family = _family(inner, changes or {})
     if changes:
-        inner |= {_OVERRIDES[key]: value for key, value in changes.items()}
+        inner |= {name: value for key, value in changes.items() for name in _OVERRIDES[key]}
+        inner.pop("per_layer_config", None)
         notes.append(f"{', '.join(changes)}: as given, not the checkpoint's own")
         if "layers" in changes:
             inner = {key: value for key, value in inner.items() if key not in _LAYER_LISTS}
@@ -94,7 +95,7 @@ def shape_from_config(
         storage=_storage(inner, fields, config) if stored else None,
         state_dtype=_dtype(fields, "mamba_ssm_dtype", "mamba_ssm_cache_dtype"),
         max_positions=fields.optional_integer("max_position_embeddings", "n_positions"),
-        notes=(*notes, *_layer_notes(layers)),
+        notes=(*notes, *_layer_notes(layers), *_reuse_note(fields)),
     )
 
 
@@ -149,7 +150,17 @@ def _attention(fields: Fields, layers: tuple[KVLayer, ...]) -> str:
         name = "multi-query"
     else:
         name = "grouped-query"
-    return f"{name} ({heads} query, {kv_heads} KV heads of {head_dim(fields)}), layers: {counts}"
+    kept = dict.fromkeys(
+        f"{layer.heads} KV head{'s' * (layer.heads > 1)} of {layer.head_elements // 2}"
+        for layer in layers
+        if layer.state is None
+    )
+    return f"{name} ({heads} query, {' and '.join(kept)}), layers: {counts}"
+
+
+def _reuse_note(fields: Fields) -> list[str]:
+    number = fields.optional_integer("num_kv_shared_layers")
+    return [f"{number} layers attend to the KV of earlier ones and keep none"] if number else []
 
 
 def _layer_notes(layers: tuple[KVLayer, ...]) -> list[str]:

@@ -158,6 +158,70 @@ QWEN3_NEXT_80B: dict[str, object] = {
     "vocab_size": 151936,
 }
 
+GEMMA_4_31B: dict[str, object] = {
+    "model_type": "gemma4_text",
+    "attention_bias": False,
+    "attention_k_eq_v": True,
+    "dtype": "bfloat16",
+    "enable_moe_block": False,
+    "global_head_dim": 512,
+    "head_dim": 256,
+    "hidden_size": 5376,
+    "hidden_size_per_layer_input": 0,
+    "intermediate_size": 21504,
+    "layer_types": [*["sliding_attention"] * 5, "full_attention"] * 10,
+    "max_position_embeddings": 262144,
+    "num_attention_heads": 32,
+    "num_global_key_value_heads": 4,
+    "num_hidden_layers": 60,
+    "num_key_value_heads": 16,
+    "num_kv_shared_layers": 0,
+    "sliding_window": 1024,
+    "tie_word_embeddings": True,
+    "use_double_wide_mlp": False,
+    "vocab_size": 262144,
+    "vocab_size_per_layer_input": 262144,
+}
+GEMMA_4_26B_A4B: dict[str, object] = {
+    **GEMMA_4_31B,
+    "enable_moe_block": True,
+    "hidden_size": 2816,
+    "intermediate_size": 2112,
+    "layer_types": [*["sliding_attention"] * 5, "full_attention"] * 5,
+    "moe_intermediate_size": 704,
+    "num_attention_heads": 16,
+    "num_experts": 128,
+    "num_global_key_value_heads": 2,
+    "num_hidden_layers": 30,
+    "num_key_value_heads": 8,
+    "top_k_experts": 8,
+}
+GEMMA_4_E4B: dict[str, object] = {
+    **GEMMA_4_31B,
+    "attention_k_eq_v": False,
+    "hidden_size": 2560,
+    "hidden_size_per_layer_input": 256,
+    "intermediate_size": 10240,
+    "layer_types": [*["sliding_attention"] * 5, "full_attention"] * 7,
+    "max_position_embeddings": 131072,
+    "num_attention_heads": 8,
+    "num_global_key_value_heads": None,
+    "num_hidden_layers": 42,
+    "num_key_value_heads": 2,
+    "num_kv_shared_layers": 18,
+    "sliding_window": 512,
+}
+GEMMA_4_E2B: dict[str, object] = {
+    **GEMMA_4_E4B,
+    "hidden_size": 1536,
+    "intermediate_size": 6144,
+    "layer_types": [*["sliding_attention"] * 4, "full_attention"] * 7,
+    "num_hidden_layers": 35,
+    "num_key_value_heads": 1,
+    "num_kv_shared_layers": 20,
+    "use_double_wide_mlp": True,
+}
+
 REAL = {
     "Llama-2-7B": LLAMA_2_7B,
     "Llama-3-8B": LLAMA_3_8B,
@@ -226,5 +290,21 @@ SMALL_BY_TYPE: dict[str, dict[str, object]] = {
     "kimi_linear": {"layer_types": ["linear_attention", "full_attention"] * 2},
     "nemotron_h": {"layers_block_type": ["linear_attention", "moe", "full_attention", "mlp"]},
     "mamba2": {"head_dim": 16},
+    "gemma4_text": {
+        "attention_k_eq_v": True,
+        "enable_moe_block": True,
+        "global_head_dim": 32,
+        "hidden_size_per_layer_input": 8,
+        "layer_types": ["sliding_attention", "full_attention"] * 2,
+        "num_global_key_value_heads": 1,
+        "num_kv_shared_layers": 2,
+        "top_k_experts": 2,
+        "use_double_wide_mlp": True,
+        "vocab_size_per_layer_input": 259,
+    },
+    "gemma4_unified_text": {
+        "layer_types": ["sliding_attention", "full_attention"] * 2,
+        "num_global_key_value_heads": 1,
+    },
 }
 """For classes whose defaults would omit a kind of layer, or not fit the other sizes."""

@@ -9,6 +9,10 @@ from typing import Any
 
 from tests.sizing.configs import (
     DEEPSEEK_V2_LITE,
+    GEMMA_4_26B_A4B,
+    GEMMA_4_31B,
+    GEMMA_4_E2B,
+    GEMMA_4_E4B,
     GPT_OSS_20B,
     LLAMA_3_8B,
     MIXTRAL_8X7B,
@@ -424,6 +428,12 @@ PUBLISHED = {
         source="total_size of its index; its model card: 60.8 GiB",
     ),
     "gemma-3-27b": Checkpoint(config=GEMMA_3_27B, architecture="Gemma3ForCausalLM", token=80 * KIB),
+    "gemma-4-31B": Checkpoint(config=GEMMA_4_31B, architecture="Gemma4ForCausalLM", token=80 * KIB),
+    "gemma-4-26B-A4B": Checkpoint(
+        config=GEMMA_4_26B_A4B, architecture="Gemma4ForCausalLM", token=20 * KIB
+    ),
+    "gemma-4-E4B": Checkpoint(config=GEMMA_4_E4B, architecture="Gemma4ForCausalLM", token=16 * KIB),
+    "gemma-4-E2B": Checkpoint(config=GEMMA_4_E2B, architecture="Gemma4ForCausalLM", token=6 * KIB),
     "Qwen3-Next-80B": Checkpoint(
         config=QWEN3_NEXT_80B, architecture="Qwen3NextForCausalLM", token=24 * KIB
     ),

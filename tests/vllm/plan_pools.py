@@ -63,6 +63,8 @@ def _built(config: VllmConfig) -> tuple[int, dict[str, Any]]:
     current_platform.update_block_size_for_backend(config)
     specs = {}
     for name, layer in config.compilation_config.static_forward_context.items():
+        if getattr(layer, "kv_sharing_target_layer_name", None):
+            continue  # vLLM's runner gives it the tensors of the other layer
         spec = layer.get_kv_cache_spec(config) if hasattr(layer, "get_kv_cache_spec") else None
         if spec is not None:
             specs[name] = spec

@@ -33,6 +33,9 @@ LAYOUTS: dict[str, tuple[dict[str, Any], str]] = {
     "latent": (DEEPSEEK_V2_LITE, "DeepseekV2ForCausalLM"),
     "pattern": (GEMMA_3_27B, "Gemma3ForCausalLM"),
     "alternate": (GPT_OSS_120B, "GptOssForCausalLM"),
+    "two head sizes": (PUBLISHED["gemma-4-31B"].config, "Gemma4ForCausalLM"),
+    "experts beside": (PUBLISHED["gemma-4-26B-A4B"].config, "Gemma4ForCausalLM"),
+    "KV of other layers": (PUBLISHED["gemma-4-E2B"].config, "Gemma4ForCausalLM"),
     "chunked": (
         {**PUBLISHED["Llama-4-Scout"].config, "attention_chunk_size": 1024},
         "Llama4ForCausalLM",
