@@ -10,12 +10,14 @@ from prometheus_client.samples import Sample
 from exporter.catalogue import metric
 from exporter.clock import Clock
 from exporter.collect.families import Families
-from exporter.readings import PageReader, Reading
+from exporter.readings import PageReader, PageState
 from exporter.readings.engines import Engine
 from exporter.readings.mapping import EngineReading
 
 MAX_THREADS = 16
 """Pages of one server that are read at the same time."""
+FrontEnd = dict[Engine, dict[str, frozenset[tuple[str, ...]]]]
+"""Families by engine that its front end tells, with the labels of their series."""
 Told = Mapping[Engine, frozenset[str]]
 """Families, by their names in OpenMetrics, that come from an engine's events."""
 
@@ -29,38 +31,36 @@ class Readings:
 
     def __init__(self, readers: Sequence[PageReader], clock: Clock) -> None:
         self.readers = readers
+        self.front_end: FrontEnd = {}
         self._clock = clock
-        self._of_reader = [
-            Families({"source": "page", "endpoint": reader.endpoint}, clock) for reader in readers
-        ]
+        self._of_endpoint: dict[str, Families] = {}
         self._of_engine: dict[Engine, Families] = {}
-        self._front_end: dict[Engine, dict[str, frozenset[tuple[str, ...]]]] = {}
 
-    def read(self, *, is_ready: bool) -> list[Reading]:
+    def read(self, *, is_ready: bool) -> Sequence[PageState]:
         """Reads every page, at the same time; returns within the longest of their time-outs.
 
         is_ready: an engine takes requests, so its server's page should be available.
         """
         if len(self.readers) < 2:
-            pages = [reader.read(is_ready=is_ready) for reader in self.readers]
+            pages = [reader.state(is_ready=is_ready) for reader in self.readers]
         else:
             with ThreadPoolExecutor(min(len(self.readers), MAX_THREADS)) as pool:
-                read = partial(PageReader.read, is_ready=is_ready)
+                read = partial(PageReader.state, is_ready=is_ready)
                 pages = list(pool.map(read, self.readers))
         for reader, page in zip(self.readers, pages, strict=True):
-            for engine, reading in page.engines.items():
+            for engine, reading in page.reading.engines.items():
                 known = {
                     metric(name).family: frozenset(keys)
                     for name, keys in reader.front_end.items()
                     if name in reading.families
                 }
                 if known:
-                    self._front_end.setdefault(engine, {}).update(known)
+                    self.front_end.setdefault(engine, {}).update(known)
         return pages
 
     def beside(self, engine: Engine, families: Iterable[Family]) -> Iterator[Family]:
         """An engine's families from its events, without those that come from its front end."""
-        of_front_end = self._front_end.get(engine, {})
+        of_front_end = self.front_end.get(engine, {})
         for family in families:
             taken = of_front_end.get(family.name)
             if taken is None:
@@ -71,26 +71,29 @@ class Readings:
                 family.samples = left
                 yield family
 
-    def collect(self, pages: Sequence[Reading], told: Told) -> Iterator[Family]:
-        """Families of these pages, one of each reader."""
+    def collect(self, pages: Sequence[PageState], told: Told) -> Iterator[Family]:
+        """Families of these pages, which were just read."""
         shown: set[tuple[Engine, str]] = set()
         former, self._of_engine = self._of_engine, {}
-        self._front_end = {e: known for e, known in self._front_end.items() if e in told}
-        read = zip(self.readers, self._of_reader, pages, strict=True)
-        for reader, families, reading in read:
-            if reader.is_retired:
+        self.front_end = {e: known for e, known in self.front_end.items() if e in told}
+        for page in pages:
+            if page.is_retired:
                 continue
-            if reader.is_awaited:
-                yield from _about(reader, families, reading.is_up)
-            for engine, engine_reading in reading.engines.items():
+            if page.is_awaited:
+                yield from _about(page, self._maker_of(page.endpoint))
+            for engine, engine_reading in page.reading.engines.items():
                 maker = former.get(engine) or self._of_engine.get(engine) or self._maker(engine)
                 self._of_engine[engine] = maker
-                of_events = told.get(engine, frozenset()) - self._front_end.get(engine, {}).keys()
+                of_events = told.get(engine, frozenset()) - self.front_end.get(engine, {}).keys()
                 for family in _families(maker, engine_reading):
                     if family.name in of_events or (engine, family.name) in shown:
                         continue
                     shown.add((engine, family.name))
                     yield family
+
+    def _maker_of(self, endpoint: str) -> Families:
+        constants = {"source": "page", "endpoint": endpoint}
+        return self._of_endpoint.setdefault(endpoint, Families(constants, self._clock))
 
     def _maker(self, engine: Engine) -> Families:
         model_name, number = engine
@@ -106,13 +109,13 @@ def _key(sample: Sample) -> tuple[str, ...]:
     )
 
 
-def _about(reader: PageReader, families: Families, is_up: bool) -> Iterator[Family]:
-    yield families.table("kvscope_source_up", {_NO_ENGINE: is_up})
-    if reader.last_success_ns is not None:
-        read = families.wall(reader.last_success_ns)
+def _about(page: PageState, families: Families) -> Iterator[Family]:
+    yield families.table("kvscope_source_up", {_NO_ENGINE: page.reading.is_up})
+    if page.last_success_ns is not None:
+        read = families.wall(page.last_success_ns)
         yield families.table("kvscope_source_last_message_timestamp_seconds", {_NO_ENGINE: read})
     counts: dict[tuple[str, ...], float] = {
-        (*_NO_ENGINE, kind): count for kind, count in reader.errors.items()
+        (*_NO_ENGINE, kind): count for kind, count in page.errors.items()
     }
     yield families.table("kvscope_page_errors_total", counts)
 

@@ -5,7 +5,7 @@ once a second.
 """
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -15,12 +15,14 @@ import msgspec
 from exporter import build_version
 from exporter.catalogue.server import ServerState
 from exporter.clock import Clock, Moment
+from exporter.collect.readings import FrontEnd
 from exporter.flight import records
 from exporter.flight.records import Entered, Heard, Lost, Marked, Opened, Rendered, Renewed, Took
 from exporter.flight.ring import Ring, Segment
 from exporter.machine.gpu.poller import Reading as GpuReading
 from exporter.machine.host_memory import Available, HostMemory
 from exporter.machine.machine import Machine
+from exporter.readings import PageState
 from exporter.sources.attachments import SourceKind
 from exporter.sources.source import Source
 from kvscope_events.events import Batch
@@ -124,6 +126,8 @@ class _Notes:
     hosts: dict[int, HostMemory] = field(default_factory=dict)
     available: Available | None = None
     gpus: GpuReading | None = None
+    pages: Sequence[PageState] = ()
+    front_end: FrontEnd = field(default_factory=dict)
 
 
 class Recorder:
@@ -204,6 +208,8 @@ class Recorder:
                     list(notes.hosts.items()),
                     notes.available,
                     notes.gpus,
+                    notes.pages,
+                    notes.front_end,
                 )
             )
         finally:
@@ -218,6 +224,13 @@ class Recorder:
         notes = self._noting
         if notes is not None:
             notes.state, notes.advised = state, advised
+
+    def note_readings(self, pages: Sequence[PageState], front_end: FrontEnd) -> None:
+        notes = self._noting
+        if notes is not None:
+            # Encoded later: what is kept from page to page may have changed by then.
+            notes.pages = pages
+            notes.front_end = {engine: dict(known) for engine, known in front_end.items()}
 
     @property
     def _noting(self) -> _Notes | None:

@@ -2,11 +2,15 @@
 read beside it. No text of a request is ever in one: events hold names of blocks and lengths.
 """
 
+from collections.abc import Sequence
+
 import msgspec
 
 from exporter.catalogue.server import ServerState
+from exporter.collect.readings import FrontEnd
 from exporter.machine.gpu.poller import Reading as GpuReading
 from exporter.machine.host_memory import Available, HostMemory
+from exporter.readings import PageState
 from exporter.sources.attachments import SourceKind
 
 
@@ -93,6 +97,9 @@ class Rendered(msgspec.Struct, frozen=True, array_like=True, tag="page"):
     available: Available | None
     gpus: GpuReading | None
     """None: no GPU is watched."""
+    pages: Sequence[PageState] = ()
+    """Pages of the server's own."""
+    front_end: FrontEnd = {}
 
 
 class Marked(msgspec.Struct, frozen=True, array_like=True, tag="mark"):

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from exporter.catalogue.server import ServerState
 from exporter.clock import Clock
+from exporter.collect.readings import Readings
 from exporter.flight.reader import RecordingFile
 from exporter.flight.records import (
     Entered,
@@ -28,6 +29,7 @@ from exporter.machine.gpu.poller import Reading as GpuReading
 from exporter.machine.host_memory import HostMemory
 from exporter.machine.machine import Machine
 from exporter.playback.source import ReplayedSource
+from exporter.readings import PageState
 from exporter.sources.listener import Listener
 from exporter.watched.exporter import Exporter
 from exporter.watched.presence import Presence
@@ -91,7 +93,14 @@ class Playback:
         self._gpu_history = GpuHistory()
         self._streams: dict[int, tuple[ReplayedSource, Target]] = {}
         self._presence = _RecordedPresence()
-        self.exporter = Exporter([], clock=self._clock, process=False, presence=self._presence)
+        self._readings = _RecordedReadings(self._clock)
+        self.exporter = Exporter(
+            [],
+            clock=self._clock,
+            process=False,
+            presence=self._presence,
+            readings=self._readings,
+        )
         self.index = index or index_of(file)
         self._records = self.file.records()
         self._next: Record | None = next(self._records, None)
@@ -169,6 +178,7 @@ class Playback:
                 self._page = record
                 self._ahead_ns = record.wall_ns - record.time_ns
                 self._presence.recorded = record.state
+                self._readings.recorded = record
                 for stream, position in record.positions:
                     if stream in self._streams:
                         self._streams[stream][0].allow(position)
@@ -232,6 +242,20 @@ class _RecordedPresence(Presence):
     @property
     def state(self) -> ServerState | None:
         return self.recorded
+
+
+class _RecordedReadings(Readings):
+    """The server's own pages, as the last page showed them."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__((), clock)
+        self.recorded: Rendered | None = None
+
+    def read(self, *, is_ready: bool) -> Sequence[PageState]:
+        if self.recorded is None:
+            return ()
+        self.front_end = dict(self.recorded.front_end)
+        return self.recorded.pages
 
 
 class _RecordedGpus:

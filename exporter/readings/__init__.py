@@ -1,12 +1,12 @@
 """Readings of servers' own pages, under our names: depth "page"."""
 
 from exporter.readings.detect import detect
-from exporter.readings.reader import PageReader, Reading
+from exporter.readings.reader import PageReader, PageState, Reading
 from exporter.readings.tables import TABLES
 from exporter.readings.tls import Tls
 from kvscope_events.vocabulary import ServerKind
 
-__all__ = ["TABLES", "PageReader", "Reading", "Tls", "detect", "metrics_path"]
+__all__ = ["TABLES", "PageReader", "PageState", "Reading", "Tls", "detect", "metrics_path"]
 
 
 def metrics_path(kind: ServerKind | str) -> str:

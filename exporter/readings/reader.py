@@ -48,6 +48,19 @@ class Reading:
     """Empty while the page cannot be read: a dead engine's gauges are not served forever."""
 
 
+@dataclass(frozen=True, slots=True)
+class PageState:
+    """All that our page shows of one page of a server."""
+
+    endpoint: str
+    is_retired: bool
+    is_awaited: bool
+    last_success_ns: int | None
+    """On the reader's monotonic clock."""
+    errors: Mapping[str, int]
+    reading: Reading
+
+
 class _Rejected(Exception):
     def __init__(self, kind: str, reason: str) -> None:
         super().__init__(reason)
@@ -158,6 +171,18 @@ class PageReader:
                 self._retired = self._retired and not self._reading.answers
                 self._read_ns = self._clock.monotonic_ns()
             return self._reading
+
+    def state(self, *, is_ready: bool = False) -> PageState:
+        """The page as it is now, as `read` gives it, with what is known of its reading."""
+        reading = self.read(is_ready=is_ready)
+        return PageState(
+            self.endpoint,
+            self._retired,
+            self.is_awaited,
+            self.last_success_ns,
+            dict(self.errors),
+            reading,
+        )
 
     def close(self) -> None:
         """Release the client; a later reading fails and is counted."""

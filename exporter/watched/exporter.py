@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 from exporter.answers.question import Question
 from exporter.catalogue import COMPAT_SETS, DEFAULT_COMPAT
 from exporter.clock import Clock
+from exporter.collect.readings import Readings
 from exporter.flight.flight import Flight
 from exporter.flight.recorder import Recorder
 from exporter.machine.machine import Machine
@@ -84,12 +85,13 @@ class Exporter:
         beside_engine: bool = False,
         recorder: Recorder | None = None,
         presence: Presence | None = None,
+        readings: Readings | None = None,
     ) -> None:
         """readers: of the server's own pages, for what its targets do not report.
 
         process: include the `process_*` families of this process. beside_engine: the engine's steps
         run in this process, and rendering a page lets them through. recorder: of this server.
-        presence: of a replayed server; None: it follows from targets and pages.
+        presence, readings: of a replayed server; None: they follow from targets and readers.
         """
         self._clock = clock or Clock()
         self._targets = tuple(targets)
@@ -106,7 +108,7 @@ class Exporter:
             lambda: self._present,
             Machine(),
             self._clock,
-            self.readers,
+            readings or Readings(self.readers, self._clock),
             self.presence,
             beside_engine=beside_engine,
         )

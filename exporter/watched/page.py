@@ -22,7 +22,6 @@ from exporter.collect.readings import Readings
 from exporter.flight.recorder import Recorder
 from exporter.machine.gpu import DeviceSample
 from exporter.machine.machine import Machine
-from exporter.readings import PageReader
 from exporter.watched.advised import AdviceCollector
 from exporter.watched.engine_processes import collect_processes
 from exporter.watched.presence import Presence
@@ -58,7 +57,7 @@ class Page:
         targets: Callable[[], Sequence[Target]],
         machine: Machine,
         clock: Clock,
-        readers: Sequence[PageReader],
+        readings: Readings,
         presence: Presence,
         *,
         beside_engine: bool = False,
@@ -68,7 +67,7 @@ class Page:
         beside_engine: rendering a page lets the steps of this process through.
         """
         self._targets = targets
-        self._readings = Readings(readers, clock)
+        self._readings = readings
         self._presence = presence
         self.machine = machine
         self._clock = clock
@@ -103,6 +102,8 @@ class Page:
         targets, readings = self._targets(), self._readings
         is_ready = any(_takes_requests(target) for target in targets)
         pages = self._guard.read("page", lambda: readings.read(is_ready=is_ready))
+        if self.recorder is not None:
+            self.recorder.note_readings(pages, readings.front_end)
         for target in targets:
             taken = seen[target.is_content]  # a stream of names may accompany one of blocks
             shown = target.collect(self._guard, taken, outlet)

@@ -32,13 +32,15 @@ OF_THIS_PROCESS = (
 _STARTS = ("", "# HELP ", "# TYPE ")
 
 
-def make_recorder(folder: Path | None, keep_seconds: float = 3600) -> Recorder:
+def make_recorder(
+    folder: Path | None, keep_seconds: float = 3600, clock: Clock | None = None
+) -> Recorder:
     keep_ns = round(keep_seconds * 1e9)
     return Recorder(
         "llama",
         Ring(keep_ns, folder, "llama"),
         Limits(keep_ns=keep_ns, keep_bytes=1 << 30),
-        clock=Clock(),
+        clock=clock or Clock(),
         compat=sorted(COMPAT_SETS),
         settings={},
     )

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from exporter.clock import Clock
+from exporter.flight.recorder import Recorder
 from exporter.readings import PageReader
 from exporter.sources import InProcessSource
 from exporter.watched.exporter import Exporter
@@ -46,13 +47,16 @@ class Observed:
 
 
 @contextmanager
-def observed(*, ready: bool = True) -> Iterator[Observed]:
+def observed(*, ready: bool = True, recorder: Recorder | None = None) -> Iterator[Observed]:
     engine = Observed()
     clock = Clock(monotonic_ns=lambda: engine.now_ns)
-    target = Target(InProcessSource(engine.subscription), compat=(), clock=clock)
+    source = InProcessSource(engine.subscription)
+    target = Target(source, compat=(), clock=clock, recorder=recorder)
     with answering(engine.answer) as url:
         reader = PageReader(url, "vllm", clock=clock, is_beside_events=True)
-        engine.exporter = Exporter([target], readers=[reader], clock=clock, process=False)
+        engine.exporter = Exporter(
+            [target], readers=[reader], clock=clock, process=False, recorder=recorder
+        )
         engine.put(hello(server="vllm", model_name="m", tells=TELLS, ready=ready))
         engine.put(
             FirstToken(1, SECOND),
