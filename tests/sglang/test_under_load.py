@@ -1,7 +1,7 @@
 """A real SGLang under load, observed through `kvscope run`: every sum that it has itself."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from tests.sglang.counters import both, disagreements
 from tests.sglang.http_load import ask, jobs
 from tests.sglang.server import Observed
 from tests.support.environments import Reason
+from tests.support.scraped import Scraped, scraped
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.sglang, pytest.mark.nightly, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -35,6 +36,13 @@ def compare(sglang: Observed, *, without: Collection[str] = ()) -> None:
 
 def sglang_says(sglang: Observed, what: str) -> float:
     return both(what, sglang.page(), sglang.server.page())[1]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def pages(sglang: Observed) -> Iterator[Scraped]:
+    """The pages that were served meanwhile."""
+    with scraped(sglang.url) as running:
+        yield running
 
 
 def test_another_kind_of_sglang_is_served_unobserved_and_says_why(unobserved: Unobserved) -> None:
@@ -103,6 +111,13 @@ def test_a_pause_that_retracts_what_runs(sglang: Observed, unobserved: Unobserve
     assert ours <= theirs <= ours + retracted
     now = sglang.value("kvscope_events_total", type="RequestArrived") or 0
     assert now == arrived + len(REFERENCE)
+
+
+def test_every_page_comes_out_of_its_recording_again(pages: Scraped, tmp_path: Path) -> None:
+    """With what SGLang's own page told."""
+    assert pages.assert_replayed(pages.save(tmp_path)) > 200 * len(pages.scrapes) > 2000
+    told = b'kvscope_source_up{endpoint="http'
+    assert any(told in scrape.page for scrape in pages.scrapes)
 
 
 @pytest.mark.parametrize("reason", sorted(REASONS, key=lambda reason: reason.statements))

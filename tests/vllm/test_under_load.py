@@ -26,6 +26,7 @@ from tests.dashboards.promql import names_in, panels_of, read
 from tests.repo.checkout import ROOT
 from tests.support.pages import sample
 from tests.support.prometheus import Prometheus, prometheus_with
+from tests.support.scraped import Scraped, scraped
 from tests.support.waiting import wait_for
 from tests.vllm.conftest import Unobserved
 from tests.vllm.counted_otherwise import AFTER_A_STOP, WHEN_CLIENTS_LEAVE
@@ -44,6 +45,13 @@ def vllm(
     """The tests below build on each other: one server, started once, ended by the last of them."""
     folder = tmp_path_factory.mktemp("plain")
     with observed(vllm_python, models("llama"), folder, *SMALL) as running:
+        yield running
+
+
+@pytest.fixture(scope="module", autouse=True)
+def pages(vllm: Observed) -> Iterator[Scraped]:
+    """The pages that were served meanwhile."""
+    with scraped(vllm.url) as running:
         yield running
 
 
@@ -254,6 +262,29 @@ def test_rules_for_a_bare_vllm_find_what_they_ask_for(vllm: Observed, watched: P
     assert len(rules) == sum(len(group.rules) for group in groups(VLLM))
     assert {rule["health"] for rule in rules} == {"ok"}
     assert watched.ask('ALERTS{alertstate="firing"}') == []
+
+
+def test_every_page_comes_out_of_its_recording_again(pages: Scraped, tmp_path: Path) -> None:
+    """With what vLLM's own page told; and all that reads a recording reads this one."""
+    recording = pages.save(tmp_path)
+    served = [scrape.page for scrape in pages.scrapes]
+    assert pages.assert_replayed(recording) > 200 * len(served) > 4000
+    assert any(b'kvscope_source_up{endpoint="http' in page for page in served)
+    file = str(recording)
+    for arguments in (
+        ("replay", file, "--at", "-5s"),
+        ("why", file, "--at", "-5s"),
+        ("diff", file, file, "--at-a", "+60s", "--last", "60"),
+        ("export", file, "--openmetrics", f"{tmp_path}/om", "--html", f"{tmp_path}/html"),
+        ("export", file, "--perfetto", f"{tmp_path}/trace"),
+    ):
+        done = subprocess.run(
+            kvscope_command(*arguments), capture_output=True, text=True, timeout=120
+        )
+        assert done.returncode == (arguments[0] == "diff"), (arguments, done.stderr)
+        assert done.stderr == ""
+    assert b"kvscope_kv_blocks{" in (tmp_path / "om").read_bytes()
+    assert (tmp_path / "trace").stat().st_size > 100_000
 
 
 def test_off_and_on_fifty_times_tokens_stay_and_counters_go_on(

@@ -1,0 +1,84 @@
+"""Pages of a kvscope scraped beside a load, and compared with those of its recording."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import httpx
+
+from exporter.flight.reader import RecordingFile
+from exporter.playback.playback import Playback
+from tests.playback.recorded import lines_of
+
+EVERY_SECONDS = 2.0
+
+
+class Scrape(NamedTuple):
+    began_ns: int
+    """Wall clock, like the next."""
+    ended_ns: int
+    page: bytes
+
+
+@dataclass
+class Scraped:
+    """Every page so far."""
+
+    url: str
+    """Base URL of the kvscope."""
+    scrapes: list[Scrape] = field(default_factory=list)
+
+    def scrape(self) -> None:
+        began_ns = time.time_ns()
+        page = httpx.get(f"{self.url}/metrics", timeout=30).content
+        self.scrapes.append(Scrape(began_ns, time.time_ns(), page))
+
+    def save(self, folder: Path) -> Path:
+        """The recording, saved by hand."""
+        recordings = f"{self.url}/api/recordings"
+        saved = httpx.post(recordings, json={}, timeout=60).raise_for_status().json()
+        path: Path = folder / saved["name"]
+        path.write_bytes(httpx.get(f"{recordings}/{path.name}", timeout=60).content)
+        return path
+
+    def assert_replayed(self, path: Path) -> int:
+        """Every page comes out of the recording again, line by line; returns the lines compared."""
+        playback = Playback(RecordingFile(path))
+        times = [page.wall_ns for page in playback.index.pages]
+        compared = 0
+        for scrape in self.scrapes:
+            served = lines_of(scrape.page)
+            # Someone else may have asked at the same time.
+            within = [n for n, at in enumerate(times) if scrape.began_ns <= at <= scrape.ended_ns]
+            assert within, (scrape.began_ns, times[0], times[-1])
+            replays = []
+            for number in within:
+                playback.to_page(number)
+                replays.append(lines_of(playback.exporter.render()[0]))
+            assert served in replays, sorted(set(served) ^ set(replays[-1]))[:20]
+            compared += len(served)
+        assert playback.file.problem is None
+        playback.close()
+        return compared
+
+
+@contextmanager
+def scraped(url: str) -> Iterator[Scraped]:
+    """A scraper beside whatever happens inside the block."""
+    scraped, ended = Scraped(url), threading.Event()
+
+    def run() -> None:
+        while not ended.wait(EVERY_SECONDS):
+            scraped.scrape()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield scraped
+    finally:
+        ended.set()
+        thread.join()
