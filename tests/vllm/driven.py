@@ -6,6 +6,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import zstandard
+
 from tests.repo.checkout import ROOT
 
 SECONDS = 800
@@ -20,6 +22,7 @@ def run_in_vllm(
         **os.environ,
         "PYTHONPATH": str(ROOT),
         "KVSCOPE_OBSERVER_DIR": str(directory),
+        "KVSCOPE_TEST_PACKAGES": str(Path(zstandard.__file__).parents[1]),
     }
     ran = subprocess.run(
         [str(python), "-m", module, *arguments],
