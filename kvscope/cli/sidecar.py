@@ -200,6 +200,7 @@ def _run(
     from exporter.web.gpu import gpu_router
     from exporter.web.limits import allow_files
     from exporter.web.sidecar_app import projections_of, sidecar_app
+    from kvscope.plan.form import plan_router
     from kvscope.serving.listen import listening, url_of
     from kvscope.serving.reloading import hangups, reloading
     from kvscope.serving.run import AppServer
@@ -238,6 +239,7 @@ def _run(
             raise fail(error) from None
 
         app = sidecar_app(watched, where.address, flight)
+        app.include_router(plan_router())
         if poller is not None:
             app.include_router(gpu_router(poller))
         if own is not None:

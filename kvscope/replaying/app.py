@@ -10,6 +10,7 @@ from exporter.web.compact import compact_router
 from exporter.web.landing import Listed, landing_router
 from exporter.web.live import live_router
 from exporter.web.metrics import METHODS, bare_app, metrics_router
+from kvscope.plan.form import plan_router
 from kvscope.replaying.moment import parse_moment
 from kvscope.replaying.player import Player
 
@@ -30,6 +31,7 @@ def replay_app(player: Player) -> FastAPI:
     app.include_router(metrics_router(player))
     app.include_router(compact_router(lambda _target: player))
     app.include_router(answers_router(lambda _target: player))
+    app.include_router(plan_router())
     app.include_router(_controls(player))
 
     @app.api_route(HEALTH.path, methods=METHODS)

@@ -11,6 +11,7 @@ from exporter.web.access import Access
 from exporter.web.gpu import gpu_router
 from exporter.web.http_server import HttpServer
 from exporter.web.sidecar_app import sidecar_app
+from kvscope.plan.form import plan_router
 from kvscope.run.discovered import Sightings
 from kvscope.serving.listen import url_of
 from kvscope.serving.protection import Protection
@@ -52,6 +53,7 @@ class Beside:
         server = ServerConfig(name=kind, kind=kind, events=(endpoint,), url=url, tls=tls)
         self._sidecar = Sidecar([server], compat=compat, gpu=poller, flight=flight)
         app = sidecar_app(self._sidecar, flight=flight)
+        app.include_router(plan_router())
         if poller is not None:
             app.include_router(gpu_router(poller))
         own_tls = protection.tls_of_pages
