@@ -9,7 +9,7 @@ the producer's clock in tenths of a second, 0 if unknown. `owner`, `prefix` and 
 
 import sys
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -43,26 +43,36 @@ def columns(
         "touched": _little(array("I", _touched(pick, times, len(places)))),
         "owner": _little(array("I", pick(following.owners))),
         "prefix": _little(array("I", pick(following.prefixes))),
-        "cell": bytes(
-            [
-                min(references, MOST_REFERENCES) + CACHED
-                if references
-                else CACHED
-                if place
-                else RESERVED
-                if block < reserved
-                else FREE
-                for block, references, place in zip(
-                    numbers, pick(blocks.ref_counts), places, strict=True
-                )
-            ]
-        ),
+        "cell": _cells(numbers, pick(blocks.ref_counts), places, reserved),
     }
     if following.groups:
         made["group"] = bytes(pick(following.groups))
     if ids is not None:
         made["id"] = _little(array("I", ids))
     return made
+
+
+def all_cells(blocks: NumberedBlocks, reserved: int) -> bytes:
+    """The column `cell` of a whole pool."""
+    places = blocks.places
+    return _cells(range(len(places)), blocks.ref_counts, places, reserved)
+
+
+def _cells(
+    numbers: Iterable[int], ref_counts: Iterable[int], places: Iterable[int], reserved: int
+) -> bytes:
+    return bytes(
+        [
+            min(references, MOST_REFERENCES) + CACHED
+            if references
+            else CACHED
+            if place
+            else RESERVED
+            if block < reserved
+            else FREE
+            for block, references, place in zip(numbers, ref_counts, places, strict=True)
+        ]
+    )
 
 
 def _touched(pick: Callable[[Any], Any], times: Blocks | None, count: int) -> Sequence[int]:

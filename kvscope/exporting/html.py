@@ -13,6 +13,7 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 from exporter.answers.preemptions import OnePreemption, Preemptions
 from exporter.answers.why.question import WhyAnswer
 from exporter.playback.playback import Playback
+from kvscope.exporting.block_map import block_map
 from kvscope.exporting.charts import Line, Period, line_chart, stacked_chart
 from kvscope.exporting.report import EngineCourse, Rates, Report, State, gather, rates
 from kvscope_events.printable import one_line
@@ -43,7 +44,7 @@ def _page(report: Report) -> Element:
     moments = [(mark.wall_ns, one_line(f"{mark.trigger}: {mark.text}")) for mark in report.marks]
     period = Period(report.begins_ns, report.ends_ns, moments)
     for engine in report.engines[:_MOST_ENGINES]:
-        _engine(body, engine, period, several=len(report.engines) > 1)
+        _engine(body, engine, period, report.at_ns, several=len(report.engines) > 1)
     if len(report.engines) > _MOST_ENGINES:
         _add(body, "p", f"{len(report.engines) - _MOST_ENGINES} further engines are not shown.")
     if report.gpus:
@@ -73,7 +74,9 @@ def _head(body: Element, report: Report) -> None:
         _add(line, "span", f"{mark.trigger}: {mark.text}")
 
 
-def _engine(body: Element, engine: EngineCourse, period: Period, *, several: bool) -> None:
+def _engine(
+    body: Element, engine: EngineCourse, period: Period, at_ns: int, *, several: bool
+) -> None:
     if several:
         _add(body, "h2", f"{engine.model_name}, engine {engine.engine}")
     if engine.why is None:
@@ -83,6 +86,8 @@ def _engine(body: Element, engine: EngineCourse, period: Period, *, several: boo
     charts = SubElement(body, "div", {"class": "charts"})
     for chart in _charts(engine.states, period):
         charts.append(chart)
+    if engine.cells:
+        body.append(block_map(f"Blocks at {_time(at_ns)}", engine.cells))
     if engine.preemptions is not None and engine.preemptions.preemptions:
         _preemptions(body, engine.preemptions)
 

@@ -11,6 +11,7 @@ from exporter.answers.why.question import WHY, WhyAnswer
 from exporter.flight.records import Marked, Opened
 from exporter.fold import Latency, Ledger
 from exporter.fold.timeline import READ, Figures, figures_of
+from exporter.live.cells import all_cells
 from exporter.playback.playback import Playback
 from exporter.watched.reply import EngineReply
 from kvscope_events.events import Hello
@@ -57,6 +58,8 @@ class EngineCourse:
     states: list[State] = field(default_factory=list)
     why: WhyAnswer | None = None
     preemptions: Preemptions | None = None
+    cells: bytes | None = None
+    """Blocks at the moment that is asked for, as in `exporter.live.cells`; None: not known."""
     unknown: str = ""
     """The reason why there is no answer."""
 
@@ -152,6 +155,8 @@ def _ask(playback: Playback, engines: dict[Labels, EngineCourse]) -> None:
         engine.why, engine.unknown = reply.answer, reply.unknown or ""
     for reply in playback.exporter.answer(PREEMPTIONS).engines:
         _engine(engines, reply).preemptions = reply.answer
+    for reply in playback.exporter.answer(_CELLS).engines:
+        _engine(engines, reply).cells = reply.answer
 
 
 def _gpus(playback: Playback) -> dict[str, dict[str, int]]:
@@ -187,4 +192,20 @@ _STATE: Question[State] = Question(
     events=("StepCompleted",),
     folds=READ,
     read=_state,
+)
+
+
+def _cells(asked: Asked) -> bytes | None:
+    ledger = asked.folds[Ledger]
+    if not ledger.known or ledger.is_counted:
+        return None
+    return all_cells(ledger.blocks, ledger.reserved)
+
+
+_CELLS: Question[bytes | None] = Question(
+    name="cells",
+    summary="",
+    events=("StepCompleted",),
+    folds=(Ledger,),
+    read=_cells,
 )

@@ -11,7 +11,11 @@ from typer.testing import CliRunner, Result
 
 from exporter.flight.reader import RecordingFile
 from exporter.flight.records import Entered, Marked, Record
+from exporter.fold import Ledger
+from exporter.live.cells import CACHED, RESERVED
+from exporter.playback.playback import Playback
 from kvscope.cli.app import app
+from kvscope.exporting.block_map import MOST_SQUARES, block_map
 from kvscope.exporting.charts import ticks
 from kvscope_events.events import Batch, StepCompleted
 from tests.events.producers import SNAPSHOT, hello
@@ -103,6 +107,38 @@ def test_it_says_what_why_says(recording: Path, page: Page) -> None:
     assert f"[cause, confidence {why['confidence']}]" in page.text
     assert f"Do: {why['remedy']}" in page.text
     assert "bytes 7.20 GiB" in page.text
+
+
+def test_the_map_has_each_block_of_the_moment(recording: Path, tmp_path: Path) -> None:
+    page = export(recording, tmp_path, "--at", "+100s")
+    playback = Playback(RecordingFile(recording))
+    playback.to(playback.file.begins_ns + 100 * 10**9)
+    (target,) = playback.exporter.targets
+    ledger = target.folds[Ledger]
+    shared = sum(references > 1 for references in ledger.blocks.ref_counts)
+    counts = {
+        "free": ledger.num_free,
+        "cached": ledger.num_cached,
+        "active": ledger.num_active - shared,
+        "shared": shared,
+        "reserved": ledger.reserved,
+    }
+    playback.close()
+    assert sum(counts.values()) == ledger.num_blocks
+    shown = dict(re.findall(r"^(free|cached|active|shared|reserved) ([\d,]+)$", page.text, re.M))
+    assert shown == {state: f"{number:,}" for state, number in counts.items() if number}
+
+
+def test_a_square_of_a_large_map_is_most_of_several_blocks() -> None:
+    cells = bytes([RESERVED]) + bytes([CACHED]) * (3 * MOST_SQUARES) + bytes([CACHED + 2]) * 8
+    figure = block_map("Blocks", cells)
+    texts = [*figure[0].itertext()]
+    assert texts == [
+        "Blocks; a square is most of 4 blocks",
+        *(f"cached {3 * MOST_SQUARES:,}", "shared 8", "reserved 1"),
+    ]
+    drawn = {path.get("class"): path.get("d", "").count("M") for path in figure.iter("path")}
+    assert drawn.keys() == {"area c3", "area c4"}, "one reserved block is not most of four"
 
 
 def test_another_moment_has_another_cause(recording: Path, tmp_path: Path) -> None:
