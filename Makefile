@@ -59,8 +59,9 @@ tools: | $(STAMP)
 	@scripts/debian-tools $(VENV)/debian
 	@PYTHON=$(VENV)/bin/python scripts/kubernetes-tools $(VENV)/kubernetes
 
-chromium:
+chromium: | $(STAMP)
 	@scripts/chromium
+	@scripts/axe $(VENV)/axe
 
 vllm: ## Install a vLLM for the tests into .venv/vllm, 3.4 GB (VLLM=0.32.0; make test VLLM= has none)
 	@PYTHON=$(PYTHON) scripts/vllm-env $(VENV)/vllm $(VLLM)

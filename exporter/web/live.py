@@ -55,6 +55,8 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     is_replay: bool
     """Whether `/api/replay` moves through time."""
+    acts: list[str]
+    """What `POST /api/demo/ACT` has a demo do; empty: it is none."""
     servers: list[ServerRow]
 
 
@@ -64,8 +66,10 @@ def live_router(
     *,
     has_targets: bool,
     is_replay: bool = False,
+    acts: Sequence[str] = (),
 ) -> APIRouter:
-    """find: the server named, raises NoServerError. has_targets: servers have names here."""
+    """find: the server named, raises NoServerError. has_targets: servers have names here. acts: of
+    a demo, see `Overview`."""
 
     def found(name: str) -> Watchable:
         try:
@@ -89,7 +93,9 @@ def live_router(
                 continue  # it has just gone
             state = each.presence.state or "retired"
             rows.append(ServerRow(name=name, title=each.name, state=state, engines=engines))
-        return _json(Overview(version=build_version(), is_replay=is_replay, servers=rows))
+        return _json(
+            Overview(version=build_version(), is_replay=is_replay, acts=list(acts), servers=rows)
+        )
 
     return router
 

@@ -86,6 +86,7 @@ def demo(
                 otlp=otlp,
                 traces=traces,
                 recording=recording_of(DEFAULT_KEEP, DEFAULT_BYTES, None),
+                acts=True,
             ),
             on_ready=director.start,
         )

@@ -47,8 +47,8 @@ def export(
         Path | None,
         typer.Option(
             metavar="OUT",
-            help="Write one file to attach to a ticket: cause, charts, preemptions, "
-            "configuration. It loads nothing from elsewhere.",
+            help="Write one file to attach to a ticket: cause, charts, map of the pool, "
+            "preemptions, configuration. It loads nothing from elsewhere.",
         ),
     ] = None,
     at: Annotated[

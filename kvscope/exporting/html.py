@@ -64,7 +64,7 @@ def _head(body: Element, report: Report) -> None:
         _add(body, "p", "; ".join(servers))
     seconds = (report.ends_ns - report.begins_ns) / 1e9
     _add(body, "p", f"{_day(report.begins_ns)} to {_time(report.ends_ns)} UTC ({seconds:,.0f} s)")
-    asked = f"Cause, preemptions and memory are those of {_time(report.at_ns)} UTC; "
+    asked = f"Cause, map, preemptions and memory are those of {_time(report.at_ns)} UTC; "
     _add(body, "p", f"{asked}recorded by kvscope {report.opened.build}.", "soft")
     if report.problem is not None:
         _add(body, "p", f"The recording is not whole: {report.problem}.", "soft")

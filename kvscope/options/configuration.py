@@ -86,6 +86,8 @@ class TelemetryConfig:
     """None: no traces are sent."""
     recording: RecordingConfig | None = None
     """None: nothing is recorded."""
+    acts: bool = False
+    """Whether a page may have the engine's own requests sent: in the demo."""
 
     def __post_init__(self) -> None:
         if not self.log_stats and self.event_endpoint is not None:

@@ -27,6 +27,7 @@ from kvscope.options.otlp import exporting, instance_of, outlet_of, served_as
 from kvscope.options.recording import flight_of, in_flight
 from kvscope.options.tracing import tracing_of, tracing_until_end
 from kvscope.output import fail
+from kvscope.plan.form import plan_router
 from kvscope_events.bus import EventBus, NullBus
 
 if TYPE_CHECKING:
@@ -100,9 +101,16 @@ def telemetry(config: TelemetryConfig, port: int) -> Iterator[Telemetry]:
         router.include_router(metrics_router(page))
         router.include_router(compact_router(lambda _target: page))
         router.include_router(answers_router(lambda _target: page))
+        acts: list[str] = []
+        if config.acts:
+            from kvscope.serving.acts import ACTS, acts_router
+
+            acts = [*ACTS]
+            router.include_router(acts_router())
         router.include_router(
-            live_router(lambda _target: page, lambda: _listed(page), has_targets=False)
+            live_router(lambda _target: page, lambda: _listed(page), has_targets=False, acts=acts)
         )
+        router.include_router(plan_router())
         router.include_router(projection_router(Projections(lambda: {"": page})))
         if flight is not None:
             router.include_router(recordings_router(flight, lambda _target: page))

@@ -1,6 +1,8 @@
 """The live page in a real browser: cells equal the engine's pool, and no text becomes markup."""
 
 import json
+import os
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,6 +37,14 @@ CELLS = """(() => {
   return JSON.stringify({ map: store.pool?.map, cell: of('cell'), place: of('place') });
 })()"""
 FOLLOWED = "globalThis.kvscopeLive?.store.counts.snapshots > 0"
+
+
+AXE = Path(sys.prefix) / "axe" / "node_modules" / "axe-core" / "axe.min.js"
+"""Installed by scripts/axe."""
+FINDINGS = """axe.run(document, { resultTypes: ['violations'] }).then(({ violations, passes }) =>
+  passes.length ? violations.map(({ id, nodes }) => `${id}: ${nodes.map((node) => node.html)}`)
+    : ['no rule applied'])"""
+SIZES = [(width, scheme) for scheme in ("light", "dark") for width in (1600, 1280, 390)]
 
 
 @pytest.fixture(scope="module")
@@ -149,6 +159,59 @@ def test_a_key_is_asked_for_and_used(page: Page) -> None:
         assert_equal(page, watched)
 
 
+@pytest.fixture
+def axe(page: Page) -> Iterator[str]:
+    """The rules, for pages of each size and scheme."""
+    if not AXE.exists() and os.environ.get("CI") != "true":
+        pytest.skip(f"no {AXE}: scripts/axe installs it")
+    yield AXE.read_text()
+    page.size(1280, 900)
+
+
+def test_axe_finds_nothing_in_light_and_dark_at_three_widths(page: Page, axe: str) -> None:
+    watched = Watched(seed=15)
+    watched.view.close()
+    with shown(page, app_of(watched.exporter)):
+        page.value(axe)
+        page.until(FOLLOWED)
+        for _ in range(60):
+            watched.disturb()
+        page.until("document.querySelectorAll('#sequences td button').length > 2")
+        for is_open in (False, True):
+            if is_open:
+                open_everything(page)
+            for width, scheme in SIZES:
+                page.size(width, 900, scheme)
+                assert page.value(FINDINGS) == [], (width, scheme, is_open)
+
+
+def open_everything(page: Page) -> None:
+    """Explanations, a block's life, a sequence's table, and the tour."""
+    page.value(
+        "document.getElementById('help').click(),"
+        "document.querySelector('#sequences td button').click(),"
+        "kvscopeLive.map.select(3),"
+        "document.getElementById('tour-start').click()"
+    )
+    for name in ("block", "sequence", "tour"):
+        page.until(f"document.getElementById('{name}').textContent")
+
+
+def test_axe_finds_nothing_where_there_is_a_key_to_give_or_nothing_to_see(
+    page: Page, axe: str
+) -> None:
+    locked = Access(app_of(Watched(seed=16).exporter), AccessConfig(pages=Credentials(["secret"])))
+    empty = app_of(make_exporter()[0])
+    for app, seen in ((locked, "!document.getElementById('key-form').hidden"), (empty, "true")):
+        with shown(page, app):
+            page.value(axe)
+            page.until(seen)
+            page.until("document.getElementById('status').textContent !== 'connecting'")
+            for width, scheme in SIZES:
+                page.size(width, 900, scheme)
+                assert page.value(FINDINGS) == [], (width, scheme, seen)
+
+
 def test_the_slider_of_a_recording_goes_back_and_forth(page: Page, tmp_path: Path) -> None:
     record_load(tmp_path / "load.kvsr", seconds=3, seed=4)
     player = Player(tmp_path / "load.kvsr")
@@ -199,6 +262,16 @@ def test_the_tour_is_clicked_through_on_the_demo_while_it_happens(page: Page) ->
             assert page.complaints == []
 
 
+ROWS = "[...kvscopeLive.store.sequences.values()]"
+SAME = "rows.filter((row) => row.request === one.request)"
+PROVOKED = {
+    6: f"{ROWS}.some((row) => row.prompt_tokens > 450 && row.hit_blocks >= 26)",
+    7: f"((rows) => rows.some((one) => {SAME}.length === 4))({ROWS})",
+    9: f"((rows) => rows.some((one) => {SAME}.length === 8))({ROWS})",
+}
+"""Steps of the tour whose button is pressed, and what then is among the sequences."""
+
+
 def take_the_tour(page: Page) -> None:
     page.until("globalThis.kvscopeLive?.store.steps.length > 50", 120)
     page.value("document.getElementById('tour-start').click()")
@@ -209,6 +282,9 @@ def take_the_tour(page: Page) -> None:
             page.value("document.querySelector('#sequences td button').click()")
         if number == 5:
             page.value("kvscopeLive.map.colour('prefix')")
+        if number in PROVOKED:
+            page.value("document.querySelector('#tour > button').click()")
+            page.until(PROVOKED[number], 90)
         page.until("document.getElementById('tour').dataset.happened === 'true'", 90)
         page.value("document.querySelector('#tour .bar button:nth-of-type(2)').click()")
     assert len(titles) == 10

@@ -23,6 +23,7 @@ from exporter.web.http_server import HttpServer
 from exporter.web.landing import Listed
 from exporter.web.live import live_router
 from exporter.web.metrics import bare_app, metrics_router
+from kvscope.serving.acts import acts_router
 from kvscope_events.events import PoolCreated
 from kvscope_events.producers import SGLANG_EVENTS, in_order
 from tests.exporter.page import make_exporter, put
@@ -164,6 +165,24 @@ def test_data_is_behind_the_door_of_the_pages_and_the_page_itself_is_not(
         assert get(f"{url}/live/snapshot", headers=key).status_code == 200
     assert door_of("GET", "/live/static/main.js") == "open"
     assert door_of("POST", "/live/events") == "control"
+
+
+def test_only_a_demo_can_be_had_to_do_something_and_only_through_the_door_of_changes(
+    url: str,
+) -> None:
+    assert get(f"{url}/live/engines").json()["acts"] == []
+    assert httpx.post(f"{url}/api/demo/fill", json={}, timeout=30).status_code == 404
+    app = bare_app("demo")
+    app.include_router(acts_router())
+    with HttpServer(Access(app, AccessConfig()), "127.0.0.1", 0) as server:
+        act = f"http://127.0.0.1:{server.port}/api/demo/fill"
+        foreign = {"Origin": "http://elsewhere.example"}
+        assert httpx.post(act, json={}, headers=foreign, timeout=30).status_code == 403
+        assert httpx.post(f"{act}er", json={}, timeout=30).status_code == 404
+    keys = AccessConfig(api=Credentials(["secret"]))
+    with HttpServer(Access(app, keys), "127.0.0.1", 0) as server:
+        act = f"http://127.0.0.1:{server.port}/api/demo/fill"
+        assert httpx.post(act, json={}, timeout=30).status_code == 401
 
 
 def test_an_engine_that_does_not_exist_is_named_with_those_that_do(url: str) -> None:

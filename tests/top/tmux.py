@@ -5,7 +5,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -57,11 +57,16 @@ class Screen:
 
     def wait(self, wanted: str, seconds: float = SECONDS) -> str:
         """The content of the screen, once it has that text."""
-        wait_for(lambda: wanted in self.text(), wanted, seconds)
-        return self.text()
+        return self._wait(lambda text: wanted in text, wanted, seconds)
 
     def wait_without(self, unwanted: str) -> str:
-        wait_for(lambda: unwanted not in self.text(), f"no {unwanted}", SECONDS)
+        return self._wait(lambda text: unwanted not in text, f"no {unwanted}", SECONDS)
+
+    def _wait(self, is_so: Callable[[str], bool], what: str, seconds: float) -> str:
+        try:
+            wait_for(lambda: is_so(self.text()), what, seconds)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; on the screen:\n{self.colours()}") from None
         return self.text()
 
     def resize(self, width: int, height: int) -> None:

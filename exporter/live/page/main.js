@@ -4,9 +4,12 @@ import { Store } from './store.js';
 import { BlockMap } from './map.js';
 import { SequenceView } from './sequences.js';
 import { beginSteps, drawSteps, drawStrips } from './steps.js';
+import { drawStatic } from './static.js';
 import { showMemory, showPrefixes, showWhatIf, showWhy } from './answers.js';
+import { beginPlan } from './plan.js';
 import { beginReplay } from './replay.js';
 import { beginTour } from './tour.js';
+import { showActs } from './acts.js';
 import { $, el } from './dom.js';
 import { NeedsKey, chosen, json, setKey } from './server.js';
 
@@ -36,7 +39,8 @@ function choose(target, engine) {
 /** Look for engines until there is one; then keep the list of them up to date. */
 async function find() {
   try {
-    const { servers, is_replay: replayed } = await json('live/engines');
+    const { servers, is_replay: replayed, acts } = await json('live/engines');
+    showActs(acts);
     $('key-form').hidden = true;
     if (replayed && !isReplay) beginReplay(store);
     isReplay = replayed;
@@ -91,6 +95,7 @@ function draw(now) {
     draw.tableAt = now;
     sequences.list();
     drawStrips(store);
+    drawStatic(store);
     if (!store.problem) {
       const { model_name: model, server, server_version: version } = store.head;
       status(`${model} · ${server} ${version} · step ${store.sums.steps}`, false);
@@ -135,6 +140,7 @@ matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => them
 
 theme(localStorage.getItem(THEME));
 beginTour(store, map, sequences);
+beginPlan();
 find();
 repeat(5000, showWhy);
 repeat(5000, showPrefixes);
