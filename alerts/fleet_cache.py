@@ -2,17 +2,21 @@
 
 from alerts.rule import COUNT, MODEL, Alert
 from alerts.scope import Scope
-from alerts.thresholds import PREFIX_TOKENS_PER_SECOND
+from alerts.thresholds import FLEET_JOB, PREFIX_TOKENS_PER_SECOND
 from alerts.timing import Timing
 from monitoring import fleet
-from monitoring.selectors import series
-from monitoring.thresholds import ROUTING_LOSS_ROSE, WORKLOAD_AS_BEFORE
+from monitoring.selectors import rate, series
+from monitoring.thresholds import FLEET_FULL, ROUTING_LOSS_ROSE, WORKLOAD_AS_BEFORE
 
 _PROCESS = "The process that follows the fleet, {{ $labels.instance }},"
 
 
 def fleet_cache_alerts(timing: Timing, scope: Scope) -> list[Alert]:
-    return [_loss_rose(timing, scope), *_incomplete(timing, scope)]
+    return [
+        _loss_rose(timing, scope),
+        *_incomplete(timing, scope),
+        *_not_followed(timing, scope),
+    ]
 
 
 def _loss_rose(timing: Timing, scope: Scope) -> Alert:
@@ -93,5 +97,53 @@ def _incomplete(timing: Timing, scope: Scope) -> tuple[Alert, ...]:
             "blocks have names that cannot be compared: none of them finds what another set "
             "holds. Its start page says what differs.",
             by=("model_name",),
+        ),
+    )
+
+
+def _not_followed(timing: Timing, scope: Scope) -> tuple[Alert, ...]:
+    """A process that went with its target has no `up`: a day is remembered, and no longer, since
+    nobody has to run one. Where another one of the job is left, only `down` can tell.
+    """
+    up = f'up{{job="{FLEET_JOB}"}}'
+    busy = rate("kvscope_fleet_fold_seconds_total", timing.range("10m"))
+
+    def one(sign: str, expr: str, wait: str, description: str) -> Alert:
+        return Alert(
+            name="KvscopeFleetNotFollowed",
+            severity="warning",
+            topic="exporter",
+            expr=expr,
+            wait=wait,
+            summary="A fleet's caches are not followed, or not fast enough.",
+            description=description,
+            board="kvscope-fleet-cache",
+            by=(),
+            labels={"sign": sign},
+        )
+
+    return (
+        one(
+            "down",
+            f"{up} == 0",
+            "10m",
+            f"{_PROCESS} has not answered Prometheus for ten minutes: unless another one follows "
+            "the same replicas, nothing is known of what routing, sharing and size cost.",
+        ),
+        one(
+            "gone",
+            f"max by ({scope.job}) (max_over_time({up}[{timing.range('1d')}])) == 1\n"
+            f"unless on ({scope.job}) {up}",
+            "10m",
+            "Prometheus has had no target of job {{ $labels.job }} for ten minutes, and had one "
+            "that answered within the last day: nothing is known of what routing, sharing and "
+            "size cost.",
+        ),
+        one(
+            "full",
+            f"{busy} > {FLEET_FULL}",
+            "15m",
+            f"{_PROCESS} has spent {{{{ $value | humanizePercentage }}}} of its time on folding "
+            "for a quarter of an hour: at 100 % it lags, and loses replicas.",
         ),
     )

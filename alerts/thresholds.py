@@ -6,6 +6,9 @@ Numbers that panels draw as well are in `monitoring/thresholds.py`.
 JOB = "kvscope"
 """Name of the scrape job; also in deploy/prometheus/prometheus.yml and in the ServiceMonitor."""
 
+FLEET_JOB = "kvscope-fleet"
+"""Job of `kvscope fleet`: not that of inference servers, whose alerts would count it as one."""
+
 # Targets
 
 MANY_TARGETS_SHARE = 0.1

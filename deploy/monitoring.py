@@ -7,7 +7,7 @@ from alerts.edits import Edits
 from alerts.objectives import Objectives
 from alerts.rule import Places
 from alerts.rules import groups as rule_groups
-from alerts.thresholds import JOB
+from alerts.thresholds import FLEET_JOB, JOB
 from alerts.timing import Timing
 from kvscope.inject.pod import LABEL, OBSERVED, PORT, PORT_NAME
 
@@ -19,8 +19,6 @@ NAME_LABEL, NAME = "app.kubernetes.io/name", "kvscope"
 LABELS = {NAME_LABEL: NAME}
 POD_LABELS = {LABEL: OBSERVED}
 """Label of pods with a sidecar, which the PodMonitor selects."""
-FLEET_JOB = "kvscope-fleet"
-"""Job of `kvscope fleet`: not that of inference servers, whose alerts would count it as one."""
 POD_PORT, SERVICE_PORT = PORT_NAME, "http"
 """Names of the ports that the two monitors scrape."""
 

@@ -50,6 +50,9 @@ POOL_USAGE = rising(shared.POOL_SATURATED, 0.98)
 """Share of the usable blocks that sequences reference. At 98 % the next decode step of a full batch
 fills the pool (one block for each sixteenth sequence, at blocks of 16)."""
 
+FLEET_FULL: Steps = ((None, GREEN), (shared.FLEET_FULL, ORANGE))
+"""Share of its time that a process spends on folding a fleet's answers."""
+
 FULL = 0.95
 """Share of the usable blocks above which a pool counts as full: one that preempts moves between 0.9
 and 1, since each preemption returns all blocks of a request."""

@@ -132,6 +132,12 @@ FLEET = (
         labels={"sidecar": None},
     ),
     _fleet(
+        "sample_ratio",
+        "Share of the conversations that is folded; the sums of all others are estimates from it.",
+        unit="ratio",
+        labels={},
+    ),
+    _fleet(
         "fold_seconds_total",
         "Time spent on folding the answers of sidecars.",
         kind="counter",

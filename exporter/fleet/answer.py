@@ -47,9 +47,13 @@ class SpaceAnswer(msgspec.Struct, frozen=True, kw_only=True):
     anywhere_blocks: int
     seen_blocks: int
     asked_blocks: int
+    standard_error: float | None
+    """The largest of a step's share of the blocks asked for; 0: all were folded; None: of a sample,
+    and too little was asked for to say."""
     pool_blocks: int
-    distinct_blocks: int
-    duplicate_blocks: int
+    distinct_blocks: int | None
+    duplicate_blocks: int | None
+    """None: a sample does not say."""
     tiers: list[Tier]
     enough_blocks: int | None
     """The smallest simulated tier with 95 % of all possible hits; None: none of them has that."""
@@ -59,6 +63,8 @@ class SpaceAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FleetAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    one_of: int
+    """Only one of so many conversations is folded, and counts as often; 1: all are."""
     spaces: list[SpaceAnswer]
     replicas: list[ReplicaAnswer]
     apart: list[str]
@@ -70,7 +76,10 @@ def fleet_answer(fleet: Fleet) -> FleetAnswer:
     spaces = fleet.read(lambda spaces: [_space(space) for space in spaces])
     apart = fleet.read(_apart)
     return FleetAnswer(
-        spaces=spaces, replicas=[_replica(listed) for listed in fleet.replicas()], apart=apart
+        one_of=fleet.one_of,
+        spaces=spaces,
+        replicas=[_replica(listed) for listed in fleet.replicas()],
+        apart=apart,
     )
 
 
@@ -90,7 +99,7 @@ def _replica(listed: Listed) -> ReplicaAnswer:
 
 
 def _space(space: Space) -> SpaceAnswer:
-    totals, holders = space.waterfall.totals, space.waterfall.holders
+    totals, held = space.waterfall.totals, space.resident()
     size = space.bytes_per_block
     tiers = [
         Tier(blocks=blocks, bytes=None if size is None else blocks * size, hit_blocks=hits)
@@ -119,9 +128,10 @@ def _space(space: Space) -> SpaceAnswer:
         anywhere_blocks=totals.anywhere,
         seen_blocks=totals.seen,
         asked_blocks=totals.asked,
+        standard_error=space.waterfall.standard_error(),
         pool_blocks=space.pool_blocks,
-        distinct_blocks=holders.distinct_names,
-        duplicate_blocks=holders.resident_blocks - holders.distinct_names,
+        distinct_blocks=None if held is None else held.distinct,
+        duplicate_blocks=None if held is None else held.duplicate,
         tiers=tiers,
         enough_blocks=enough,
         sentence=sentence_of(space),
@@ -134,6 +144,7 @@ def sentence_of(space: Space) -> str:
     own, best, anywhere, seen, asked = space.waterfall.totals
     if asked < LEAST_BLOCKS:
         return f"Only {asked} blocks have been asked for so far: too few to say."
+    error = space.waterfall.standard_error()
     losses = {
         "routing loses up to": best - own,
         "not fetching from other replicas loses up to": anywhere - best,
@@ -142,6 +153,10 @@ def sentence_of(space: Space) -> str:
     cause, blocks = max(losses.items(), key=lambda loss: loss[1])
     possible = seen - own
     found = f"The replicas find {own / asked:.1%} of the blocks asked for"
+    if error is None:
+        found = f"By a sample too small to say how far off it is, {found[0].lower()}{found[1:]}"
+    elif error:
+        found = f"By a sample, with a standard error of {error:.1%}, {found[0].lower()}{found[1:]}"
     if possible < 0.01 * asked:
         return f"{found}, and hardly more was possible: the rest is new content."
     return (

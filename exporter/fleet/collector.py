@@ -53,6 +53,7 @@ class FleetCollector(Collector):
             {(member.name,): contradictions.get(member.name, 0) for member in members},
         )
         yield families.single("kvscope_fleet_fold_seconds_total", self._fleet.spent_ns / 1e9)
+        yield families.single("kvscope_fleet_sample_ratio", 1 / self._fleet.one_of)
 
     def _spaces(self, spaces: Sequence[Space]) -> list[Family]:
         families = self._families
@@ -83,7 +84,8 @@ class FleetCollector(Collector):
                 {
                     (*_labels(space), content): blocks
                     for space in counted
-                    for content, blocks in _resident(space)
+                    if (held := space.resident()) is not None
+                    for content, blocks in held._asdict().items()
                 },
             ),
             families.table(
@@ -145,8 +147,3 @@ class FleetPage:
 def _labels(space: Space) -> tuple[str, str]:
     return space.model_name, space.name_space[:12]
 
-
-def _resident(space: Space) -> Iterable[tuple[str, int]]:
-    holders = space.waterfall.holders
-    yield "distinct", holders.distinct_names
-    yield "duplicate", holders.resident_blocks - holders.distinct_names

@@ -54,9 +54,10 @@ class Listed(NamedTuple):
 class Fleet:
     """For any thread."""
 
-    def __init__(self, horizon: int = HORIZON) -> None:
-        """horizon: names remembered in each name space; see `asked`."""
+    def __init__(self, horizon: int = HORIZON, one_of: int = 1) -> None:
+        """horizon: names remembered in each name space; see `asked`. one_of: see `Waterfall`."""
         self._horizon = horizon
+        self.one_of = one_of
         self._lock = threading.Lock()
         self._spaces: dict[str, Space] = {}
         self._replicas: dict[Key, Replica] = {}
@@ -181,7 +182,7 @@ class Fleet:
                 model_name=part.model_name,
                 block_size=part.block_size,
                 hash_algorithm=part.hash_algorithm,
-                waterfall=Waterfall(self._horizon),
+                waterfall=Waterfall(self._horizon, one_of=self.one_of),
             )
         space.bytes_per_block = part.bytes_per_block or space.bytes_per_block
         return space

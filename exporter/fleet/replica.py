@@ -3,6 +3,8 @@
 import time
 from array import array
 from dataclasses import dataclass, field
+from sys import byteorder
+from typing import NamedTuple
 
 from exporter.fold.fleet import Steps, Waterfall
 from exporter.fold.fleet.projected import (
@@ -16,6 +18,14 @@ from exporter.fold.fleet.projected import (
     Stored,
     numbers_of,
 )
+
+
+class Resident(NamedTuple):
+    """Blocks with a name over all pools."""
+
+    distinct: int
+    duplicate: int
+    """Their content is that of another one."""
 
 
 class ContradictionError(Exception):
@@ -40,6 +50,14 @@ class Space:
     """The sum over their pools."""
     began_ns: int = field(default_factory=time.monotonic_ns)
     """When the first of them was seen."""
+
+    def resident(self) -> Resident | None:
+        """None: of a sample, which has all of what many share, and a part of the rest."""
+        holders = self.waterfall.holders
+        if self.waterfall.sample is not None:
+            return None
+        distinct = holders.distinct_names
+        return Resident(distinct, holders.resident_blocks - distinct)
 
 
 @dataclass(slots=True, eq=False)
@@ -70,8 +88,9 @@ class Replica:
                     if self.slot is not None:
                         found = waterfall.look_up(_numbers(names), own)
                         self.steps = Steps(*map(int.__add__, self.steps, found))
-                case Stored(names) if self.slot is not None:
-                    holders.store(self.slot, _numbers(names).tolist())
+                case Stored(names, parent) if self.slot is not None:
+                    before = int.from_bytes(parent, byteorder) if parent else None
+                    waterfall.store(self.slot, _numbers(names).tolist(), before)
                     self._check(holders.resident_of(self.slot))
                 case Gone(names) if self.slot is not None:
                     holders.remove(self.slot, _numbers(names).tolist())

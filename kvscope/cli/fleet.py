@@ -74,6 +74,16 @@ def fleet(
             "each prompt 300.",
         ),
     ] = 1 << 22,
+    sample: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=1,
+            max=64,
+            help="Fold one of N conversations, where all would be too many for one process; "
+            "figures are estimates then, and /api/fleet has their standard error.",
+        ),
+    ] = 1,
     host: Host = "127.0.0.1",
     port: Port = DEFAULT_PORT,
     metrics_key_file: options.MetricsKeyFile = None,
@@ -126,7 +136,7 @@ def fleet(
     from kvscope.serving.signals import signals_end
 
     clock = Clock()
-    follower = Follower(Fleet(remember_blocks), clock)
+    follower = Follower(Fleet(remember_blocks, sample), clock)
 
     def watch(places: Mapping[str, str]) -> None:
         wanted: dict[str, Callable[[], Read]] = {

@@ -29,6 +29,7 @@ NOT_HERE = {
     *("KvscopePoolSmaller", "KvscopeReplicaIdle", "KvscopeTierThrashes", "KvscopeGpuLinkSlow"),
     *("KvscopeServerFails", "KvscopeRequestStarved", "KvscopeKvBlocksHeld"),
     *("KvscopePrefixHitsVetoed", "KvscopeRoutingLossRose", "KvscopeFleetIncomplete"),
+    "KvscopeFleetNotFollowed",
 }
 """The first compares with an hour ago for half an hour; shortened, both are twenty seconds, and it
 is over when it could begin. A model is gone when each of its servers is. An engine that is not

@@ -36,6 +36,7 @@ SAYS = {
     r"curl .*/api/preemptions": r"preemptions",
     r"curl .*/api/whatif": r"engines",
     r"curl .*/api/fleet": r"replicas",
+    r"curl -s http://FLEET:8011/health": r"ok",
     r"curl .*/api/gpu/release": r"released",
     r"curl .*/api/gpu/resume": r"state",
     r"amtool .* alert query": r"KvscopeWatchdog",

@@ -83,7 +83,7 @@ def test_a_runbook_says_how_to_silence_its_alert_and_no_other(path: Path) -> Non
         return
     assert len(silences) == 1
     assert re.search(
-        rf"add alertname={path.stem} (instance|model_name|uuid|namespace|job)=\w+ "
+        rf"add alertname={path.stem} (instance|model_name|uuid|namespace|job)=[\w-]+ "
         r"--duration=\d+[hd] --comment='WHY'$",
         silences[0],
     ), silences

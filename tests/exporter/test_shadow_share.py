@@ -47,7 +47,7 @@ def test_a_prompt_without_a_shared_beginning_has_its_first_block_as_root() -> No
     roots = learnt(prompts)
     assert [roots.find(prompt) for prompt in prompts] == [prompt[0] for prompt in prompts]
     assert roots.num_shared == 0
-    assert roots.find([]) == b""
+    assert roots.find([]) is None
 
 
 def test_the_root_lies_below_what_many_prompts_begin_with() -> None:

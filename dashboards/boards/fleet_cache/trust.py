@@ -112,9 +112,12 @@ def row() -> Row:
                 506,
                 "What following costs",
                 "Share of one CPU core that folding the sidecars' answers takes. Towards 1: the "
-                "figures lag; follow fewer replicas with each process.",
+                "figures lag; follow fewer replicas with each process, or fold a sample of the "
+                "conversations. sampled: its share, where not all are folded.",
                 RATIO,
                 Q(total(rate("kvscope_fleet_fold_seconds_total", PROCESS)), "folding"),
+                Q(worst(series("kvscope_fleet_sample_ratio", PROCESS)) + " < 1", "sampled"),
+                steps=limits.FLEET_FULL,
                 span=8,
                 calcs=("lastNotNull", "max"),
                 when_absent=NO_FLEET,

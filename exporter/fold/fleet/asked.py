@@ -28,20 +28,32 @@ def tier_sizes(horizon: int) -> list[int]:
 class Asked:
     """Paths of lookups, the last ones first."""
 
-    def __init__(self, horizon: int = HORIZON, sizes: Sequence[int] | None = None) -> None:
-        """sizes: of tiers, in blocks, ascending; None: `tier_sizes`."""
+    def __init__(
+        self, horizon: int = HORIZON, sizes: Sequence[int] | None = None, one_of: int = 1
+    ) -> None:
+        """sizes: of tiers, in blocks, ascending; None: `tier_sizes`.
+
+        one_of: where only one of that many conversations is looked up, a tier is as much larger
+        than what it holds of these, and finds as much more.
+        """
+        self._one_of = one_of
+        horizon //= one_of
+        if sizes is None:
+            sizes = tier_sizes(horizon)
+        else:
+            sizes = [size // one_of for size in sizes]
         self._stack = PathStack(horizon)
-        self._grid = Grid(1, horizon, tier_sizes(horizon) if sizes is None else sizes)
+        self._grid = Grid(1, horizon, sizes)
 
     @property
     def sizes(self) -> Sequence[int]:
         """Blocks of the tiers, ascending."""
-        return self._grid.capacities
+        return [blocks * self._one_of for blocks in self._grid.capacities]
 
     @property
     def hit_blocks(self) -> Sequence[int]:
         """By size: leading blocks that the pool itself had found, or such a tier behind it."""
-        return self._grid.hit_blocks
+        return [hits * self._one_of for hits in self._grid.hit_blocks]
 
     def hits_by_size(self) -> list[tuple[int, int]]:
         """Blocks of a tier, and the hits with it."""

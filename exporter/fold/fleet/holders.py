@@ -6,6 +6,7 @@ hold the same content.
 """
 
 from collections.abc import Hashable, Sequence
+from itertools import repeat, takewhile
 
 _SPARE = 1024
 
@@ -57,16 +58,17 @@ class Holders:
     def store(self, slot: int, names: Sequence[Hashable]) -> None:
         """Blocks of a replica became findable; several may have one name."""
         masks, shared, bit = self._masks, self._shared, 1 << slot
-        again, get = self._again[slot], self._masks.get
+        again = self._again[slot]
         self._resident[slot] += len(names)
-        before, after = 0, shared.setdefault(bit, bit)
-        for name in names:
-            mask = get(name, 0)
-            if mask != before:  # neighbours are mostly held by the same replicas
-                if mask & bit:
+        before: int | None = None
+        after = shared.setdefault(bit, bit)
+        for name, mask in zip(names, map(masks.get, names), strict=True):
+            if mask is not before:  # neighbours are mostly held by the same replicas
+                held = mask or 0
+                if held & bit:
                     again[name] = again.get(name, 0) + 1
                     continue
-                before, after = mask, shared.setdefault(mask | bit, mask | bit)
+                before, after = mask, shared.setdefault(held | bit, held | bit)
             masks[name] = after
         if len(shared) > _SPARE + len(masks):
             shared.clear()
@@ -74,10 +76,9 @@ class Holders:
     def remove(self, slot: int, names: Sequence[Hashable]) -> None:
         """As many blocks of a replica lost these names; those that it does not have are skipped."""
         masks, shared, bit = self._masks, self._shared, 1 << slot
-        again, take = self._again[slot], self._masks.pop
+        again = self._again[slot]
         strangers = 0
-        for name in names:
-            mask = take(name, 0)
+        for name, mask in zip(names, map(masks.pop, names, repeat(0))):
             if mask == bit and not again:  # by far the most
                 continue
             if not mask & bit:
@@ -108,10 +109,8 @@ class Holders:
     def prefixes(self, names: Sequence[Hashable]) -> tuple[int, int]:
         """Leading names that one replica holds, and those that some replica or other holds."""
         masks = self._masks
-        get = masks.get
-        common, last, best = -1, -1, 0
-        for name in names:
-            mask = get(name)
+        common, last = -1, -1
+        for best, mask in enumerate(map(masks.get, names)):
             if mask is not last:
                 if mask is None:
                     return best, best
@@ -119,10 +118,6 @@ class Holders:
                 if not common:
                     break
                 last = mask
-            best += 1
-        anywhere = best
-        for name in names[best:]:
-            if name not in masks:
-                break
-            anywhere += 1
-        return best, anywhere
+        else:
+            return len(names), len(names)
+        return best, best + sum(1 for _ in takewhile(masks.__contains__, names[best:]))

@@ -24,9 +24,10 @@ class Asked(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="a"):
 
 
 class Stored(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="s"):
-    """As many blocks became findable under these names."""
+    """As many blocks became findable under these names: consecutive descendants of `parent`."""
 
     names: NameBytes
+    parent: Annotated[bytes, msgspec.Meta(max_length=NAME_BYTES)] = b""  # empty: none, or unknown
 
 
 class Gone(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="g"):

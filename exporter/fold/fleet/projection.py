@@ -159,7 +159,7 @@ class Projection(Fold):
         if self._named is not None:
             self._named += len(event.hashes)
         if self._is_wanted and (names := self._cut(event.hashes)):
-            self._events.append(Stored(names))
+            self._events.append(Stored(names, (event.parent or b"")[:NAME_BYTES]))
 
     def _lost(self, event: BlocksEvicted | ContentDropped) -> None:
         if self._named is not None:
@@ -169,7 +169,8 @@ class Projection(Fold):
 
     def _stored(self, event: NamesStored) -> None:
         if self._is_wanted and event.tier == "device":
-            self._events.append(Stored(self._cut(event.names)))
+            parent = (event.parent or b"")[:NAME_BYTES]
+            self._events.append(Stored(self._cut(event.names), parent))
 
     def _removed(self, event: NamesRemoved) -> None:
         if self._is_wanted and event.tier == "device":

@@ -5,11 +5,11 @@ that can hit each other below it have the same root, so a pool of the same share
 for these what the whole pool finds for all. Blocks above the roots are in every sample.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from hashlib import blake2b
 from itertools import takewhile
 from operator import eq
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from exporter.fold.shadow.follower import ENDS
 from kvscope_events.events import (
@@ -27,37 +27,42 @@ SHARED_BY = WINDOW // 32
 REMEMBERED = 16
 """Windows after which a beginning that no prompt had is forgotten."""
 _HASHES = 1 << 64
+N = TypeVar("N", bound=Hashable)
 
 
-class _Root(NamedTuple):
+class _Root(NamedTuple, Generic[N]):
     prompts: int
-    common: Sequence[bytes]
+    common: Sequence[N]
     """Their common beginning so far."""
 
 
-class Roots:
-    """The beginnings that prompts share, learnt from all of them."""
+class Roots(Generic[N]):
+    """The beginnings that prompts share, learnt from all of them. N: the type of a block's name."""
 
     def __init__(self) -> None:
         self.num_shared = 0
         """Blocks above the roots in the latest whole window."""
-        self._shared: dict[bytes, int] = {}  # blocks above the roots; the window that last had it
+        self._shared: dict[N, int] = {}  # blocks above the roots; the window that last had it
         self.window = 0
         """Whole windows so far."""
         self._prompts = 0
-        self._seen: dict[bytes, _Root] = {}
+        self._seen: dict[N, _Root[N]] = {}
 
-    def find(self, names: Sequence[bytes]) -> bytes:
-        """The root of a prompt; empty if it fills no block."""
+    def above(self, names: Sequence[N]) -> list[N]:
+        """The blocks of a path above its root; all of them if the path has none."""
+        return list(takewhile(self._shared.__contains__, names))
+
+    def find(self, names: Sequence[N]) -> N | None:
+        """The root of a prompt; None if it fills no block."""
         shared = self._shared
-        return next((name for name in names if name not in shared), names[-1] if names else b"")
+        return next((name for name in names if name not in shared), names[-1] if names else None)
 
-    def learn(self, names: Sequence[bytes]) -> None:
-        """One more prompt."""
+    def learn(self, names: Sequence[N]) -> None:
+        """One more prompt; the names are kept for a while, and must not change."""
         if not names:
             return
         window = self.window
-        above = list(takewhile(self._shared.__contains__, names))
+        above = self.above(names)
         if above:
             self._shared.update(dict.fromkeys(above, window))
         root = names[min(len(above), len(names) - 1)]
@@ -93,7 +98,7 @@ class Sample:
     Sequences that began before it are left out.
     """
 
-    def __init__(self, roots: Roots, share: float) -> None:
+    def __init__(self, roots: Roots[bytes], share: float) -> None:
         self._roots = roots
         self._limit = int(share * _HASHES)
         self._sequences: set[int | None] = set()

@@ -69,7 +69,7 @@ class Simulation:
         self._pool: PoolCreated | None = None  # the real one, empty
         self._keeps_all = False  # the real one, each window and state
         self._budget = budget
-        self._roots = Roots()
+        self._roots: Roots[bytes] = Roots()
         self._window = 0  # of the roots, at which sizes were last adapted
         self._computed = [0, 0]  # blocks that were not found: of all prompts, of the sample's
         self._sample: Sample | None = None  # None: every prompt, and what held blocks before

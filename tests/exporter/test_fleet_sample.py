@@ -1,0 +1,168 @@
+"""A sample of a fleet's conversations finds what these find among all, and says how far off it is."""
+
+import random
+from collections import OrderedDict
+from collections.abc import Iterator
+from hashlib import sha256
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.fold.fleet import Steps, Waterfall
+from exporter.fold.fleet.sample import GROUPS, Sample
+from exporter.fold.shadow.roots import WINDOW
+
+REPLICAS = 3
+SYSTEMS = [[("system", number, depth) for depth in range(4)] for number in range(3)]
+"""Beginnings that many prompts share."""
+CONVERSATIONS = st.integers(0, 40)
+SLOTS = st.integers(0, REPLICAS - 1)
+ACTIONS = st.lists(
+    st.one_of(
+        st.tuples(st.just("request"), SLOTS, CONVERSATIONS, st.integers(1, 6)),
+        st.tuples(st.just("goes on"), SLOTS, CONVERSATIONS, st.integers(1, 6)),
+        st.tuples(st.just("evicts"), SLOTS, CONVERSATIONS, st.integers(0, 6)),
+    ),
+    max_size=60,
+)
+
+
+def name(place: tuple[object, ...]) -> int:
+    """As a digest's first eight bytes."""
+    return int.from_bytes(sha256(repr(place).encode()).digest()[:8], "little")
+
+
+def path_of(conversation: int, turns: int) -> list[int]:
+    own = [("turn", conversation, depth) for depth in range(turns)]
+    return [name(place) for place in (*SYSTEMS[conversation % len(SYSTEMS)], *own)]
+
+
+class Both:
+    """The same events, with all conversations and with one of `one_of`."""
+
+    def __init__(self, one_of: int) -> None:
+        self.every, self.sampled = Waterfall(), Waterfall(one_of=one_of)
+        self.one_of = one_of
+        self.held: list[set[int]] = [set() for _ in range(REPLICAS)]
+        for _ in range(REPLICAS):
+            assert self.every.holders.join() == self.sampled.holders.join()
+        for number in range(WINDOW):  # from which it learns what many share
+            self.look_up(number % REPLICAS, path_of(1000 + number, 2))
+
+    def look_up(self, slot: int, path: list[int]) -> tuple[Steps, Steps]:
+        held = self.held[slot]
+        own = next((at for at, each in enumerate(path) if each not in held), len(path))
+        found = self.every.look_up(path, own), self.sampled.look_up(path, own)
+        self.store(slot, path, own)
+        return found
+
+    def store(self, slot: int, path: list[int], at: int) -> None:
+        new = [each for each in path[at:] if each not in self.held[slot]]
+        parent = path[path.index(new[0]) - 1] if new and path.index(new[0]) else None
+        self.held[slot].update(new)
+        for waterfall in (self.every, self.sampled):
+            waterfall.store(slot, new, parent)
+
+    def remove(self, slot: int, path: list[int]) -> None:
+        gone = [each for each in reversed(path) if each in self.held[slot]]
+        self.held[slot].difference_update(gone)
+        for waterfall in (self.every, self.sampled):
+            waterfall.holders.remove(slot, gone)
+
+
+@given(ACTIONS, st.sampled_from([2, 4]))
+def test_what_a_chosen_request_finds_is_what_it_finds_among_all(actions, one_of):
+    both, chosen = Both(one_of), set()
+    for action, slot, conversation, turns in actions:
+        path = path_of(conversation, turns)
+        if action == "request":
+            every, sampled = both.look_up(slot, path)
+            if sampled.asked:
+                chosen.add(conversation)
+                assert sampled.seen <= every.seen * one_of
+                expected = Steps(*(blocks * one_of for blocks in every))
+                assert sampled._replace(seen=0) == expected._replace(seen=0)
+            else:
+                assert conversation not in chosen, "once in the sample, it stays there"
+        elif action == "goes on":  # what it generates becomes findable
+            held = [depth for depth in range(len(path)) if path[depth] not in both.held[slot]]
+            if held and held[0]:
+                both.store(slot, path, held[0])
+        else:
+            both.remove(slot, path[len(path) - turns :])
+
+
+def conversations(seed: int, requests: int) -> Iterator[list[int]]:
+    """Paths that grow turn by turn, several at a time, the last ones more often."""
+    draw = random.Random(seed)
+    open_: list[tuple[int, int]] = []
+    for number in range(requests):
+        if len(open_) < 60 or draw.random() < 0.2:
+            open_.append((number, 1))
+        conversation, turns = open_.pop(int(len(open_) * (1 - draw.random() ** 2)))
+        yield path_of(conversation, turns)
+        if turns < 30:
+            open_.append((conversation, turns + draw.randrange(1, 8)))
+
+
+def played(seed: int, one_of: int) -> tuple[Waterfall, Waterfall]:
+    """Four pools by turns, with all conversations and with a sample."""
+    waterfalls = Waterfall(), Waterfall(one_of=one_of)
+    pools: list[OrderedDict[int, None]] = [OrderedDict() for _ in range(4)]
+    slots = [[waterfall.holders.join() for _ in pools] for waterfall in waterfalls][0]
+    for number, path in enumerate(conversations(seed, 4000)):
+        slot = slots[number % 4]
+        pool = pools[slot]
+        own = next((at for at, each in enumerate(path) if each not in pool), len(path))
+        for each in reversed(path):
+            pool[each] = None
+            pool.move_to_end(each)
+        gone = [pool.popitem(last=False)[0] for _ in range(len(pool) - 600)]
+        for waterfall in waterfalls:
+            waterfall.look_up(path, own)
+            waterfall.store(slot, path[own:], path[own - 1] if own else None)
+            waterfall.holders.remove(slot, gone)
+    return waterfalls
+
+
+@pytest.mark.parametrize("one_of", [2, 8])
+def test_the_shares_are_those_of_all_within_the_stated_error(one_of: int) -> None:
+    within = 0
+    for seed in range(4):
+        every, sampled = played(seed, one_of)
+        error = sampled.standard_error()
+        assert error is not None
+        assert 0 < error < 0.01 * one_of
+        exact = [blocks / every.totals.asked for blocks in every.totals]
+        found = [blocks / sampled.totals.asked for blocks in sampled.totals]
+        off = max(abs(one - other) for one, other in zip(exact, found, strict=True))
+        assert off < 4 * error, seed
+        within += off < 2 * error
+        curve = dict(every.asked.hits_by_size())
+        for size, hits in sampled.asked.hits_by_size():
+            if size in curve and size >= 1000 * one_of:
+                share = hits / sampled.totals.asked
+                assert abs(share - curve[size] / every.totals.asked) < 4 * error, (seed, size)
+    assert within >= 3
+
+
+def test_all_are_folded_without_a_sample_and_nothing_is_off() -> None:
+    waterfall = Waterfall()
+    assert waterfall.sample is None
+    assert waterfall.standard_error() == 0
+
+
+def test_an_error_is_not_known_before_each_part_of_the_sample_was_asked_for_something() -> None:
+    assert Waterfall(one_of=2).standard_error() is None
+
+
+def test_groups_and_shares_are_even() -> None:
+    sample = Sample(8)
+    for number in range(WINDOW):
+        sample.look_up([name((number,))])
+    groups = [sample.look_up([name((number,))]) for number in range(WINDOW, 9 * WINDOW)]
+    chosen = [group for group in groups if group is not None]
+    assert len(chosen) == pytest.approx(WINDOW, rel=0.15)
+    assert {*chosen} == {*range(GROUPS)}
+    assert max(map(chosen.count, range(GROUPS))) < 2 * WINDOW / GROUPS
