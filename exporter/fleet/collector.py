@@ -146,4 +146,3 @@ class FleetPage:
 
 def _labels(space: Space) -> tuple[str, str]:
     return space.model_name, space.name_space[:12]
-

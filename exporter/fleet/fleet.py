@@ -4,18 +4,17 @@ Streams are merged among what has arrived, so two replicas are out of step by at
 between two questions. Nothing here depends on that: each replica says itself what it found.
 """
 
-import heapq
 import logging
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from typing import Literal, NamedTuple, TypeVar
+from operator import itemgetter
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from exporter.answers.projection import Position
-from exporter.fleet.replica import ContradictionError, Replica, Space
-from exporter.fold.fleet import Steps, Waterfall
+from exporter.fleet.replica import ContradictionError, OwnSteps, Replica, Space
+from exporter.fold.fleet import Waterfall
 from exporter.fold.fleet.asked import HORIZON
 from exporter.fold.fleet.projected import Document, Part
 from kvscope_events.throttle import Throttle
@@ -31,7 +30,8 @@ BARRED_NS = 60_000_000_000
 T = TypeVar("T")
 Key = tuple[str, str, str]
 """Sidecar, server and engine."""
-Apply = Callable[[], None]
+Change = tuple[int, Replica, Callable[[Replica, Any], None], Any]
+"""A time, and what is to be called then, with the replica and the last of these."""
 UNNAMED = (
     "its server does not say what the names of its blocks depend on; "
     "a vLLM says so with its first request"
@@ -46,7 +46,7 @@ class Listed(NamedTuple):
     state: State
     reason: str
     """The reason if it is not counted; otherwise empty."""
-    steps: Steps
+    steps: OwnSteps
     block_size: int = 0
     """Tokens; 0: not known."""
 
@@ -91,17 +91,17 @@ class Fleet:
         """Apply answers of sidecars, at most one of each."""
         began_ns = time.perf_counter_ns()
         with self._lock:
-            streams = [
-                self._moments(replica, part)
-                for sidecar, document in documents
-                for replica, part in self._parts(sidecar, document)
-            ]
+            changes: list[Change] = []
+            for sidecar, document in documents:
+                for replica, part in self._parts(sidecar, document):
+                    changes += _changes(replica, part)
+            changes.sort(key=itemgetter(0))  # stable: each stream stays in its order
             failed: set[int] = set()
-            for _, replica, apply in heapq.merge(*streams, key=lambda step: step[0]):
-                if id(replica) in failed:
+            for _, replica, apply, what in changes:
+                if failed and id(replica) in failed:
                     continue
                 try:
-                    apply()
+                    apply(replica, what)
                 except ContradictionError as error:
                     failed.add(id(replica))
                     self._contradicts(replica, str(error))
@@ -187,24 +187,6 @@ class Fleet:
         space.bytes_per_block = part.bytes_per_block or space.bytes_per_block
         return space
 
-    def _moments(self, replica: Replica, part: Part) -> Iterator[tuple[int, Replica, Apply]]:
-        """Steps of one stream, at times that do not fall."""
-        at_ns, expected = 0, replica.next_seq
-        if expected is not None and part.is_gap:
-            yield at_ns, replica, replica.lose
-            expected = None
-        for moment in part.moments:
-            at_ns = max(at_ns, moment.wall_ns)
-            if expected not in (None, moment.seq):
-                yield at_ns, replica, _skips
-            yield at_ns, replica, partial(replica.apply, moment)
-            expected = moment.seq + 1
-        if expected not in (None, part.next_seq):
-            yield at_ns, replica, _skips
-        replica.next_seq = part.next_seq
-        if part.held is not None and replica.slot is None:
-            yield at_ns, replica, partial(replica.hold, part.held)
-
     def _contradicts(self, replica: Replica, problem: str) -> None:
         key = (replica.sidecar, replica.server, replica.engine)
         self.contradictions[replica.sidecar] = self.contradictions.get(replica.sidecar, 0) + 1
@@ -220,7 +202,7 @@ class Fleet:
 
     def _leave_out(self, key: Key, model_name: str, state: State, reason: str) -> None:
         self._forget_one(key)
-        self._left_out[key] = Listed(key, model_name, state, reason, Steps())
+        self._left_out[key] = Listed(key, model_name, state, reason, OwnSteps())
 
     def _drop_spaces(self) -> None:
         """Beyond the limit, name spaces without replicas make room for others."""
@@ -231,5 +213,33 @@ class Fleet:
             del self._spaces[name]
 
 
-def _skips() -> None:
+def _changes(replica: Replica, part: Part) -> Iterator[Change]:
+    """Of one stream, at times that do not fall."""
+    at_ns, expected = 0, replica.next_seq
+    if expected is not None and part.is_gap:
+        yield at_ns, replica, _lose, None
+        expected = None
+    for moment in part.moments:
+        at_ns = max(at_ns, moment.wall_ns)
+        if expected not in (None, moment.seq):
+            yield at_ns, replica, _skip, None
+        yield at_ns, replica, Replica.apply, moment
+        expected = moment.seq + 1
+    if expected not in (None, part.next_seq):
+        yield at_ns, replica, _skip, None
+    replica.next_seq = part.next_seq
+    if part.held is not None:
+        yield at_ns, replica, _hold_if_unknown, part.held
+
+
+def _hold_if_unknown(replica: Replica, held: bytes) -> None:
+    if replica.slot is None:
+        replica.hold(held)
+
+
+def _lose(replica: Replica, _nothing: None) -> None:
+    replica.lose()
+
+
+def _skip(_replica: Replica, _nothing: None) -> None:
     raise ContradictionError("it skips or repeats moments")

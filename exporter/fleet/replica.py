@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from sys import byteorder
 from typing import NamedTuple
 
-from exporter.fold.fleet import Steps, Waterfall
+from exporter.fold.fleet import Waterfall
 from exporter.fold.fleet.projected import (
     NAME_BYTES,
     Asked,
@@ -18,6 +18,14 @@ from exporter.fold.fleet.projected import (
     Stored,
     numbers_of,
 )
+
+
+class OwnSteps(NamedTuple):
+    """Sums in blocks over one replica's lookups."""
+
+    own: int = 0
+    best: int = 0
+    asked: int = 0
 
 
 class Resident(NamedTuple):
@@ -74,8 +82,16 @@ class Replica:
     """Number of the next moment; None: there was no answer yet."""
     slot: int | None = None
     """None: what it holds is not known."""
-    steps: Steps = field(default_factory=Steps)
-    """Sums over its own lookups."""
+    own: int = 0
+    best: int = 0
+    asked: int = 0
+    """Sums over its own lookups that were folded."""
+
+    @property
+    def steps(self) -> OwnSteps:
+        """Sums over its own lookups."""
+        one_of = self.space.waterfall.one_of
+        return OwnSteps(self.own * one_of, self.best * one_of, self.asked * one_of)
 
     def apply(self, moment: Moment) -> None:
         """Raises ContradictionError."""
@@ -85,9 +101,13 @@ class Replica:
                 case Asked(names, own):
                     if own > len(names) // NAME_BYTES:
                         raise ContradictionError("found more names than were looked up")
-                    if self.slot is not None:
-                        found = waterfall.look_up(_numbers(names), own)
-                        self.steps = Steps(*map(int.__add__, self.steps, found))
+                    if self.slot is None:
+                        continue
+                    found = waterfall.look_up(_numbers(names), own)
+                    if found is not None:
+                        self.own += own
+                        self.best += found.best
+                        self.asked += found.asked
                 case Stored(names, parent) if self.slot is not None:
                     before = int.from_bytes(parent, byteorder) if parent else None
                     waterfall.store(self.slot, _numbers(names).tolist(), before)

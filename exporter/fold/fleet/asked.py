@@ -38,10 +38,7 @@ class Asked:
         """
         self._one_of = one_of
         horizon //= one_of
-        if sizes is None:
-            sizes = tier_sizes(horizon)
-        else:
-            sizes = [size // one_of for size in sizes]
+        sizes = tier_sizes(horizon) if sizes is None else [size // one_of for size in sizes]
         self._stack = PathStack(horizon)
         self._grid = Grid(1, horizon, sizes)
 
@@ -74,6 +71,10 @@ class Asked:
         seen = sum([blocks for _, blocks in segments])
         self._grid.count(len(names), own, seen, _behind(segments, own))
         return seen
+
+    def remember(self, names: Sequence[Hashable]) -> None:
+        """They had been asked for; counts nothing."""
+        self._stack.touch(names)
 
 
 def _behind(segments: Sequence[Segment], own: int) -> list[Segment]:

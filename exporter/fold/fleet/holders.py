@@ -6,7 +6,7 @@ hold the same content.
 """
 
 from collections.abc import Hashable, Sequence
-from itertools import repeat, takewhile
+from itertools import takewhile
 
 _SPARE = 1024
 
@@ -78,19 +78,23 @@ class Holders:
         masks, shared, bit = self._masks, self._shared, 1 << slot
         again = self._again[slot]
         strangers = 0
-        for name, mask in zip(names, map(masks.pop, names, repeat(0))):
-            if mask == bit and not again:  # by far the most
-                continue
-            if not mask & bit:
-                strangers += 1
-            elif name in again:
-                again[name] -= 1
-                if not again[name]:
-                    del again[name]
+        before: int | None = -1
+        after = 0
+        for name, mask in zip(names, map(masks.get, names), strict=True):
+            if again or mask is not before:  # neighbours are mostly held by the same replicas
+                if mask is None or not mask & bit:
+                    strangers += 1
+                    continue
+                if name in again:
+                    again[name] -= 1
+                    if not again[name]:
+                        del again[name]
+                    continue
+                before, after = mask, shared.setdefault(mask ^ bit, mask ^ bit)
+            if after:
+                masks[name] = after
             else:
-                mask = shared.setdefault(mask ^ bit, mask ^ bit)
-            if mask:
-                masks[name] = mask
+                del masks[name]
         self._resident[slot] -= len(names) - strangers
 
     def replace(self, slot: int, names: Sequence[Hashable]) -> None:

@@ -22,6 +22,7 @@ class Sample:
     def __init__(self, one_of: int) -> None:
         self.one_of = one_of
         self._roots: Roots[Hashable] = Roots()
+        self._early: list[Sequence[Hashable]] = []
         # Names of chosen conversations, by which what is stored behind them is known. The older
         # generation goes when the younger one is full.
         self._young: dict[Hashable, None] = {}
@@ -32,15 +33,23 @@ class Sample:
         """Whether it chooses already."""
         return self._roots.window > 0
 
-    def look_up(self, names: Sequence[Hashable]) -> int | None:
-        """The group of a request's conversation, below `GROUPS`; None: it is not chosen.
-
-        The names are kept for a while, and must not change.
+    def learn(self, names: Sequence[Hashable]) -> Sequence[Sequence[Hashable]]:
+        """A request before it chooses; returns those so far that it would have chosen, once it
+        does. The names are kept for a while, and must not change; so in `look_up`.
         """
         self._roots.learn(names)
-        if not self.has_begun or not names:
+        self._early.append(names)
+        if not self.has_begun:
+            return ()
+        early, self._early = self._early, []
+        return [path for path in early if self.look_up(path) is not None]
+
+    def look_up(self, names: Sequence[Hashable]) -> int | None:
+        """The group of a request's conversation, below `GROUPS`; None: it is not chosen."""
+        if not names:
             return None
-        above = len(self._roots.above(names))
+        self._roots.learn(names)
+        above = self._roots.above(names)
         group = self._group(names[min(above, len(names) - 1)])
         if group is not None:
             self._follow(names[above:])
@@ -55,13 +64,14 @@ class Sample:
         if self._is_followed(parent) or self._is_followed(names[0]):
             self._follow(names)
             return names
+        if parent is not None and not self._roots.is_shared(parent):
+            return ()
         above = self._roots.above(names)
-        is_below = parent is not None and not self._roots.above((parent,))
-        if len(above) == len(names) or is_below:
-            return above
-        if self._group(names[len(above)]) is None:
-            return above
-        self._follow(names[len(above) :])
+        if above == len(names):
+            return names
+        if self._group(names[above]) is None:
+            return names[:above]
+        self._follow(names[above:])
         return names
 
     def _is_followed(self, name: Hashable | None) -> bool:

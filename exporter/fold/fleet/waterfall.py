@@ -37,71 +37,71 @@ class Waterfall:
         self, horizon: int = HORIZON, sizes: Sequence[int] | None = None, one_of: int = 1
     ) -> None:
         """horizon, sizes: see `Asked`. one_of: above 1, one of that many conversations is folded,
-        and counts as often; the sums are estimates then.
+        and counts as often in the sums, which are estimates then.
         """
         self.holders = Holders()
         self.asked = Asked(horizon, sizes, one_of)
+        self.one_of = one_of
         self.sample = Sample(one_of) if one_of > 1 else None
-        self._weight = one_of
-        self._own = self._best = self._anywhere = self._seen = self._asked = 0
-        self._groups = [Steps()] * GROUPS
+        self._groups = [[0] * len(Steps._fields) for _ in range(GROUPS if one_of > 1 else 1)]
+        """Sums over the lookups of each group of the sample; without one, over all."""
 
     @property
     def totals(self) -> Steps:
         """Sums over all lookups so far."""
-        return Steps(self._own, self._best, self._anywhere, self._seen, self._asked)
+        return Steps(*(self.one_of * sum(step) for step in zip(*self._groups, strict=True)))
 
     def standard_error(self) -> float | None:
-        """The largest standard error of a step's share of the blocks asked for, in 0 to 1, as the
-        groups of the sample differ; None: too little was asked for to say.
+        """The largest standard error of a step's share of the blocks asked for, in 0 to 1, by how
+        the groups of the sample differ; None: too little was asked for to say.
         """
         if self.sample is None:
             return 0.0
-        if not all(group.asked for group in self._groups):
+        groups = [Steps(*group) for group in self._groups]
+        every = Steps(*map(sum, zip(*groups, strict=True)))
+        if any(every.asked == group.asked or not group.asked for group in groups):
             return None
         largest = 0.0
         for step in range(len(Steps._fields) - 1):
-            # Without one group each: shares of sums are no means of shares.
-            without = [
-                (self.totals[step] - group[step]) / (self._asked - group.asked)
-                for group in self._groups
-            ]
-            mean = sum(without) / GROUPS
-            spread = sum((share - mean) ** 2 for share in without)
+            # Without one group each, since a share of sums is no mean of shares.
+            shares = [(every[step] - group[step]) / (every.asked - group.asked) for group in groups]
+            mean = sum(shares) / GROUPS
+            spread = sum((share - mean) ** 2 for share in shares)
             largest = max(largest, sqrt(spread * (GROUPS - 1) / GROUPS))
-        return largest * sqrt(1 - 1 / self.sample.one_of)
+        return largest * sqrt(1 - 1 / self.one_of)
 
-    def look_up(self, names: Sequence[Hashable], own: int) -> Steps:
+    def look_up(self, names: Sequence[Hashable], own: int) -> Steps | None:
         """Count the first lookup of a request, before what it caches is stored; returns its own
-        steps, which are 0 if it is not in the sample.
+        steps; None: it is not in the sample.
 
         own: leading names that its replica found. The names are not changed afterwards.
         """
-        group, weight = 0, self._weight
-        if self.sample is not None:
-            chosen = self.sample.look_up(names)
-            if chosen is None:
-                return Steps()
-            group = chosen
+        group: int | None = 0
+        if self.sample is not None and (group := self._group(self.sample, names)) is None:
+            return None
         best, anywhere = self.holders.prefixes(names)
         # The replica knows best what it found; of one whose state was lost we know less.
         best = max(own, best)
         anywhere = max(best, anywhere)
         seen = max(anywhere, self.asked.look_up(names, own))
-        steps = Steps(
-            own * weight, best * weight, anywhere * weight, seen * weight, len(names) * weight
-        )
-        self._own += steps.own
-        self._best += steps.best
-        self._anywhere += steps.anywhere
-        self._seen += steps.seen
-        self._asked += steps.asked
-        if self.sample is not None:
-            self._groups[group] = Steps(*map(int.__add__, self._groups[group], steps))
-        return steps
+        sums = self._groups[group]
+        sums[0] += own
+        sums[1] += best
+        sums[2] += anywhere
+        sums[3] += seen
+        sums[4] += len(names)
+        return Steps(own, best, anywhere, seen, len(names))
 
     def store(self, slot: int, names: Sequence[Hashable], parent: Hashable | None) -> None:
         """Blocks of a replica became findable: descendants of `parent`; see `Sample.stored`."""
         if self.sample is not None:
             names = self.sample.stored(names, parent)
-        self.holders.store(slot, names)
+        if names:
+            self.holders.store(slot, names)
+
+    def _group(self, sample: Sample, names: Sequence[Hashable]) -> int | None:
+        if sample.has_begun:
+            return sample.look_up(names)
+        for path in sample.learn(names):
+            self.asked.remember(path)
+        return None

@@ -48,14 +48,27 @@ class Roots(Generic[N]):
         self._prompts = 0
         self._seen: dict[N, _Root[N]] = {}
 
-    def above(self, names: Sequence[N]) -> list[N]:
-        """The blocks of a path above its root; all of them if the path has none."""
-        return list(takewhile(self._shared.__contains__, names))
+    def above(self, names: Sequence[N]) -> int:
+        """The number of blocks of a path above its root; all of them if it has none.
+
+        With a block those before it are shared, and forgotten no sooner: so it can be bisected.
+        """
+        shared, first, end = self._shared, 0, len(names)
+        while first < end:
+            middle = (first + end) // 2
+            if names[middle] in shared:
+                first = middle + 1
+            else:
+                end = middle
+        return first
+
+    def is_shared(self, name: N) -> bool:
+        """Whether it is a block above roots."""
+        return name in self._shared
 
     def find(self, names: Sequence[N]) -> N | None:
         """The root of a prompt; None if it fills no block."""
-        shared = self._shared
-        return next((name for name in names if name not in shared), names[-1] if names else None)
+        return names[min(self.above(names), len(names) - 1)] if names else None
 
     def learn(self, names: Sequence[N]) -> None:
         """One more prompt; the names are kept for a while, and must not change."""
@@ -63,9 +76,9 @@ class Roots(Generic[N]):
             return
         window = self.window
         above = self.above(names)
-        if above:
-            self._shared.update(dict.fromkeys(above, window))
-        root = names[min(len(above), len(names) - 1)]
+        if above and self._shared[names[above - 1]] != window:
+            self._shared.update(dict.fromkeys(names[:above], window))
+        root = names[min(above, len(names) - 1)]
         known = self._seen.get(root)
         if known is None:
             self._seen[root] = _Root(1, names)
