@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kvscope_events.events import BlocksCached, ContentDropped
-from kvscope_events.observers.vllm import facts
+from kvscope_events.observers.vllm.facts import Named as NamedBlocks
 from kvscope_events.observers.vllm.names import check_hash
 from kvscope_events.observers.vllm.pool import share_copy, tell_lost
 from kvscope_events.observers.vllm.wrappers import argument
@@ -48,14 +48,11 @@ def cached(
             None if block.is_null or block_hash == old else block_hash
             for block, old, block_hash in zip(new, before, after, strict=True)
         ]
-    if not all(after):
-        if not any(after):  # windows keep few of theirs
-            return
-        while after[0] is None:
-            del after[0], new[0]
-            first += 1
-    elif not after:
+    if not any(after):  # windows keep few of theirs
         return
+    while after[0] is None:
+        del after[0], new[0]
+        first += 1
     if not observer.hash_checked:
         check_hash(after[0])
         observer.hash_checked = True
@@ -66,7 +63,10 @@ def cached(
     sequence = observer.sequences.find(request.request_id)
     number = None if sequence is None else sequence.number
     observer.buffered_names += len(after)
-    observer.buffer.append([facts.named, number, new, after, digest])
+    if len(after) == 1:  # as for a sequence that grows
+        observer.buffer.append(NamedBlocks(number, new[0], after[0], digest))
+    else:
+        observer.buffer.append(NamedBlocks(number, new, after, digest))
 
 
 def _arguments(args: Call, kwargs: Named) -> tuple[Any, list[Any], int, int, int]:

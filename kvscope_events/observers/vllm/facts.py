@@ -1,12 +1,15 @@
 """Facts that the step's thread notes, and the events made of them on the thread that sends them.
 
-A fact is a list: a function of this module and its arguments. To note one costs a fraction of what
-the event does, since names are cut and numbers of blocks read later. That is exact: blocks keep
-their numbers, and the lists and hashes in a fact are copies, which nothing changes.
+To note one costs a fraction of what the event does, since names are cut and numbers of blocks read
+later. That is exact: blocks keep their numbers, and nothing changes the lists and hashes in a fact.
+Most calls concern one block, which stands for itself: neither it nor the fact is an object that
+Python's garbage collector visits, and a list is.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
+
+import msgspec
 
 from kvscope_events.events import (
     BlocksAllocated,
@@ -20,13 +23,18 @@ from kvscope_events.events import (
 from kvscope_events.observers.vllm.names import NUMBER_OF, Names
 from kvscope_events.vocabulary import AllocationCause, ReleaseCause, SharingCause, Tier
 
-Fact = list[Any]
-Blocks = list[Any]
-"""Blocks of vLLM's."""
-Hashes = list[bytes | None]
-"""A block's hash ends with its group; None: the block has no name."""
-BLOCKS, GROUP = 3, 4
-"""Places in a fact that begins with `handed_out` or `shared`; the group becomes known later."""
+Blocks = Any
+"""Blocks of vLLM's, in a list, or a single one."""
+Hashes = Any
+"""What each block's hash was, which ends with its group, or None: it had no name. In a list where
+the blocks are in one."""
+
+
+class Fact(msgspec.Struct, gc=False):
+    """Base of all facts."""
+
+    def events(self, names: Names) -> Iterable[EngineEvent]:
+        raise NotImplementedError
 
 
 def finisher(names: Names) -> Callable[[list[Any]], list[EngineEvent]]:
@@ -35,9 +43,8 @@ def finisher(names: Names) -> Callable[[list[Any]], list[EngineEvent]]:
     def finish(noted: list[Any]) -> list[EngineEvent]:
         events: list[EngineEvent] = []
         for one in noted:
-            if type(one) is list:
-                make, *arguments = one
-                events += make(names, *arguments)
+            if isinstance(one, Fact):
+                events += one.events(names)
             else:
                 events.append(one)
         return events
@@ -45,83 +52,105 @@ def finisher(names: Names) -> Callable[[list[Any]], list[EngineEvent]]:
     return finish
 
 
-def handed_out(
-    names: Names,
-    sequence: int | None,
-    cause: AllocationCause,
-    blocks: Blocks,
-    group: int | None,
-    hashes: Hashes | None,
-) -> Iterator[EngineEvent]:
-    """hashes: the names that the blocks lost, oldest first; None: they had none."""
-    numbers = list(map(NUMBER_OF, blocks))
-    if hashes is not None:
-        lost, old = numbers, hashes
+class HandedOut(Fact, gc=False):
+    """Blocks left the queue of free ones, the oldest first, and lost their content."""
+
+    sequence: int | None
+    cause: AllocationCause
+    blocks: Blocks
+    hashes: Hashes | None  # None: nothing was lost
+    group: int | None = None  # set later
+
+    def events(self, names: Names) -> Iterable[EngineEvent]:
+        numbers = _numbers(self.blocks)
+        if self.hashes is not None:
+            hashes = listed(self.hashes)
+            lost = [n for n, old in zip(numbers, hashes, strict=True) if old is not None]
+            old = [old for old in hashes if old is not None]
+            yield BlocksEvicted(lost, names.of_blocks(old), "capacity")
+        yield BlocksAllocated(self.sequence, numbers, self.cause, self.group)
+
+
+class Shared(Fact, gc=False):
+    """Each of these blocks has one more reference."""
+
+    sequence: int | None
+    cause: SharingCause
+    blocks: Blocks
+    group: int | None = None  # of a copy: set later
+
+    def events(self, names: Names) -> Iterable[EngineEvent]:
+        yield BlocksShared(self.sequence, _numbers(self.blocks), self.cause, self.group)
+
+
+class Named(Fact, gc=False):
+    """Blocks of one group got these names; those without one are left out."""
+
+    sequence: int | None
+    blocks: Blocks
+    hashes: Hashes
+    before: bytes | None  # digest of the block in front of them; None: they begin a sequence
+
+    def events(self, names: Names) -> Iterable[EngineEvent]:
+        hashes, numbers = listed(self.hashes), _numbers(self.blocks)
         if None in hashes:
-            pairs = zip(numbers, hashes, strict=True)
-            lost = [number for number, block_hash in pairs if block_hash is not None]
-            old = [block_hash for block_hash in hashes if block_hash is not None]
-        yield BlocksEvicted(lost, names.of_blocks(old), "capacity")  # type: ignore[arg-type]
-    yield BlocksAllocated(sequence, numbers, cause, group)
+            numbers = [n for n, new in zip(numbers, hashes, strict=True) if new is not None]
+            hashes = [new for new in hashes if new is not None]
+        own = names.of_group(hashes)
+        parent = None if self.before is None else names.beside(self.before, own[0])
+        yield BlocksCached(self.sequence, numbers, own, parent)
 
 
-def shared(
-    names: Names, sequence: int | None, cause: SharingCause, blocks: Blocks, group: int | None
-) -> Iterable[EngineEvent]:
-    return (BlocksShared(sequence, list(map(NUMBER_OF, blocks)), cause, group),)
+class Released(Fact, gc=False):
+    """References to blocks of one group were given back."""
+
+    sequence: int | None
+    cause: ReleaseCause
+    blocks: Blocks
+    group: int | None
+    left: Any  # references that each block still has
+    hashes: Hashes
+
+    def events(self, names: Names) -> Iterable[EngineEvent]:
+        cached: list[int] = []
+        free: list[int] = []
+        held: list[int] = []
+        parts = (_numbers(self.blocks), listed(self.left), listed(self.hashes))
+        for number, left, block_hash in zip(*parts, strict=True):
+            fate = held if left else free if block_hash is None else cached
+            fate.append(number)
+        yield BlocksReleased(self.sequence, cached, free, held, self.cause, self.group)
 
 
-def named(
-    names: Names, sequence: int | None, blocks: Blocks, hashes: Hashes, before: bytes | None
-) -> Iterable[EngineEvent]:
-    """before: the digest of the block in front of them; None: they begin a sequence."""
-    if None in hashes:
-        blocks = [b for b, block_hash in zip(blocks, hashes, strict=True) if block_hash is not None]
-        hashes = [block_hash for block_hash in hashes if block_hash is not None]
-    own = names.of_group(hashes)  # type: ignore[arg-type]
-    parent = None if before is None else names.beside(before, own[0])
-    return (BlocksCached(sequence, list(map(NUMBER_OF, blocks)), own, parent),)
+class LookedUp(Fact, gc=False):
+    """A `PrefixLookup` whose names are still digests, without a group."""
+
+    sequence: int
+    queried_tokens: int
+    digests: list[bytes]
+    hit_blocks: int
+    resumed: bool
+    loaded_tokens: int
+    loaded_from: Tier | None
+    group_hit_tokens: list[int]
+
+    def events(self, names: Names) -> Iterable[EngineEvent]:
+        yield PrefixLookup(
+            self.sequence,
+            self.queried_tokens,
+            names.of_lookup(self.digests),
+            self.hit_blocks,
+            self.resumed,
+            self.loaded_tokens,
+            self.loaded_from,
+            group_hit_tokens=self.group_hit_tokens,
+        )
 
 
-def released(
-    names: Names,
-    sequence: int | None,
-    cause: ReleaseCause,
-    blocks: Blocks,
-    group: int | None,
-    references: list[int],
-    hashes: Hashes,
-) -> Iterable[EngineEvent]:
-    """references: what each block has left."""
-    cached: list[int] = []
-    free: list[int] = []
-    held: list[int] = []
-    for block, left, block_hash in zip(blocks, references, hashes, strict=True):
-        fate = held if left else free if block_hash is None else cached
-        fate.append(block.block_id)
-    return (BlocksReleased(sequence, cached, free, held, cause, group),)
+def _numbers(blocks: Blocks) -> list[int]:
+    return list(map(NUMBER_OF, blocks)) if type(blocks) is list else [blocks.block_id]
 
 
-def looked_up(
-    names: Names,
-    sequence: int,
-    queried_tokens: int,
-    digests: list[bytes],
-    hit_blocks: int,
-    resumed: bool,
-    loaded_tokens: int,
-    loaded_from: Tier | None,
-    group_hit_tokens: list[int],
-) -> Iterable[EngineEvent]:
-    return (
-        PrefixLookup(
-            sequence,
-            queried_tokens,
-            names.of_lookup(digests),
-            hit_blocks,
-            resumed,
-            loaded_tokens,
-            loaded_from,
-            group_hit_tokens=group_hit_tokens,
-        ),
-    )
+def listed(of_blocks: Any) -> list[Any]:
+    """What a fact says of its blocks, also where there is only one."""
+    return of_blocks if type(of_blocks) is list else [of_blocks]

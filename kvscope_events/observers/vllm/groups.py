@@ -11,7 +11,7 @@ from typing import Any
 
 from kvscope_events.limits import MAX_GROUPS
 from kvscope_events.names import GROUP_BYTES
-from kvscope_events.observers.vllm.facts import BLOCKS, GROUP, Fact, handed_out
+from kvscope_events.observers.vllm.facts import HandedOut, Shared, listed
 from kvscope_events.vocabulary import AllocationCause
 
 UNKNOWN = 255
@@ -25,53 +25,61 @@ class BlockGroups:
     def __init__(self, num_blocks: int) -> None:
         self.of_block: list[int] = [UNKNOWN] * num_blocks
         """A list, which the interpreter indexes twice as fast as bytes."""
-        self.owner: tuple[Any, int | None, AllocationCause] | None = None
-        """The request that blocks were last handed out for, its number, and the cause."""
-        self._unplaced: list[tuple[Any, Fact]] = []
+        self.request: Any = None
+        """The request that blocks were last handed out for."""
+        self.owner: tuple[int | None, AllocationCause] = (None, "prefill")
+        """Its number, and the cause."""
+        self._unplaced: list[tuple[Any, HandedOut | Shared]] = []
 
     def __getitem__(self, block: int) -> int | None:
         group = self.of_block[block]
         return None if group == UNKNOWN else group
 
-    def noted(self, request: Any, fact: Fact) -> None:
+    def noted(self, request: Any, fact: HandedOut | Shared) -> None:
         """Blocks were handed out, or a copy has one more reader: the group is known later."""
         if request is not None:
             self._unplaced.append((request, fact))
-            return
-        for block in fact[BLOCKS]:
-            self.of_block[block.block_id] = UNKNOWN
+        else:
+            self._put(fact.blocks, UNKNOWN)
 
     def place(self, manager: Any) -> None:
         """Find the group of what was handed out, while its request still has it."""
-        unplaced, self._unplaced, self.owner = self._unplaced, [], None
-        of_block, request = self.of_block, None
-        newest: dict[int, int] = {}
-        left: list[tuple[Any, Fact]] = []
+        unplaced, self._unplaced, self.request = self._unplaced, [], None
+        request, newest = None, {}
+        left: list[tuple[Any, HandedOut | Shared]] = []
         for owner, fact in unplaced:
             if owner is not request:
                 request = owner
                 held = manager.coordinator.get_blocks(owner.request_id)
                 newest = {own[-1].block_id: group for group, own in enumerate(held) if own}
-            blocks = fact[BLOCKS]
+            blocks = fact.blocks
             # Blocks of one call are of one group, nearly always the newest there.
-            group = newest.get(blocks[-1].block_id)
-            if group is None or fact[0] is not handed_out:
+            last = blocks[-1] if type(blocks) is list else blocks
+            group = newest.get(last.block_id)
+            if group is None or type(fact) is Shared:
                 left.append((owner, fact))
                 continue
-            fact[GROUP] = group
-            for block in blocks:
-                of_block[block.block_id] = group
+            fact.group = group
+            self._put(blocks, group)
         if left:
             self._search(manager, left)
 
-    def _search(self, manager: Any, left: list[tuple[Any, Fact]]) -> None:
+    def _put(self, blocks: Any, group: int) -> None:
+        of_block = self.of_block
+        if type(blocks) is list:
+            for block in blocks:
+                of_block[block.block_id] = group
+        else:
+            of_block[blocks.block_id] = group
+
+    def _search(self, manager: Any, left: list[tuple[Any, HandedOut | Shared]]) -> None:
         """Place what lies behind other blocks of its request, or is a copy."""
         wanted: dict[str, dict[int, Any]] = {}
         for owner, fact in left:
-            if fact[0] is handed_out:
-                for block in fact[BLOCKS]:
-                    self.of_block[block.block_id] = UNKNOWN
-                    wanted.setdefault(owner.request_id, {})[block.block_id] = block
+            if type(fact) is HandedOut:
+                self._put(fact.blocks, UNKNOWN)
+                own = wanted.setdefault(owner.request_id, {})
+                own |= {block.block_id: block for block in listed(fact.blocks)}
         for request_id, blocks in wanted.items():
             if self._find(manager.coordinator.get_blocks(request_id), blocks.keys()):
                 continue
@@ -79,7 +87,7 @@ class BlockGroups:
                 if self.of_block[number] == UNKNOWN and block.block_hash is not None:
                     self.of_block[number] = _group_of(block.block_hash)
         for _, fact in left:
-            fact[GROUP] = self[fact[BLOCKS][0].block_id]
+            fact.group = self[listed(fact.blocks)[0].block_id]
 
     def find_all(self, blocks: Iterable[Any], manager: Any, request_ids: Iterable[str]) -> None:
         """Find the groups of a whole pool, whose blocks were handed out before we came."""

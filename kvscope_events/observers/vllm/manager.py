@@ -15,8 +15,8 @@ from kvscope_events.events import (
     RequestResumed,
     RequestScheduled,
 )
-from kvscope_events.observers.vllm import facts
 from kvscope_events.observers.vllm.exact import compiled
+from kvscope_events.observers.vllm.facts import LookedUp
 from kvscope_events.observers.vllm.observer import BUFFER_NAMES, now_ns
 from kvscope_events.observers.vllm.requests import release_cause
 from kvscope_events.observers.vllm.wrappers import Method, Site, argument
@@ -217,8 +217,7 @@ def _looked_up(
     hit_tokens, loaded_tokens = found
     full = (request.num_tokens - 1) // block_size
     observer.buffered_names += full
-    fact = [
-        facts.looked_up,
+    fact = LookedUp(
         number,
         request.num_tokens,
         request.block_hashes[:full],
@@ -227,7 +226,7 @@ def _looked_up(
         loaded_tokens,
         observer.tier if loaded_tokens else None,
         [] if observer.group_hits is None else observer.group_hits.take(),
-    ]
+    )
     observer.buffer.insert(begin, fact)
 
 

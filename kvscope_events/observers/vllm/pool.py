@@ -16,13 +16,15 @@ from kvscope_events.events import (
     ContentDropped,
     PrefixCacheReset,
 )
-from kvscope_events.observers.vllm import facts
 from kvscope_events.observers.vllm.exact import compiled
+from kvscope_events.observers.vllm.facts import HandedOut, Released, Shared
 from kvscope_events.observers.vllm.names import NUMBER_OF
 from kvscope_events.observers.vllm.wrappers import Method, Site, argument
 from kvscope_events.vocabulary import (
+    AllocationCause,
     ContentCause,
     EvictionCause,
+    ReleaseCause,
     SharingCause,
 )
 
@@ -58,35 +60,40 @@ def handed_out(
         return
     if observer.group_hits is not None and observer.group_hits.is_expecting:
         observer.group_hits.ask()
-    counts, hashes = observer.counts, None
+    counts, some, hashes = observer.counts, blocks[:], None
     counts.active += count
     counts.references += count
-    if counts.cached:
+    if count == 1:  # as for a sequence that grows
+        some = blocks[0]
+        hashes = observer.hash_of(some)
+        counts.cached -= hashes is not None
+    elif counts.cached:
         hashes = observer.hashes_of(blocks)
         had = count if all(hashes) else count - hashes.count(None)
-        if had:
-            counts.cached -= had
-            observer.buffered_names += had
-        else:
+        counts.cached -= had
+        observer.buffered_names += had
+        if not had:
             hashes = None
     request, groups = observer.request, observer.groups
-    number, cause = None, "prefill"
-    if request is not None:
-        if groups is not None and groups.owner is not None and groups.owner[0] is request:
-            _, number, cause = groups.owner
-        else:
-            number = observer.sequences.number_of(request)
-            if (
-                request.num_computed_tokens >= request.num_prompt_tokens
-                and request.status is observer.running
-            ):
-                cause = "decode"
-            if groups is not None:
-                groups.owner = (request, number, cause)
-    fact = [facts.handed_out, number, cause, blocks[:], None, hashes]
+    if groups is None:
+        number, cause = _owner(observer, request)
+        observer.buffer.append(HandedOut(number, cause, some, hashes))
+        return
+    if groups.request is not request or request is None:  # all groups of a request in turn
+        groups.request, groups.owner = request, _owner(observer, request)
+    number, cause = groups.owner
+    fact = HandedOut(number, cause, some, hashes)
     observer.buffer.append(fact)
-    if groups is not None:
-        groups.noted(request, fact)
+    groups.noted(request, fact)
+
+
+def _owner(observer: Observer, request: Any) -> tuple[int | None, AllocationCause]:
+    """The sequence that blocks are handed out to, and the cause."""
+    if request is None:
+        return None, "prefill"
+    number = observer.sequences.number_of(request)
+    decodes = request.num_computed_tokens >= request.num_prompt_tokens
+    return number, "decode" if decodes and request.status is observer.running else "prefill"
 
 
 def touched(observer: Observer, note: None, result: None, args: Call, kwargs: Named) -> None:
@@ -109,7 +116,7 @@ def touched(observer: Observer, note: None, result: None, args: Call, kwargs: Na
         number, cause = observer.sequences.number_of(request), "prefix_hit"
     parts = ((None, blocks),) if observer.groups is None else observer.groups.touched(blocks)
     for group, part in parts:
-        observer.buffer.append([facts.shared, number, cause, part, group])
+        observer.buffer.append(Shared(number, cause, part, group))
 
 
 def freeing(site: Site, hook: Hook, original: Method) -> Method:
@@ -152,18 +159,30 @@ def freed(observer: Observer, blocks: list[Any], result: None, args: Call, kwarg
         return
     number, cause = _releasing(observer, blocks)
     groups = observer.groups
-    if len(blocks) > 1 and len(set(map(NUMBER_OF, blocks))) != len(blocks):
+    if len(blocks) == 1:  # as for a window that moves
+        (block,) = blocks
+        _freed_one(observer, block, number, cause)
+        return
+    if len(set(map(NUMBER_OF, blocks))) != len(blocks):
         earlier, blocks = _first_references(blocks)
         observer.counts.references -= len(earlier)
-        parts = ((None, earlier),) if groups is None else groups.parts(earlier)
-        for group, part in parts:
+        for group, part in ((None, earlier),) if groups is None else groups.parts(earlier):
             some = [1] * len(part)  # the last of them follows
-            observer.buffer.append([facts.released, number, cause, part, group, some, some])
-    parts = ((None, blocks),) if groups is None else groups.parts(blocks)
-    for group, part in parts:
+            observer.buffer.append(Released(number, cause, part, group, some, some))
+    for group, part in ((None, blocks),) if groups is None else groups.parts(blocks):
         left, hashes = [block.ref_cnt for block in part], observer.hashes_of(part)
         _count_released(observer.counts, left, hashes)
-        observer.buffer.append([facts.released, number, cause, part, group, left, hashes])
+        observer.buffer.append(Released(number, cause, part, group, left, hashes))
+
+
+def _freed_one(observer: Observer, block: Any, number: int | None, cause: ReleaseCause) -> None:
+    left, block_hash, counts = block.ref_cnt, observer.hash_of(block), observer.counts
+    counts.references -= 1
+    if not left:
+        counts.active -= 1
+        counts.cached += block_hash is not None
+    group = None if observer.groups is None else observer.groups[block.block_id]
+    observer.buffer.append(Released(number, cause, block, group, left, block_hash))
 
 
 def _count_released(counts: Counts, left: list[int], hashes: list[bytes | None]) -> None:
@@ -186,7 +205,7 @@ def copied(observer: Observer, note: None, result: None, args: Call, kwargs: Nam
 
 def share_copy(observer: Observer, number: int | None, block: Any) -> None:
     """One end of a copy has one more reader, until it was made."""
-    fact = [facts.shared, number, "cow", [block], None]
+    fact = Shared(number, "cow", block)
     observer.buffer.append(fact)
     if observer.groups is not None and observer.request is not None:
         observer.groups.noted(observer.request, fact)
