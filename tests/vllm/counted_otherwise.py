@@ -1,7 +1,7 @@
 """Counters under vLLM's names that may differ from vLLM's own, each with the reason in its source.
 
-All are due to clients that leave, or to stop strings: the scheduler learns of both after it has
-computed another token or two, which its front end then drops.
+Most are due to clients that leave, or to stop strings: the scheduler learns of both after it has
+computed another token or two, which its front end then drops. docs/guides/vllm.md has the list.
 """
 
 from tests.support.environments import Reason
@@ -26,7 +26,34 @@ _AT_THE_STOP = Reason(
     ("# detected stop string, abort needed in EngineCore.", "self._update_stats_from_finished("),
 )
 """A request is finished, and its time ends, where the front end sees its stop string."""
+_BY_API_SERVER = Reason(
+    "v1/core/sched/scheduler.py",
+    (
+        "outputs[request.client_index].append(",
+        "client_index: EngineCoreOutputs(outputs=outs)",
+        "# Return stats to only one of the front-ends.",
+    ),
+)
+"""Each API server gets its part of a step's outputs, and counts an iteration of its own."""
+_SUM_OVER_RANKS = Reason("v1/engine/core_client.py", ("num_gpu_blocks += response.num_gpu_blocks",))
+_FROM_ARRIVAL = Reason(
+    "v1/metrics/stats.py",
+    (
+        "first_token_latency = self._time_since(req_stats.arrival_time)",
+        "e2e_latency = self._time_since(req_stats.arrival_time)",
+    ),
+)
+"""Its seconds begin in the API server."""
+_BY_CONNECTOR = Reason(
+    "v1/metrics/loggers.py",
+    ('name="vllm:prompt_tokens_cached_by_source"', "CacheHitSource.DEVICE.value"),
+)
+_AS_CONFIGURED = Reason(
+    "config/cache.py", ('cache_dtype: CacheDType = "auto"', "def metrics_info(")
+)
 
+SEVERAL_API_SERVERS = {"vllm:iteration_tokens_total": _BY_API_SERVER}
+"""By family: what differs where more than one API server serves a rank; the sums are equal."""
 AFTER_A_STOP = {
     "vllm:generation_tokens": _DROPPED,
     "vllm:request_generation_tokens": _AT_THE_STOP,
@@ -49,4 +76,11 @@ WHEN_CLIENTS_LEAVE = {
     "vllm:num_preemptions": _WITH_THE_NEXT_TOKEN,
 }
 """By family: what differs once clients have left, by at most a step's tokens for each."""
-REASONS = frozenset({*AFTER_A_STOP.values(), *WHEN_CLIENTS_LEAVE.values()})
+REASONS = frozenset(
+    {
+        *SEVERAL_API_SERVERS.values(),
+        *AFTER_A_STOP.values(),
+        *WHEN_CLIENTS_LEAVE.values(),
+        *(_SUM_OVER_RANKS, _FROM_ARRIVAL, _BY_CONNECTOR, _AS_CONFIGURED),
+    }
+)
