@@ -13,6 +13,8 @@ from kvscope.plan.storage import plain_storage
 from tests.sizing.configs import (
     DEEPSEEK_V2_LITE,
     GEMMA_3_4B,
+    GEMMA_4_31B,
+    GEMMA_4_E2B,
     GPT_OSS_20B,
     LLAMA_2_7B,
     LLAMA_3_8B,
@@ -65,6 +67,25 @@ def test_qwen3_30b_a3b() -> None:
     assert plan.bytes_per_token == 96 * KIB
     assert plan.sequence_bytes(16_384) == 1.5 * GIB
     assert 32 * plan.sequence_bytes(16_384) == 48 * GIB
+
+
+def test_layers_of_full_attention_with_heads_of_their_own() -> None:
+    plan = make_plan(GEMMA_4_31B)
+    assert "16 KV heads of 256 and 4 KV heads of 512" in plan.shape.attention
+    assert plan.bytes_per_block == 2_621_440
+    windows = 5 * (-(-(1023 + 2 * 2048) // 16) + 1)
+    assert plan.blocks(262_144) == 262_144 // 32 + windows == 9_797
+
+
+def test_layers_that_attend_to_the_kv_of_earlier_ones_keep_none() -> None:
+    plan = make_plan(GEMMA_4_E2B)
+    assert (plan.shape.num_layers, len(plan.shape.layers)) == (35, 15)
+    assert any(note.startswith("20 layers") for note in plan.shape.notes)
+
+
+def test_given_heads_are_those_of_every_layer() -> None:
+    plan = make_plan(GEMMA_4_31B, changes={"kv_heads": 2, "head_dim": 64})
+    assert {layer.elements() for layer in plan.shape.layers} == {2 * 2 * 64}
 
 
 def test_llama_3_8b() -> None:
