@@ -88,13 +88,8 @@ class Observer:
 
     def step_completed(self, note: Any, result: Any, args: Arguments, kwargs: Keywords) -> None:
         """After the result of a batch: the only moment at which SGLang's counts are up to date."""
-        steps = self.steps
-        steps.pages.settle_locks()
-        steps.forget_waiting()
-        if self.content is not None:
-            self.content.drain(self.events)
-        self._compare()
-        self.events.append(steps.completed(args))
+        self._settle()
+        self.events.append(self.steps.completed(args))
         self._dirty = True
         self.flush()
 
@@ -103,12 +98,20 @@ class Observer:
         if not (self._dirty or self.events):
             return
         self._dirty = False
-        self.steps.pages.settle_locks()
-        self.steps.forget_waiting()
-        if self.content is not None:
+        self._settle()
+        self.flush()
+
+    def _settle(self) -> None:
+        """Report what no hook does, and compare."""
+        steps, pages = self.steps, self.steps.pages
+        if pages.by_node:
+            pages.settle_locks()
+        steps.forget_waiting()
+        # Tiers are written to at any time, elsewhere names follow our hooks.
+        if self.content is not None and (pages.content_changed or pages.has_host_tier):
+            pages.content_changed = False
             self.content.drain(self.events)
         self._compare()
-        self.flush()
 
     def flush(self) -> None:
         """Send the events of this step; never waits."""

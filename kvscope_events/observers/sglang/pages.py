@@ -42,6 +42,8 @@ class Pages:
         self.by_node: dict[int, int] = {}
         """Evictable tokens that locks outside of releases gained or took, by node."""
         self.has_host_tier = getattr(self.tree, "cache_controller", None) is not None
+        self.content_changed = True
+        """Whether the tree may have stored or removed names since this was last cleared."""
         self._number_of = number_of
         self._releasing: Any = None
         self._protected_before = 0
@@ -159,6 +161,7 @@ class Pages:
         return int(self.tree.evictable_size() + self.tree.protected_size())
 
     def inserted(self, before: Any, result: Any, args: Arguments, kwargs: Keywords) -> None:
+        self.content_changed = True
         if self.has_host_tier:
             size = int(self.tree.evictable_size() + self.tree.protected_size())
             new = (size - before) // self.page
@@ -174,6 +177,7 @@ class Pages:
 
     def evicted(self, note: Any, result: Any, args: Arguments, kwargs: Keywords) -> None:
         self._evicting -= 1
+        self.content_changed = True
         if self._evicting:  # evict_for_alloc calls evict in one of the trees
             return
         pages = int(result.num_tokens_evicted) // self.page
@@ -198,8 +202,6 @@ class Pages:
 
     def settle_locks(self) -> None:
         """Locks that no admission claimed belong to other holders, as HiCache's writes."""
-        if not self.by_node:
-            return
         self._pin(-sum(self.by_node.values()) // self.page)
         self.by_node.clear()
 
@@ -233,6 +235,7 @@ class Pages:
     # A flush.
 
     def tree_reset(self, note: Any, result: Any, args: Arguments, kwargs: Keywords) -> None:
+        self.content_changed = True
         if self.in_tree:
             self.events.append(PagesEvicted(self.in_tree, "reset"))
         self.events.append(PrefixCacheReset(self.in_tree))

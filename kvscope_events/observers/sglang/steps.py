@@ -19,6 +19,7 @@ from kvscope_events.events import (
     RequestScheduled,
     StepCompleted,
 )
+from kvscope_events.observers.sglang.cohort import Cohort
 from kvscope_events.observers.sglang.content import can_name, lookup_names
 from kvscope_events.observers.sglang.pages import Arguments, Keywords, Pages
 from kvscope_events.observers.sglang.requests import Sequence, Sequences, ending
@@ -35,6 +36,7 @@ class Steps:
         self.events = events
         self.sequences = Sequences()
         self.pages = Pages(scheduler, self.number_of, events)
+        self.cohort = Cohort(self.pages.page)
         self.began_ns = 0
         self.largest_step = 0
         self._version = version
@@ -128,16 +130,12 @@ class Steps:
         sequence.admitted_ns = began_ns
         sequence.outputs = len(request.output_ids)
         self._prefills.add(request.rid)
+        self.cohort.forget()
         return sequence, told
 
     def decoded(self, note: Any, result: Any, args: Arguments, kwargs: Keywords) -> None:
         """A decode batch has its memory."""
-        batch, page = args[0], self.pages.page
-        if page == 1:
-            pages = len(batch.reqs)
-        else:
-            pages = sum([request.kv.kv_allocated_len % page == 1 for request in batch.reqs])
-        self.pages.allocate(None, pages, "decode")
+        self.pages.allocate(None, self.cohort.pages_begun(args[0].reqs), "decode")
 
     def completed(self, args: Arguments) -> StepCompleted:
         """The result of a batch was processed: the event of its step."""
@@ -152,14 +150,10 @@ class Steps:
             for request in requests:
                 if request.rid in self._prefills:
                     self._token(sequences.running.get(request.rid), now_ns)
-        find, prefills = sequences.running.get, self._prefills
-        emitted = [
-            sequence.number
-            for request in requests
-            if (sequence := find(request.rid)) is not None and request.rid not in prefills
-        ]
-        emitted += self._gone
-        first, self._first, self._gone = self._first, [], []
+        emitted = self.cohort.emitted(requests, sequences.running, self._prefills)
+        if self._gone:
+            emitted, self._gone = [*emitted, *self._gone], []
+        first, self._first = self._first, []
         self.largest_step = max(self.largest_step, prefill_tokens + decode_tokens)
         pages = self.pages
         return StepCompleted(
@@ -185,6 +179,7 @@ class Steps:
         if sequence is None or len(sequence.request.output_ids) <= sequence.outputs:
             return
         self._prefills.discard(sequence.request.rid)
+        self.cohort.forget()
         if sequence.first_token_ns is None:
             sequence.first_token_ns = now_ns
             self._first.append(sequence.number)
@@ -208,6 +203,7 @@ class Steps:
             return
         self.sequences.running.pop(rid, None)
         self._prefills.discard(rid)
+        self.cohort.forget()
         if sequence is None:
             return
         if ends:
