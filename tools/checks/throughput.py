@@ -1,16 +1,16 @@
-"""Output throughput of a vLLM with a means of observation, over the same vLLM without it.
+"""Output throughput of a server with a means of observation, over the same one without it.
 
-    python -m tools.checks.vllm_throughput [--python PYTHON] [--starts 5] [--pairs 24]
+    python -m tools.checks.throughput vllm|sglang [--python PYTHON] [--starts 5] [--pairs 24]
 
-PYTHON is an interpreter with vLLM. Means: the observer, with its sidecar beside (`kvscope run`),
-`--kv-cache-metrics` unsampled, the KV event publisher without a reader, and nothing at all, which
-shows what the comparison itself scatters.
+PYTHON is an interpreter with that server. Means: the observer, with its sidecar beside (`kvscope
+run`); in a vLLM also `--kv-cache-metrics` unsampled, and the KV event publisher without a reader;
+and nothing at all, which shows what the comparison itself scatters.
 
-Both sides of a pair are one process (tests/vllm/offline.py), since two processes of one program
-differ by more than what is measured for as long as they live. It is vLLM without its HTTP server:
-on a CPU the server runs two processes that wait by spinning, and on few cores it decides by chance
-which of them is held up. The sidecar is stopped while the observer is away. The order alternates
-from pair to pair, and each process is restarted `--starts` times.
+Both sides of a pair are one process (`tests/*/offline.py`), since two processes of one program
+differ by more than what is measured for as long as they live. It is without its HTTP server: on a
+CPU vLLM's runs two processes that wait by spinning, and on few cores it decides by chance which of
+them is held up. The sidecar is stopped while the observer is away. The order alternates from pair
+to pair, and each process is restarted `--starts` times.
 """
 
 import argparse
@@ -26,11 +26,15 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.report import environment
+from tests.sglang import offline as sglang
+from tests.sglang.server import ON_A_CPU
 from tests.support.process import ROOT
+from tests.vllm import offline as vllm
 from tests.vllm.model import tiny_model
-from tests.vllm.offline import MEANS
 from tests.vllm.server import free_port, kvscope_command, server_environment
 
+MEANS = {"vllm": vllm.MEANS, "sglang": sglang.MEANS}
+"""By server."""
 SEQUENCES = (1, 8, 32, 64)
 KINDS = ("elapsed", "cpu")
 Pair = dict[bool, dict[str, float]]
@@ -38,7 +42,7 @@ Pair = dict[bool, dict[str, float]]
 
 
 class Peer:
-    """A vLLM whose means of observation is switched from batch to batch."""
+    """A server whose means of observation is switched from batch to batch."""
 
     def __init__(self, means: str, process: "subprocess.Popen[str]", log: Path) -> None:
         self._sidecar = process.pid if means == "observer" else None
@@ -67,17 +71,19 @@ class Peer:
             if line.startswith('{"peer"'):
                 answer: dict[str, float] = json.loads(line)["peer"]
                 return answer
-        raise SystemExit(f"vLLM ended:\n{self._log.read_text()[-4000:]}")
+        raise SystemExit(f"it ended:\n{self._log.read_text()[-4000:]}")
 
 
 @contextmanager
-def running(means: str, python: Path, model: Path, folder: Path) -> Iterator[Peer]:
+def running(server: str, means: str, python: Path, model: Path, folder: Path) -> Iterator[Peer]:
     """A peer with this means; its files go to `folder`."""
-    command = [str(python), "-m", "tests.vllm.offline", means, str(model), str(folder)]
+    command = [str(python), "-m", f"tests.{server}.offline", means, str(model), str(folder)]
     if means == "observer":
         options = ("--port", str(free_port()), "--no-gpu", "--")
         command = [*kvscope_command("run", *options), *command]
     variables = server_environment(KVSCOPE_RUN_DIR=str(folder / "run"), PYTHONPATH=str(ROOT))
+    if server == "sglang":
+        variables |= ON_A_CPU
     log = folder / "log"
     with (
         log.open("wb") as errors,
@@ -120,20 +126,24 @@ def summary(pairs: list[Pair], kind: str) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--python", type=Path, default=ROOT / ".venv" / "vllm" / "bin" / "python")
-    parser.add_argument("--starts", type=int, default=5, help="times that each vLLM starts")
+    parser.add_argument("server", choices=MEANS)
+    parser.add_argument("--python", type=Path, help="by default .venv/SERVER/bin/python")
+    parser.add_argument("--starts", type=int, default=5, help="times that each process starts")
     parser.add_argument("--pairs", type=int, default=24, help="pairs a start")
-    parser.add_argument("--means", nargs="+", choices=MEANS, default=MEANS)
+    parser.add_argument("--means", nargs="+", choices=vllm.MEANS, help="by default all it has")
     parser.add_argument("--sequences", nargs="+", type=int, default=SEQUENCES)
     arguments = parser.parse_args()
+    server = arguments.server
+    python = arguments.python or ROOT / ".venv" / server / "bin" / "python"
+    tried = arguments.means or MEANS[server]
     pairs: dict[tuple[str, int], list[Pair]] = {}
     with tempfile.TemporaryDirectory() as name:
         model = tiny_model(Path(name) / "model", "llama")
         for start in range(arguments.starts):
-            for means in arguments.means:
+            for means in tried:
                 folder = Path(name) / f"{means}-{start}".replace(" ", "-")
                 folder.mkdir(mode=0o700)
-                with running(means, arguments.python, model, folder) as peer:
+                with running(server, means, python, model, folder) as peer:
                     for count in arguments.sequences:
                         found = compare(peer, count, arguments.pairs)
                         pairs.setdefault((means, count), []).extend(found)
@@ -147,7 +157,7 @@ def main() -> None:
     }
     print("| with over without | " + " | ".join(f"{n} sequences" for n in arguments.sequences), "|")
     print("|---" * (len(arguments.sequences) + 1) + "|")
-    for means in arguments.means:
+    for means in tried:
         for kind in KINDS:
             cells = (
                 "{ratio:.3f} ({lower_quartile:.2f} to {upper_quartile:.2f})".format(
