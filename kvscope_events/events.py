@@ -52,6 +52,7 @@ from kvscope_events.pools import CacheGroup as CacheGroup
 from kvscope_events.pools import PoolCreated as PoolCreated
 from kvscope_events.pools import PoolSnapshot as PoolSnapshot
 from kvscope_events.pools import PrefixCacheReset as PrefixCacheReset
+from kvscope_events.requests import AnswerSent as AnswerSent
 from kvscope_events.requests import FirstToken as FirstToken
 from kvscope_events.requests import RequestArrived as RequestArrived
 from kvscope_events.requests import RequestFinished as RequestFinished
@@ -108,7 +109,9 @@ class Hello(Event, frozen=True):
     gpu_memory_utilization: float | None = None  # None: the pool was not sized by a share
     prefix_caching_hash_algo: Label | None = None
     pid_space: Label | None = None  # where the pid holds; see kvscope_events.pid_space
-    worker: Label | None = None  # rank of a process that reports memory only; None: the scheduler's
+    # Of a process beside the scheduler: the rank of one that reports memory only, or the name of a
+    # front end, which reports answers only; None: the scheduler's.
+    worker: Label | None = None
     pool_sized_by: Label | None = None  # the server option that set the pool's size
     # Digest of all that block names depend on: the model as far as it is known, the block size, the
     # hash algorithm, the root of the chain. Only names of one name space may be compared.
@@ -298,6 +301,7 @@ EngineEvent = Union[  # noqa: UP007  # a tuple of types in Python 3.10, too
     PagesReleased,
     PagesEvicted,
     PagesLoaded,
+    AnswerSent,
 ]
 
 EVENT_NAMES: tuple[str, ...] = tuple(event.__name__ for event in get_args(EngineEvent))

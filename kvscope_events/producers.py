@@ -42,12 +42,15 @@ ENGINE_EVENTS = (
     - SWAP_EVENTS
     - _named("ObserverStopped", "ContentDropped", "StartupProfiled")
     - _named("StepScheduled")  # its pool has one group
+    - _named("AnswerSent")  # it counts its own answers
 )
 """Our own engine never stops observing itself, never drops a referenced block's content, and knows
 its start-up figures when it creates the pool. With a swap space it reports SWAP_EVENTS as well."""
 
 VLLM_WORKER_EVENTS = _named("Hello", "ObserverStopped", "DeviceMemorySampled", "StartupProfiled")
 """Events that the observer reports from a worker's process, which owns the memory."""
+VLLM_FRONT_END_EVENTS = _named("Hello", "ObserverStopped", "AnswerSent")
+"""Events that the observer reports from the process of an API server."""
 VLLM_SCHEDULER_EVENTS = _named(
     "Hello",
     "ObserverStopped",
@@ -65,7 +68,7 @@ It has no memory (workers report that), refuses nothing (the front end does, in 
 dies of a device without memory, recomputes where we may swap, and forks nothing: copies of state
 are reported as shares. With offloading to host memory it reports OFFLOAD_EVENTS as well.
 """
-VLLM_EVENTS = VLLM_SCHEDULER_EVENTS | VLLM_WORKER_EVENTS
+VLLM_EVENTS = VLLM_SCHEDULER_EVENTS | VLLM_WORKER_EVENTS | VLLM_FRONT_END_EVENTS
 
 SGLANG_EVENTS = COUNTED_EVENTS | _named(
     *("Hello", "ObserverStopped", "PoolCreated"),

@@ -13,6 +13,7 @@ from kvscope_events.vocabulary import (
     PreemptionCause,
     PreemptionMode,
     RejectReason,
+    Route,
     Tier,
 )
 
@@ -137,3 +138,18 @@ class RequestFinished(Event, frozen=True):
     elapsed_ns: Count  # since arrival
     queue_ns: Count | None  # arrival to first scheduled
     sequences: Count = 1
+
+
+class AnswerSent(Event, frozen=True):
+    """A front end has answered an HTTP request with a body, or given it up, since its client left.
+
+    Times in nanoseconds. None: not known, or there is no such moment.
+    """
+
+    route: Route
+    status: Count | None  # None: the client left before the header of the answer
+    is_complete: bool  # False: the client left, or the connection broke
+    duration_ns: Count  # from the request's header to the end of the answer
+    first_ns: Count | None = None  # from there to the first part of a streamed answer
+    before_ns: Count | None = None  # from there until the engine was given the request
+    after_ns: Count | None = None  # from the engine's last token to the end of the answer

@@ -10,6 +10,8 @@ ServerKind = Literal[
     "kvscope", "vllm", "sglang", "tgi", "ray", "tensorrt-llm", "dynamo", "lmcache", "llama.cpp"
 ]
 RequestUnit = Literal["call", "sequence"]
+Route = Literal["generation", "other"]
+"""Requests with a body that a front end answers: those that generate tokens, and all others."""
 Operation = Literal["", "chat", "text_completion"]
 """The route of a call, in the words of OpenTelemetry's `gen_ai.operation.name`."""
 GroupKind = Literal["full_attention", "sliding_window", "state"]

@@ -8,6 +8,7 @@ from exporter.catalogue.content import CONTENT
 from exporter.catalogue.device_memory import DEVICE_MEMORY
 from exporter.catalogue.exhaustion import EXHAUSTION
 from exporter.catalogue.fleet import FLEET
+from exporter.catalogue.front_end import FRONT_END
 from exporter.catalogue.gen_ai import GEN_AI
 from exporter.catalogue.gpu import GPU
 from exporter.catalogue.groups import GROUP_METRICS
@@ -56,6 +57,7 @@ CATALOGUE = (
     *GROUP_METRICS,
     *TIERS,
     *PAGE,
+    *FRONT_END,
     *DEVICE_MEMORY,
     *GPU,
     *HOST,
@@ -81,6 +83,7 @@ GROUPS: dict[str, str] = {
     "exhaustion": "Exhaustion",
     "advice": "Advice",
     "page": "Read from the server's page",
+    "front_end": "Front end of an observed vLLM",
     "device_memory": "Device memory",
     "gpu": "GPU",
     "host": "Host",

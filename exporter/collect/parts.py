@@ -12,6 +12,7 @@ from prometheus_client.core import Metric as Family
 from exporter.catalogue import COMPAT_SETS
 from exporter.collect.device_memory import collect_out_of_memory
 from exporter.collect.families import Families
+from exporter.collect.front_end import collect_front_end
 from exporter.collect.groups import collect_groups, collect_vetoes
 from exporter.collect.pool import collect_churn, collect_content, collect_exhaustion, collect_pool
 from exporter.collect.preemption import collect_preemption
@@ -53,6 +54,7 @@ from exporter.fold import (
     Exhaustion,
     Fold,
     Folds,
+    FrontEnd,
     GenAi,
     Groups,
     Introduction,
@@ -102,6 +104,8 @@ class Part(Generic[F]):
 
 STREAM = "stream"
 """Group of state kept about every stream, whatever it reports."""
+FRONT_END = "front_end"
+"""Group of the part of a front end's process, which has no other."""
 ANSWERS = "answers"
 """Group of folds that only questions read."""
 
@@ -138,6 +142,7 @@ PARTS: tuple[Part[Any], ...] = (
     Part("vllm-legacy", Cache, collect_legacy_prefix, outlets=PAGE),
     Part("vllm-legacy", Requests, collect_legacy_requests, outlets=PAGE),
     Part("vllm-legacy", Latency, collect_legacy_latency, outlets=PAGE),
+    Part(FRONT_END, FrontEnd, collect_front_end),
     Part(STREAM, DeviceMemory),
     Part(STREAM, Census),
     Part(ANSWERS, Recent),

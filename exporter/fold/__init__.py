@@ -5,6 +5,7 @@ from exporter.fold.churn import Churn
 from exporter.fold.device_memory import DeviceMemory, TimedSample
 from exporter.fold.exhaustion import Exhaustion
 from exporter.fold.fold import Fold, Folds
+from exporter.fold.front_end import FrontEnd
 from exporter.fold.gen_ai import GenAi
 from exporter.fold.groups import Groups
 from exporter.fold.histogram import Exemplar, Histogram
@@ -28,6 +29,7 @@ __all__ = [
     "Exhaustion",
     "Fold",
     "Folds",
+    "FrontEnd",
     "GenAi",
     "Groups",
     "Histogram",

@@ -22,7 +22,7 @@ def collect_processes(
     """Host memory, and the terms of a pool whose creator does not know them."""
     processes: dict[tuple[str, str], list[EnginePage]] = {}
     for shown in engines:
-        if shown.hello is not None and not shown.is_alike:
+        if shown.hello is not None and not shown.is_alike and not shown.is_front_end:
             processes.setdefault(shown.labels, []).append(shown)
     for of_engine in processes.values():
         yield from _ready(of_engine, guard)

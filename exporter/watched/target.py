@@ -17,12 +17,13 @@ from exporter.collect.observation import (
     collect_pipeline,
     collect_source,
 )
-from exporter.collect.parts import Guard, Outlet, parts_of
+from exporter.collect.parts import FRONT_END, Guard, Outlet, parts_of
 from exporter.flight.recorder import Recorder
 from exporter.fold import (
     Census,
     DeviceMemory,
     Folds,
+    FrontEnd,
     Introduction,
     Ledger,
     Requests,
@@ -43,8 +44,8 @@ _T = TypeVar("_T")
 
 _FACTS = frozenset(row.family for row in CATALOGUE if row.events == ("Hello",))
 """Families of facts in the Hello, which do not depend on the state of the pool."""
-_OF_WORKERS = frozenset(fold.name for fold in (Introduction, DeviceMemory, Census))
-"""Folds for the events of a worker; the others never get one of theirs there."""
+_OF_WORKERS = frozenset(fold.name for fold in (Introduction, DeviceMemory, FrontEnd, Census))
+"""Folds for the events of a worker or a front end; the others never get one of theirs there."""
 _FOLDED = frozenset(row.family for row in CATALOGUE if row.events)
 """Families that come from events."""
 
@@ -77,12 +78,22 @@ class EnginePage(NamedTuple):
 
     @property
     def worker(self) -> str | None:
-        """Rank of a process that reports memory only, for the engine with the same labels."""
+        """Rank of a process that reports memory only, for the engine with the same labels, or name
+        of a front end."""
         return None if self.hello is None else self.hello.worker
+
+    @property
+    def is_front_end(self) -> bool:
+        """Whether it is no process of an engine."""
+        return self.hello is not None and _is_front_end(self.hello)
 
 
 def labels_of(hello: Hello | None) -> tuple[str, str]:
     return ("", "") if hello is None else (hello.model_name, hello.engine)
+
+
+def _is_front_end(hello: Hello) -> bool:
+    return hello.worker is not None and "AnswerSent" in hello.tells
 
 
 class Target:
@@ -220,8 +231,10 @@ class Target:
             if is_alike and not self._same_labels_reported:
                 self._report_same_labels()
             is_observed = hello is not None and self.folds[Introduction].stopped is None
-            if hello is not None and is_observed and not is_alike and not is_worker:
+            if hello is not None and is_observed and not is_alike:
                 for part in self._parts:
+                    if is_worker and part.group != FRONT_END:
+                        continue
                     if outlet in part.outlets and not self.pipeline.failed(self.folds[part.fold]):
                         read = partial(part.read, families, self.folds, hello)
                         page += self._tellable(guard.read(part.group, read))
@@ -373,6 +386,7 @@ class Target:
                     "engine": engine,
                     "source": self.source.kind,
                     "endpoint": self.source.endpoint,
+                    "front_end": (hello.worker or "") if hello and _is_front_end(hello) else "",
                 },
                 self._clock,
             )

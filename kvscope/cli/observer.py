@@ -4,6 +4,7 @@ And the switch of an observer that runs.
 """
 
 import os
+import re
 import shlex
 from pathlib import Path
 from typing import Annotated
@@ -16,6 +17,7 @@ from kvscope_events.printable import printable
 ORDERS = ("off", "on")
 EXIT_OTHERWISE = 1
 DEFAULT_SECONDS = 10.0
+_OF_ENGINE = re.compile(r"/engine-\d+\.sock$")
 
 
 def observer(
@@ -80,8 +82,8 @@ def _order(place: str, *, on: bool, seconds: float) -> None:
         places = endpoints_of(place)
     except UnreachableError as error:
         raise fail(error) from None
-    if len(places) > 1:  # workers have nothing in a step
-        places = [one for one in places if "-worker-" not in one.rpartition("/")[2]] or places
+    if len(places) > 1:  # workers and API servers have nothing in a step
+        places = [one for one in places if _OF_ENGINE.search(one)] or places
     failed = False
     for one in places:
         try:

@@ -28,6 +28,11 @@ def scheduler_endpoint(index: int, server: str = "vllm") -> str:
     return f"ipc://{directory(server)}/engine-{index}.sock"
 
 
+def front_end_endpoint(number: int) -> str:
+    """Endpoint of an API server: each takes the first that is free."""
+    return f"ipc://{directory()}/api-{number}.sock"
+
+
 def worker_endpoint(index: int, rank: int) -> str:
     """Endpoint of that engine's worker with this rank."""
     return f"ipc://{directory()}/engine-{index}-worker-{rank}.sock"

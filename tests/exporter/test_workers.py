@@ -21,8 +21,8 @@ from exporter.sources import InProcessSource
 from exporter.watched.exporter import Exporter
 from exporter.watched.target import Target
 from kvscope_events.bus import Subscription
-from kvscope_events.events import DeviceMemorySampled, ObserverStopped, StartupProfiled
-from kvscope_events.producers import VLLM_WORKER_EVENTS
+from kvscope_events.events import AnswerSent, DeviceMemorySampled, ObserverStopped, StartupProfiled
+from kvscope_events.producers import VLLM_FRONT_END_EVENTS, VLLM_WORKER_EVENTS
 from tests.exporter.machine import GIB, NOW_NS, UUID
 from tests.exporter.page import FIXED_CLOCK, hello, put, value
 from tests.exporter.scenario import play
@@ -204,3 +204,30 @@ def test_two_engines_of_one_name_are_still_found_beside_their_workers(
     page = page_of(scheduler(), worker(0), scheduler(), worker(1))
     page.render()
     assert caplog.text.count("only the first is shown") == 1
+
+
+def front_end(number: int, *answers: AnswerSent) -> Target:
+    greeting = hello(
+        worker=f"api-{number}", pid=30 + number, tells=sorted(VLLM_FRONT_END_EVENTS), server="vllm"
+    )
+    source, _ = source_of(f"api-{number}", greeting, *answers, state_known=True)
+    return Target(source, compat={"vllm"}, clock=FIXED_CLOCK)
+
+
+def test_front_ends_show_their_answers_and_are_no_processes_of_the_engine() -> None:
+    sent = AnswerSent("generation", 200, True, 10**9, 2 * 10**8, 5 * 10**6, 3 * 10**6)
+    refused = AnswerSent("generation", 429, True, 10**6)
+    bare = page_of(scheduler(), worker(0))
+    page = page_of(scheduler(), worker(0), front_end(0, sent, refused), front_end(1, refused))
+    name = "kvscope_front_end_answers_total"
+    assert value(page, name, front_end="api-0", route="generation", status="2xx") == 1
+    assert value(page, name, front_end="api-1", route="generation", status="429") == 1
+    assert value(page, name, front_end="api-1", route="other", status="5xx") == 0
+    seconds = "kvscope_front_end_first_part_seconds"
+    assert value(page, f"{seconds}_sum", front_end="api-0") == 0.2
+    assert value(page, f"{seconds}_count", front_end="api-1") == 0
+    beside = "kvscope_front_end_seconds_sum"
+    assert value(page, beside, front_end="api-0", place="before_engine") == 0.005
+    assert value(page, beside, front_end="api-0", place="after_engine") == 0.003
+    for family in ("kvscope_host_resident_bytes", "kvscope_engine_ready"):
+        assert value(page, family) == value(bare, family) is not None

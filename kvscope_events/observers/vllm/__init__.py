@@ -14,6 +14,7 @@ def register() -> None:
     """Prepare this process to be observed; never raises, and opens nothing yet."""
     try:
         from kvscope_events.observers.endpoints import switched_off
+        from kvscope_events.observers.vllm.front_end import install_front_end
         from kvscope_events.observers.vllm.plugin import install
         from kvscope_events.observers.vllm.signals import answer_signals
         from kvscope_events.observers.vllm.worker import install_worker_hooks
@@ -27,3 +28,4 @@ def register() -> None:
     answer_signals()
     install()
     install_worker_hooks()
+    install_front_end()

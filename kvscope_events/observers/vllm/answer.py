@@ -1,0 +1,82 @@
+"""One request to an API server, from its header to the end of its answer."""
+
+from collections.abc import Mapping
+from time import monotonic_ns
+from typing import Any
+
+from kvscope_events.events import AnswerSent
+from kvscope_events.vocabulary import Route
+
+_GENERATION = (
+    *("/completions", "/chat/completions", "/responses", "/messages", "/generate"),
+    *("/audio/transcriptions", "/audio/translations"),
+)
+
+
+def route_of(path: str) -> Route:
+    return "generation" if path.endswith(_GENERATION) else "other"
+
+
+class Answer:
+    """Times are of the monotonic clock; None: not reached."""
+
+    __slots__ = (
+        "_began_ns",
+        "_ended_ns",
+        "_first_ns",
+        "_handed_ns",
+        "_route",
+        "_status",
+        "done_ns",
+        "request_ids",
+    )
+
+    def __init__(self, path: str) -> None:
+        self._began_ns = monotonic_ns()
+        self._route = route_of(path)
+        self._status: int | None = None
+        self._first_ns: int | None = None
+        self._handed_ns: int | None = None
+        self._ended_ns: int | None = None
+        self.done_ns: int | None = None
+        """When the engine had its last token, by the engine's clock."""
+        self.request_ids: list[str] = []
+        """The engine's requests for it: one for each prompt and sample."""
+
+    def handed(self, request_id: str) -> None:
+        """The engine has been given a request."""
+        self._handed_ns = monotonic_ns()
+        self.request_ids.append(request_id)
+
+    def sent(self, message: Mapping[str, Any]) -> None:
+        """A message of the application was sent to the client."""
+        kind = message["type"]
+        if kind == "http.response.start":
+            self._status = int(message["status"])
+        elif kind == "http.response.body":
+            goes_on = message.get("more_body", False)
+            if not goes_on:
+                self._ended_ns = monotonic_ns()
+            elif self._first_ns is None and message.get("body"):
+                self._first_ns = monotonic_ns()
+
+    def event(self) -> AnswerSent:
+        ended_ns = self._ended_ns
+        end_ns = monotonic_ns() if ended_ns is None else ended_ns
+        after_ns = None
+        if self.done_ns is not None and ended_ns is not None:
+            after_ns = ended_ns - self.done_ns
+            if not 0 <= after_ns <= end_ns - self._began_ns:  # an engine on another host
+                after_ns = None
+        return AnswerSent(
+            self._route,
+            self._status,
+            ended_ns is not None,
+            end_ns - self._began_ns,
+            self._since(self._first_ns),
+            self._since(self._handed_ns),
+            after_ns,
+        )
+
+    def _since(self, at_ns: int | None) -> int | None:
+        return None if at_ns is None else at_ns - self._began_ns

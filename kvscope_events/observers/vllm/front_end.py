@@ -1,0 +1,226 @@
+"""The API server of a vLLM: its answers, as clients see them, on a stream of its own.
+
+FastAPI's application is wrapped in each process that has loaded FastAPI; nothing is opened before
+one that serves a vLLM starts. Nothing here raises, and each message passes once.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import sys
+import threading
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextvars import ContextVar
+from typing import Any
+
+from kvscope_events.events import CONTRACT_VERSION, EngineEvent, Hello, ObserverStopped
+from kvscope_events.observers.endpoints import REMEDY, front_end_endpoint
+from kvscope_events.observers.log import say, warn
+from kvscope_events.observers.outlet import Outlet
+from kvscope_events.observers.vllm.answer import Answer
+from kvscope_events.observers.vllm.served import engine_index, served_name, server_version
+from kvscope_events.pid_space import pid_space
+from kvscope_events.producers import VLLM_FRONT_END_EVENTS, in_order
+from kvscope_events.wire.endpoint import EndpointError
+
+MAX_FRONT_ENDS = 64
+IDLE_SECONDS = 1.0
+"""Between two looks for readers while no answer is sent."""
+Message = MutableMapping[str, Any]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Any, Message, Any, Send], Awaitable[None]]
+
+_current: ContextVar[Answer | None] = ContextVar("kvscope_answer", default=None)
+_front_ends: list[FrontEnd] = []
+"""Of this process; at most one."""
+
+
+def install_front_end() -> None:
+    """Wrap the application's class, if this process may serve one; never raises."""
+    application: Any = getattr(sys.modules.get("fastapi"), "FastAPI", None)
+    original: Any = vars(application).get("__call__") if isinstance(application, type) else None
+    if not inspect.iscoroutinefunction(original) or hasattr(original, "kvscope"):
+        return
+    call: Application = original
+
+    @functools.wraps(original)
+    async def wrapper(self: Any, scope: Message, receive: Any, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            _begin(self)
+        for front_end in _front_ends:
+            if front_end.serves(self, scope):
+                await front_end.answer(call, scope, receive, send)
+                return
+        await call(self, scope, receive, send)
+
+    wrapper.kvscope = True  # type: ignore[attr-defined]
+    application.__call__ = wrapper
+
+
+def _begin(application: Any) -> None:
+    """An application starts to serve: begin, if it is a vLLM's."""
+    try:
+        client = getattr(application.state, "engine_client", None)
+        if client is None or _front_ends:
+            return
+        number, outlet = _outlet()
+        _front_ends.append(FrontEnd(application, client, number, outlet))
+        say(f"observing API server {number}; events at {outlet.address}")
+    except EndpointError as error:
+        warn(f"this API server is not observed: {error}. {REMEDY}.")
+    except Exception as error:
+        warn(f"this API server is not observed: {error!r}")
+
+
+def _outlet() -> tuple[int, Outlet]:
+    for number in range(MAX_FRONT_ENDS - 1):
+        try:
+            return number, Outlet(front_end_endpoint(number))
+        except EndpointError:  # of another API server; the last one is reported
+            continue
+    return MAX_FRONT_ENDS - 1, Outlet(front_end_endpoint(MAX_FRONT_ENDS - 1))
+
+
+class FrontEnd:
+    """Counts the answers of one application; all on its event loop, but for a thread that looks
+    for readers."""
+
+    def __init__(self, application: Any, client: Any, number: int, outlet: Outlet) -> None:
+        self._application = application
+        self._outlet = outlet
+        self._live = True
+        self._pid = os.getpid()
+        self._by_request: dict[str, Answer] = {}
+        config = client.vllm_config
+        self._hello = Hello(
+            contract=CONTRACT_VERSION,
+            session=outlet.session,
+            server="vllm",
+            server_version=server_version(),
+            model_name=served_name(config),
+            engine=str(engine_index(config)),
+            pid=self._pid,
+            ready=True,
+            tells=in_order(VLLM_FRONT_END_EVENTS),
+            pid_space=pid_space(),
+            worker=f"api-{number}",
+        )
+        self._stopped: list[EngineEvent] = []
+        self._stopping = threading.Event()
+        self._follow(client)
+        outlet.start(lambda: [self._hello, *self._stopped])
+        outlet.send([self._hello])
+        threading.Thread(target=self._serve, name="kvscope-api", daemon=True).start()
+
+    def serves(self, application: Any, scope: Message) -> bool:
+        """Whether this is a request that is counted: one with a body."""
+        return (
+            self._live
+            and application is self._application
+            and scope["type"] == "http"
+            and scope["method"] == "POST"
+            and self._pid == os.getpid()
+        )
+
+    async def answer(self, call: Application, scope: Message, receive: Any, send: Send) -> None:
+        """Pass a request on, and note what is sent."""
+        answer = Answer(scope["path"])
+
+        async def noted(message: Message) -> None:
+            await send(message)
+            try:
+                answer.sent(message)
+            except Exception as error:
+                self._off(error)
+
+        token = _current.set(answer)
+        try:
+            await call(self._application, scope, receive, noted)
+        finally:
+            _current.reset(token)
+            self._ended(answer)
+
+    def _ended(self, answer: Answer) -> None:
+        for request_id in answer.request_ids:
+            self._by_request.pop(request_id, None)
+        if self._live:
+            try:
+                self._outlet.send([answer.event()])
+            except Exception as error:
+                self._off(error)
+
+    def _follow(self, client: Any) -> None:
+        """Wrap what hands requests to the engine, and takes its outputs; without them, as in other
+        versions, two of the times are not known."""
+        add: Any = getattr(client, "_add_request", None)
+        processor: Any = getattr(client, "output_processor", None)
+        process: Any = getattr(processor, "process_outputs", None)
+        if not _begins(add, "request") or not inspect.iscoroutinefunction(add):
+            return
+        if not _begins(process, "engine_core_outputs", "engine_core_timestamp"):
+            return
+
+        @functools.wraps(add)
+        async def adding(request: Any, *args: Any, **kwargs: Any) -> Any:
+            result = await add(request, *args, **kwargs)
+            answer = _current.get()
+            if answer is not None and self._live:
+                try:
+                    answer.handed(request.request_id)
+                    self._by_request[request.request_id] = answer
+                except Exception as error:
+                    self._off(error)
+            return result
+
+        @functools.wraps(process)
+        def processing(
+            engine_core_outputs: Any, engine_core_timestamp: Any = None, *args: Any, **kwargs: Any
+        ) -> Any:
+            if self._by_request and self._live:
+                try:
+                    self._done(engine_core_outputs, engine_core_timestamp)
+                except Exception as error:
+                    self._off(error)
+            return process(engine_core_outputs, engine_core_timestamp, *args, **kwargs)
+
+        client._add_request = adding
+        processor.process_outputs = processing
+
+    def _done(self, outputs: Any, timestamp: float | None) -> None:
+        if timestamp is None:
+            return
+        for output in outputs:
+            if output.finish_reason is not None:
+                answer = self._by_request.pop(output.request_id, None)
+                if answer is not None:
+                    answer.done_ns = int(timestamp * 1e9)
+
+    def stop(self) -> None:
+        """Pass requests only, and remove the socket."""
+        self._live = False
+        self._stopping.set()
+        self._outlet.stop()
+
+    def _serve(self) -> None:
+        while not self._stopping.wait(IDLE_SECONDS):
+            self._outlet.serve(lambda: True)
+
+    def _off(self, error: Exception) -> None:
+        """A fault of ours: requests only pass from here on."""
+        if not self._live:
+            return
+        self._live = False
+        self._by_request.clear()
+        reason = f"{type(error).__name__} in the front end: {error}"[:400]
+        warn(f"off: {reason}. vLLM runs on; its API server is no longer observed.")
+        self._stopped = [ObserverStopped(reason)]
+        self._outlet.send(self._stopped.copy())
+
+
+def _begins(method: Any, *parameters: str) -> bool:
+    """Whether a bound method has these first parameters."""
+    if not inspect.ismethod(method):
+        return False
+    return tuple(inspect.signature(method).parameters)[: len(parameters)] == parameters

@@ -1,0 +1,188 @@
+"""The observer of an API server: an application of FastAPI behind uvicorn, with real clients."""
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import fastapi
+import httpx
+import pytest
+import uvicorn
+from fastapi.responses import StreamingResponse
+
+from exporter.fold import FrontEnd
+from kvscope_events.events import AnswerSent, Hello, ObserverStopped
+from kvscope_events.observers.endpoints import front_end_endpoint
+from kvscope_events.observers.vllm import front_end
+from kvscope_events.observers.vllm.answer import route_of
+from kvscope_events.wire.subscriber import WireSubscriber
+from tests.observers.workers import Worker, Wrapper
+from tests.support.waiting import wait_for
+
+PATH = "/v1/completions"
+PAUSE = 0.15
+
+
+class Client:
+    """The part of vLLM's AsyncLLM that matters here: it hands requests on, and takes outputs."""
+
+    def __init__(self) -> None:
+        self.vllm_config = Wrapper(Worker()).vllm_config
+        self.output_processor = Processor()
+        self.added: list[str] = []
+
+    async def _add_request(self, request: Any, prompt: str | None) -> str:
+        await asyncio.sleep(PAUSE)
+        self.added.append(request.request_id)
+        return "added"
+
+
+class Processor:
+    """Takes the engine's outputs."""
+
+    def __init__(self) -> None:
+        self.taken: list[str] = []
+
+    def process_outputs(
+        self, engine_core_outputs: list[Any], engine_core_timestamp: float | None = None
+    ) -> int:
+        self.taken += [output.request_id for output in engine_core_outputs]
+        return len(self.taken)
+
+
+def application(client: Client) -> fastapi.FastAPI:
+    made = fastapi.FastAPI()
+    made.state.engine_client = client
+
+    @made.post(PATH)
+    async def completion(request: fastapi.Request) -> Any:
+        kind = (await request.json())["kind"]
+        if kind == "limit":
+            raise fastapi.HTTPException(429)
+        if kind == "defect":
+            raise ZeroDivisionError
+        assert await client._add_request(SimpleNamespace(request_id=kind), None) == "added"
+
+        async def parts() -> AsyncIterator[str]:
+            await asyncio.sleep(PAUSE)
+            yield "first"
+            done = SimpleNamespace(request_id=kind, finish_reason="stop")
+            assert client.output_processor.process_outputs([done], time.monotonic()) > 0
+            await asyncio.sleep(PAUSE if kind == "stream" else 30)
+            yield "last"
+
+        return StreamingResponse(parts())
+
+    return made
+
+
+class Served:
+    """An observed application, and what its stream says."""
+
+    def __init__(self, url: str, client: Client) -> None:
+        self.url, self.client = url, client
+        self.reader = WireSubscriber(front_end_endpoint(0))
+        self.events: list[Any] = []
+
+    def post(self, kind: str) -> int:
+        body = {"kind": kind}
+        return httpx.post(f"{self.url}{PATH}", json=body, timeout=30).status_code
+
+    def answers(self, count: int) -> list[AnswerSent]:
+        """All answers, once there are so many."""
+
+        def found() -> list[AnswerSent]:
+            while (taken := self.reader.take()) is not None:
+                self.events += taken.batch.events
+            return [event for event in self.events if isinstance(event, AnswerSent)]
+
+        wait_for(lambda: len(found()) >= count, f"{count} answers")
+        return found()
+
+
+@pytest.fixture
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    tmp_path.chmod(0o700)
+    monkeypatch.setenv("KVSCOPE_OBSERVER_DIR", str(tmp_path))
+    monkeypatch.setattr(fastapi.FastAPI, "__call__", fastapi.FastAPI.__call__)
+    front_end.install_front_end()
+    front_end.install_front_end()  # a second time it changes nothing
+    client = Client()
+    config = uvicorn.Config(application(client), port=0, log_level="critical")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    wait_for(lambda: server.started, "it serves")
+    port = server.servers[0].sockets[0].getsockname()[1]
+    found = Served(f"http://127.0.0.1:{port}", client)
+    yield found
+    found.reader.close()
+    server.should_exit = True
+    thread.join()
+    for one in front_end._front_ends:
+        one.stop()
+    front_end._front_ends.clear()
+
+
+def test_answers_are_those_that_clients_got(served: Served) -> None:
+    began = time.monotonic()
+    with httpx.stream("POST", f"{served.url}{PATH}", json={"kind": "stream"}) as answer:
+        first, *_ = [time.monotonic() - began for _ in answer.iter_raw()]
+    seen = time.monotonic() - began
+    assert [served.post(kind) for kind in ("limit", "defect")] == [429, 500]
+    assert httpx.get(f"{served.url}/docs", timeout=30).status_code == 200  # without a body
+    stream, limit, defect = served.answers(3)
+    hello = next(event for event in served.events if isinstance(event, Hello))
+    assert (hello.worker, hello.model_name, hello.server) == ("api-0", "tiny", "vllm")
+    assert (stream.route, stream.status, stream.is_complete) == ("generation", 200, True)
+    assert stream.first_ns is not None
+    assert stream.before_ns is not None
+    assert stream.after_ns is not None
+    assert PAUSE <= stream.before_ns / 1e9 <= stream.first_ns / 1e9 - PAUSE
+    assert stream.first_ns / 1e9 <= first
+    assert PAUSE <= stream.after_ns / 1e9 <= stream.duration_ns / 1e9 - 2 * PAUSE
+    assert stream.duration_ns / 1e9 <= seen
+    for sent, status in ((limit, 429), (defect, 500)):
+        assert (sent.status, sent.is_complete) == (status, True)
+        assert sent.first_ns is sent.before_ns is sent.after_ns is None
+    assert served.client.added == served.client.output_processor.taken == ["stream"]
+
+
+def test_a_client_that_leaves_has_no_answer(served: Served) -> None:
+    with (
+        httpx.Client(timeout=30) as client,
+        client.stream("POST", f"{served.url}{PATH}", json={"kind": "long"}) as answer,
+    ):
+        assert next(answer.iter_text()) == "first"
+    (left,) = served.answers(1)
+    assert (left.status, left.is_complete, left.after_ns) == (200, False, None)
+    fold = FrontEnd()
+    fold.apply(left)
+    assert fold.answers["generation", "left"] == sum(fold.answers.values()) == 1
+
+
+def test_a_fault_of_ours_ends_the_stream_and_no_answer(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: Any, message: Any) -> None:
+        raise LookupError("broken on purpose")
+
+    monkeypatch.setattr("kvscope_events.observers.vllm.answer.Answer.sent", broken)
+    assert [served.post(kind) for kind in ("limit", "stream")] == [429, 200]
+    wait_for(lambda: served.answers(0) == [] and _stopped(served), "it says that it stopped")
+
+
+def _stopped(served: Served) -> bool:
+    return any(
+        isinstance(event, ObserverStopped) and "broken on purpose" in event.reason
+        for event in served.events
+    )
+
+
+def test_paths_that_generate_tokens_are_told_from_others() -> None:
+    assert route_of("/prefix/v1/chat/completions") == "generation"
+    assert route_of("/v1/embeddings") == "other"
