@@ -2,6 +2,14 @@
 
 NOT_SHOWN = {
     "kvscope_build_info": "a version, not a state; `kvscope doctor` and the page show it",
+    **dict.fromkeys(
+        (
+            "kvscope_front_end_answers_total",
+            "kvscope_front_end_first_part_seconds",
+            "kvscope_front_end_seconds",
+        ),
+        "of an observed API server; boards show the families that every server's page has",
+    ),
     "kvscope_config_last_reload_successful": "of a sidecar with a configuration file; it says so "
     "when asked to reload",
     "kvscope_config_last_reload_success_timestamp_seconds": "as before: an act of the operator's",

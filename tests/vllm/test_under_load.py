@@ -10,7 +10,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 
 import httpx
@@ -304,33 +303,34 @@ def test_every_page_comes_out_of_its_recording_again(pages: Scraped, tmp_path: P
     assert (tmp_path / "trace").stat().st_size > 100_000
 
 
-def test_off_and_on_fifty_times_tokens_stay_and_counters_go_on(
-    vllm: Observed, unobserved: Unobserved
-) -> None:
+def test_off_and_on_fifty_times_tokens_stay_and_counters_go_on(vllm: Observed) -> None:
     place = vllm.replay.endpoint
-    answers: list[list[int]] = []
+    expected = [answer for prompt in PROMPTS for answer in vllm.server.complete(prompt, 24)]
+    rounds = 0
     stopping = threading.Event()
 
     def one_by_one() -> None:
+        nonlocal rounds
         while not stopping.is_set():
-            got = [answer for prompt in PROMPTS for answer in vllm.server.complete(prompt, 24)]
-            assert got == unobserved.answers
-            answers.extend(got)
+            answers = [answer for prompt in PROMPTS for answer in vllm.server.complete(prompt, 24)]
+            assert answers == expected
+            rounds += 1
 
-    for serve in (one_by_one, partial(load, vllm.server, requests=100)):
+    def many() -> None:
+        while not stopping.is_set():
+            load(vllm.server, requests=20)
+
+    for serve in (one_by_one, many):
+        stopping.clear()
         with ThreadPoolExecutor(1) as pool:
             running = pool.submit(serve)
-            for _ in range(25):
-                assert switch(place, on=False, seconds=30).state == "off"
-                page = vllm.page()
-                assert sample(page, "kvscope_observer_stopped") == 1
-                assert sample(page, "kvscope_kv_blocks", state="active") is None
-                assert switch(place, on=True, seconds=30).state == "on"
-                wait_for(lambda: vllm.value("kvscope_observer_stopped") == 0, "it is on again")
-                assert vllm.value("kvscope_kv_ledger_imbalance_blocks") == 0
-            stopping.set()
+            try:
+                for _ in range(25):
+                    _off_and_on(vllm, place)
+            finally:
+                stopping.set()
             running.result()
-    assert len(answers) >= len(PROMPTS)
+    assert rounds > 0
     assert vllm.replay.kinds["ObserverStopped"] == 50
     assert vllm.server.log.count("kvscope: off by order of an operator") == 50
     vllm.server.wait_idle()
@@ -357,6 +357,16 @@ def test_ctrl_c_ends_it_as_it_ends_vllm(vllm: Observed) -> None:
 @pytest.mark.prometheus
 def test_the_end_of_a_bare_vllm_is_told(watched: Prometheus) -> None:
     watched.wait_for('ALERTS{alertname="VllmTargetDown",alertstate="firing"}')
+
+
+def _off_and_on(vllm: Observed, place: str) -> None:
+    assert switch(place, on=False, seconds=60).state == "off"
+    page = vllm.page()
+    assert sample(page, "kvscope_observer_stopped") == 1
+    assert sample(page, "kvscope_kv_ledger_imbalance_blocks") is None
+    assert switch(place, on=True, seconds=60).state == "on"
+    wait_for(lambda: vllm.value("kvscope_observer_stopped") == 0, "it is on again")
+    assert vllm.value("kvscope_kv_ledger_imbalance_blocks") == 0
 
 
 def _leave(vllm: Observed, number: int) -> None:
