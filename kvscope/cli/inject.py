@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from kvscope.inject.pod import EXPORTER_IMAGE, PORT
+from kvscope.inject.pod import DEFAULT_BLOCKS, EXPORTER_IMAGE, PORT
 from kvscope.output import fail
+from kvscope_events.limits import MAX_BLOCKS
 from kvscope_events.printable import printable
 
 _STANDARD_INPUT = "-"
@@ -56,6 +57,16 @@ def inject(
             help="Secret with the bearer token that the page asks for. Default of KEY: token.",
         ),
     ] = None,
+    blocks: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=1,
+            max=MAX_BLOCKS,
+            help="Blocks of the server's pool, for the sidecar's resources; it logs them as it "
+            "starts.",
+        ),
+    ] = DEFAULT_BLOCKS,
     ordinary_sidecar: Annotated[
         bool,
         typer.Option(
@@ -94,6 +105,7 @@ def inject(
         is_user_assigned=user == _ASSIGNED,
         key=_key(key_secret),
         is_native=not ordinary_sidecar,
+        blocks=blocks,
     )
     text = _read(name)
     report = Report()

@@ -7,6 +7,7 @@ from typing import Any
 from kvscope.inject.edit import Editor
 from kvscope.inject.environment import extend_environment, restore_environment
 from kvscope.inject.pod import (
+    DEFAULT_BLOCKS,
     EXPORTER_IMAGE,
     KEY,
     LABEL,
@@ -55,6 +56,7 @@ class Wish:
     """Whether the cluster assigns one user to all containers of a pod."""
     key: tuple[str, str] | None = None
     is_native: bool = True
+    blocks: int = DEFAULT_BLOCKS
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +218,7 @@ def _watch(pod: Pod, found: _Found, wish: Wish) -> Watch:
         user=user,
         key=wish.key,
         is_native=wish.is_native,
+        blocks=wish.blocks,
     )
 
 

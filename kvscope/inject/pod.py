@@ -8,6 +8,7 @@ access to that code.
 from dataclasses import dataclass
 
 from kvscope_events import __version__
+from kvscope_events.limits import MAX_BLOCKS
 from kvscope_events.observers.endpoints import DIRECTORY_VARIABLE
 from kvscope_events.vocabulary import ServerKind
 
@@ -34,6 +35,17 @@ VARIABLES = {"PYTHONPATH": PLUGIN_FOLDER, DIRECTORY_VARIABLE: SOCKETS_FOLDER}
 """The environment in which a server loads the observer."""
 
 
+DEFAULT_BLOCKS = 200_000
+NEEDS: tuple[tuple[int, str, str, str], ...] = (
+    (DEFAULT_BLOCKS, "100m", "256Mi", "1Gi"),
+    (1_000_000, "500m", "1Gi", "2Gi"),
+    (MAX_BLOCKS, "1", "3Gi", "6Gi"),
+)
+"""By the blocks of a server's pool, its engines together: CPU and memory that the sidecar requests,
+and its limit of memory. `benchmarks/sidecar_size.py` measured the first two rows; the last one is
+four times the second."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
     """A server, and how its pod is watched."""
@@ -49,6 +61,8 @@ class Watch:
     """Name of a Secret, and its key that holds the bearer token of the sidecar's page."""
     is_native: bool = True
     """An init container that restarts: up before the server, down after it. From 1.29 on."""
+    blocks: int = DEFAULT_BLOCKS
+    """Of the server's pool, at most MAX_BLOCKS."""
 
 
 def observer(watch: Watch) -> Part:
@@ -87,13 +101,15 @@ def sidecar(watch: Watch) -> Part:
         **({"restartPolicy": "Always"} if watch.is_native else {}),
         "args": arguments,
         "ports": [{"name": PORT_NAME, "containerPort": watch.port}],
-        "resources": {
-            "requests": {"cpu": "100m", "memory": "256Mi"},
-            "limits": {"memory": "1Gi"},
-        },
+        "resources": _resources(watch.blocks),
         "securityContext": _security(watch),
         "volumeMounts": mounts,
     }
+
+
+def _resources(blocks: int) -> Part:
+    _, cpu, memory, limit = next(row for row in NEEDS if blocks <= row[0])
+    return {"requests": {"cpu": cpu, "memory": memory}, "limits": {"memory": limit}}
 
 
 def variables() -> list[Part]:

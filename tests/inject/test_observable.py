@@ -148,3 +148,13 @@ def test_what_a_cluster_gives_back_is_recognised(text: str) -> None:
     stored = yaml.safe_dump_all(loaded(run(text, "--key-secret=page").text), sort_keys=True)
     assert run(stored).text == stored
     assert pruned(loaded(run(stored, "--remove").text)) == pruned(loaded(text))
+
+
+@pytest.mark.parametrize(
+    ("blocks", "cpu", "limit"),
+    [("200000", "100m", "1Gi"), ("200001", "500m", "2Gi"), ("4194304", "1", "6Gi")],
+)
+def test_a_large_pool_has_a_sidecar_with_more_memory(blocks: str, cpu: str, limit: str) -> None:
+    (pod,) = observed(run(EXISTING_PATH_AND_PLUGINS, f"--blocks={blocks}").text)
+    resources = next(one["resources"] for one in pod["initContainers"] if one["name"] == SIDECAR)
+    assert (resources["requests"]["cpu"], resources["limits"]["memory"]) == (cpu, limit)

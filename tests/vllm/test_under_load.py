@@ -1,9 +1,11 @@
 """A real vLLM under load, observed through `kvscope run`: every block, every counter."""
 
+import http.client
 import json
 import os
 import re
 import signal
+import statistics
 import subprocess
 import threading
 import time
@@ -20,6 +22,8 @@ from alerts.bare.server import VLLM
 from alerts.rule import Record
 from alerts.timing import Timing
 from kvscope.diagnosis.switching import switch
+from kvscope_events.events import AnswerSent
+from kvscope_events.wire.subscriber import WireSubscriber
 from tests.alerts.bare.pages import missing
 from tests.dashboards.promql import names_in, panels_of, read
 from tests.repo.checkout import ROOT
@@ -303,6 +307,67 @@ def test_every_page_comes_out_of_its_recording_again(pages: Scraped, tmp_path: P
     assert (tmp_path / "trace").stat().st_size > 100_000
 
 
+def test_answers_of_the_api_server_are_those_that_clients_got(vllm: Observed) -> None:
+    """Statuses exactly, and the time to the first token within 2 ms at the median."""
+    reader = WireSubscriber(vllm.replay.endpoint.replace("engine-0", "api-0"))
+    host, _, port = vllm.server.url.removeprefix("http://").partition(":")
+    client = http.client.HTTPConnection(host, int(port), timeout=60)
+    before = vllm.page()
+    began_ns = time.monotonic_ns()
+    statuses: Counter[tuple[str, int]] = Counter()
+    firsts = []
+    for number in range(60):
+        model = "tiny" if number % 3 else ("other", "tiny")[number % 2]
+        body = {"model": model, "prompt": PROMPTS[number % 8], "max_tokens": 6, "stream": True}
+        if model == "tiny" and not number % 3:
+            body["max_tokens"] = -1
+        path = "/v1/completions" if number % 5 else "/tokenize"
+        sent = time.monotonic()
+        client.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+        answer = client.getresponse()
+        answer.read1()
+        first = time.monotonic() - sent
+        answer.read()
+        statuses["generation" if number % 5 else "other", answer.status] += 1
+        if answer.status == 200 and number % 5:
+            firsts.append(first)
+    assert {status for _, status in statuses} == {200, 400, 404}
+    sent_answers = _answers(reader, began_ns, statuses.total())
+    reader.close()
+    assert Counter((one.route, one.status) for one in sent_answers) == statuses
+    assert all(one.is_complete for one in sent_answers)
+    seen = [one.first_ns / 1e9 for one in sent_answers if one.first_ns is not None]
+    assert len(seen) == len(firsts) > 20
+    apart = statistics.median(abs(a - b) for a, b in zip(firsts, seen, strict=True))
+    assert apart < 0.002, apart
+    beside = [(one.before_ns, one.after_ns) for one in sent_answers if one.first_ns is not None]
+    assert all(a is not None and b is not None for a, b in beside)
+    page = vllm.page()
+    for kind, status in (("2xx", (200,)), ("4xx", (400, 404))):
+        labels = {"route": "generation", "status": kind}
+        name = "kvscope_front_end_answers_total"
+        grown = (sample(page, name, **labels) or 0) - (sample(before, name, **labels) or 0)
+        assert grown == sum(statuses["generation", one] for one in status)
+
+
+def _answers(reader: WireSubscriber, since_ns: int, count: int) -> list[AnswerSent]:
+    """All answers of requests that began since then, once there are so many."""
+    found: list[AnswerSent] = []
+
+    def enough() -> bool:
+        while (taken := reader.take()) is not None:
+            batch = taken.batch
+            found.extend(
+                event
+                for event in batch.events
+                if isinstance(event, AnswerSent) and batch.time_ns - event.duration_ns >= since_ns
+            )
+        return len(found) >= count
+
+    wait_for(enough, f"{count} answers")
+    return found
+
+
 def test_off_and_on_fifty_times_tokens_stay_and_counters_go_on(vllm: Observed) -> None:
     place = vllm.replay.endpoint
     expected = [answer for prompt in PROMPTS for answer in vllm.server.complete(prompt, 24)]
@@ -362,10 +427,10 @@ def test_the_end_of_a_bare_vllm_is_told(watched: Prometheus) -> None:
 def _off_and_on(vllm: Observed, place: str) -> None:
     assert switch(place, on=False, seconds=60).state == "off"
     page = vllm.page()
-    assert sample(page, "kvscope_observer_stopped") == 1
+    assert sample(page, "kvscope_observer_stopped", endpoint=place) == 1
     assert sample(page, "kvscope_kv_ledger_imbalance_blocks") is None
     assert switch(place, on=True, seconds=60).state == "on"
-    wait_for(lambda: vllm.value("kvscope_observer_stopped") == 0, "it is on again")
+    wait_for(lambda: vllm.value("kvscope_observer_stopped", endpoint=place) == 0, "it is on again")
     assert vllm.value("kvscope_kv_ledger_imbalance_blocks") == 0
 
 
