@@ -76,8 +76,8 @@ class Waterfall:
 
         own: leading names that its replica found. The names are not changed afterwards.
         """
-        group: int | None = 0
-        if self.sample is not None and (group := self._group(self.sample, names)) is None:
+        group = self._group(names)
+        if group is None:
             return None
         best, anywhere = self.holders.prefixes(names)
         # The replica knows best what it found; of one whose state was lost we know less.
@@ -99,7 +99,11 @@ class Waterfall:
         if names:
             self.holders.store(slot, names)
 
-    def _group(self, sample: Sample, names: Sequence[Hashable]) -> int | None:
+    def _group(self, names: Sequence[Hashable]) -> int | None:
+        """None: it is not in the sample."""
+        sample = self.sample
+        if sample is None:
+            return 0
         if sample.has_begun:
             return sample.look_up(names)
         for path in sample.learn(names):
