@@ -35,7 +35,7 @@ _ONLY_BY = {
     "kvscope_event_batches_dropped_total": {"Hello", "NamesStored"},
 }
 """Families about the stream of events itself, and the events of which a source needs one."""
-_ALWAYS = ("up", "process_start_time_seconds")
+_ALWAYS = ("up", "process_start_time_seconds", "process_cpu_seconds_total")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

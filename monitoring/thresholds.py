@@ -38,9 +38,9 @@ WORKLOAD_AS_BEFORE = 0.05
 """Points by which the share that had been asked for before may differ from that of a day before:
 beyond, the prompts have changed, and with them what any router can find."""
 FLEET_FULL = 0.80
-"""Share of its time that a process spends on folding a fleet's answers. They are folded on one
-thread: at 1 they come faster than they are folded, the figures lag, and replicas are lost whose
-sidecars no longer keep what was not asked for in time."""
+"""Share of its time that a process spends on folding a fleet's answers, or of a core that it takes.
+Both are at most 1, of one interpreter: then answers come faster than they are folded, the figures
+lag, and replicas are lost whose sidecars no longer keep what was not asked for in time."""
 WHATIF_ERROR = 0.02
 """Share of the queried blocks. The prediction for the present size is exact if the engine evicts
 the oldest release first; two points of hit ratio are more than most changes of a size are worth."""

@@ -51,7 +51,7 @@ POOL_USAGE = rising(shared.POOL_SATURATED, 0.98)
 fills the pool (one block for each sixteenth sequence, at blocks of 16)."""
 
 FLEET_FULL: Steps = ((None, GREEN), (shared.FLEET_FULL, ORANGE))
-"""Share of its time that a process spends on folding a fleet's answers."""
+"""Share of its time that a process spends on folding."""
 
 FULL = 0.95
 """Share of the usable blocks above which a pool counts as full: one that preempts moves between 0.9
