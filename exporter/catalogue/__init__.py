@@ -14,6 +14,7 @@ from exporter.catalogue.gpu import GPU
 from exporter.catalogue.groups import GROUP_METRICS
 from exporter.catalogue.host import HOST
 from exporter.catalogue.http import HTTP
+from exporter.catalogue.incident import INCIDENT
 from exporter.catalogue.metric import Metric
 from exporter.catalogue.observation import SELF
 from exporter.catalogue.otlp import OTLP
@@ -48,6 +49,7 @@ CATALOGUE = (
     *REQUESTS,
     *PREEMPTION,
     *EXHAUSTION,
+    *INCIDENT,
     *ADVICE,
     *RESIDENCY,
     *CONTENT,
@@ -81,6 +83,7 @@ GROUPS: dict[str, str] = {
     "requests": "Requests and steps",
     "preemption": "Preemption",
     "exhaustion": "Exhaustion",
+    "incident": "Incident",
     "advice": "Advice",
     "page": "Read from the server's page",
     "front_end": "Front end of an observed vLLM",

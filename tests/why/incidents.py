@@ -2,14 +2,15 @@
 
 USED ones were there while the search was written. HELD_OUT ones were written before they were run
 for the first time; docs/guides/why.md says how they came out then, and what was changed after it.
+ASKED_LATE ones are over when they are asked about; all but the first were held out.
 """
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import chain
 
-from exporter.answers.why.finding import Kind
 from exporter.answers.why.question import WhyAnswer
+from exporter.catalogue.incident import Kind
 from tests.support.paced import Call
 from tests.why.stage import GIB, Stage, chat, play
 
@@ -186,6 +187,45 @@ def long_prompts_in_a_small_pool() -> WhyAnswer:
     return play(stage, chat(2, 90, question=(60, 110)), 90)
 
 
+def agents_that_have_gone() -> WhyAnswer:
+    """Forty that wait for their answers, which are long for a while; asked a minute after it."""
+    stage = _quiet(num_blocks=400, max_num_seqs=16)
+    stage.agents = 40
+    stage.errands = chain(
+        chat(2, 60, question=(10, 30), answer=(20, 60), rate=5),
+        chat(3, 60, question=(10, 30), answer=(200, 400), rate=2),
+        chat(4, 3600, question=(10, 30), answer=(20, 60)),
+    )
+    play(stage, chat(5, 240), 240)
+    stage.agents = 0
+    return play(stage, chat(6, 60), 60)
+
+
+def two_bursts_while_the_queue_drains() -> WhyAnswer:
+    """The second comes before the first is served; asked a minute and a half after it."""
+    stage = _quiet(num_blocks=300)
+    for seed in (2, 4):
+        play(stage, chat(seed, 20, rate=12), 20)
+        play(stage, chat(seed + 1, 40), 40)
+    return play(stage, chat(6, 60), 60)
+
+
+def slow_steps_that_filled_the_pool() -> WhyAnswer:
+    """Steps are slow for two minutes; asked a minute after it."""
+    stage = _quiet(num_blocks=300)
+    stage.step_ns *= 8
+    play(stage, chat(2, 120), 120)
+    stage.step_ns //= 8
+    return play(stage, chat(3, 60), 60)
+
+
+def longer_answers_that_are_over() -> WhyAnswer:
+    """For two minutes they are seven times as long; asked a minute and a half after it."""
+    stage = _quiet(num_blocks=300)
+    play(stage, chat(2, 120, answer=(250, 600)), 120)
+    return play(stage, chat(3, 90), 90)
+
+
 HELD_OUT: dict[Incident, Kind] = {
     two_neighbours: "neighbour",
     impatient_clients_of_slow_steps: "slow_steps",
@@ -197,4 +237,11 @@ HELD_OUT: dict[Incident, Kind] = {
     prompts_too_long_for_the_card: "longer_prompts",
     a_ramp_beside_a_harmless_neighbour: "more_requests",
     a_hiccup_that_is_over: "slow_steps",
+}
+
+ASKED_LATE: dict[Incident, Kind] = {
+    agents_that_have_gone: "more_requests",
+    two_bursts_while_the_queue_drains: "more_requests",
+    slow_steps_that_filled_the_pool: "slow_steps",
+    longer_answers_that_are_over: "longer_answers",
 }

@@ -89,13 +89,17 @@ class Gpu(WordlessRunner):
 
 @dataclass(kw_only=True)
 class Stage(Paced):
-    """patience: seconds after which a client that has no token gives up, and asks again."""
+    """patience: seconds after which a client that has no token gives up, and asks again. agents:
+    clients that ask again as soon as they have an answer; `errands` are what they ask."""
 
     num_blocks: int = 700
     step_ns: int = 40_000_000
     token_ns: int = 100_000
     patience: float | None = None
     asks_again: bool = False
+    agents: int = 0
+    errands: Iterator[Call] = field(default_factory=lambda: iter(()))
+    _asked: set[int] = field(default_factory=set)
     _impatient: dict[int, tuple[int, Call]] = field(default_factory=dict)
     _gpu_due_ns: int = 0
 
@@ -134,6 +138,11 @@ class Stage(Paced):
             if self.recorder is not None:
                 self.exporter.render()
                 self.recorder.write()
+        requests = self._scheduler.requests
+        self._asked = {each for each in self._asked if requests.get(each) is not None}
+        while len(self._asked) < self.agents:
+            self._submit(next(self.errands))
+            self._asked.add(max(self._arrivals))
         if self.patience is None:
             return
         for number, (until_ns, call) in list(self._impatient.items()):

@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from exporter.answers.why.finding import Kind
 from exporter.answers.why.question import WHY
+from exporter.catalogue.incident import Kind
 from exporter.clock import Clock
 from exporter.flight.reader import RecordingFile
 from exporter.flight.recorder import Limits, Recorder
@@ -17,10 +17,10 @@ from exporter.flight.ring import Ring
 from exporter.playback.playback import Playback
 from tests.playback.recorded import save
 from tests.support.paced import Call
-from tests.why.incidents import HELD_OUT, USED, Incident
+from tests.why.incidents import ASKED_LATE, HELD_OUT, USED, Incident
 from tests.why.stage import GIB, Stage, chat, play
 
-INCIDENTS = {**USED, **HELD_OUT}
+INCIDENTS = {**USED, **HELD_OUT, **ASKED_LATE}
 QUIET = ("steady", "conversations", "short", "long", "waves")
 
 

@@ -1,5 +1,6 @@
 """Overview, first row: is anything wrong in the fleet?"""
 
+from dashboards.boards.overview import incidents
 from dashboards.kit import pressure
 from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
@@ -71,6 +72,7 @@ def row() -> Row:
         "Is anything wrong, in the last five minutes?  "
         "Green: no. Orange: look. Red: users are hurt",
         [
+            incidents.table(),
             numbers(
                 101,
                 "Alerts firing",

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Literal, get_args
 
-from exporter.answers.why.finding import LEADS_TO, SYMPTOMS, Finding, Kind
+from exporter.answers.why.finding import LEADS_TO, SYMPTOMS, Finding
+from exporter.catalogue.incident import Kind
 
 Confidence = Literal["high", "medium", "low"]
 

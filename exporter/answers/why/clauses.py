@@ -3,13 +3,19 @@
 from collections.abc import Callable, Iterator
 
 from exporter.answers.why.course import step_cost
-from exporter.answers.why.finding import Finding, Kind
+from exporter.answers.why.finding import Finding
 from exporter.answers.why.scene import Scene
 from exporter.answers.why.shift import Shift, occurred, risen
+from exporter.catalogue.incident import Kind
 from exporter.fold.timeline import Figures
 
 STORM_PREEMPTIONS = 10
 """Fewer within an incident are the scheduler's daily work."""
+
+
+def two_digits(number: float) -> str:
+    """A measured figure as people say it: 0.095, 5.3, 570."""
+    return f"{float(f'{number:.2g}'):,g}"
 
 
 def found(scene: Scene, kind: Kind, shift: Shift, text: str, remedy: str = "") -> Finding:

@@ -1,12 +1,12 @@
 """An engine's last half hour in slices of ten seconds, as rates and levels."""
 
-from bisect import bisect_left
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from operator import add, sub
 from typing import Any, NamedTuple
 
-from exporter.fold.timeline import PERIOD_NS, Figures, Timeline
+from exporter.fold.timeline import PERIOD_NS, Figures, Period, Timeline
 
 SLICE_NS = 10_000_000_000
 MOST_SLICES = 180
@@ -34,16 +34,14 @@ class Course:
 
     def __init__(self, timeline: Timeline, now_ns: int) -> None:
         self.now_ns = now_ns
-        self.restarts_ns: list[int] = []
+        self._periods = list(timeline)
+        self._times = [period.end_ns for period in self._periods]
+        self.restarts_ns = [
+            after.end_ns
+            for before, after in pairwise(self._periods)
+            if before.session != after.session
+        ]
         """Ends of the first periods of later sessions."""
-        self._changes: list[tuple[int, Figures]] = []  # end of a period, and what happened in it
-        periods = list(timeline)
-        for before, after in pairwise(periods):
-            if before.session != after.session:
-                self.restarts_ns.append(after.end_ns)
-            else:
-                self._changes.append((after.end_ns, _less(after.figures, before.figures)))
-        self._levels = [(period.end_ns, period.figures) for period in periods]
         self.slices = self._sliced()
 
     def values(self, signal: Signal) -> list[float | None]:
@@ -57,8 +55,8 @@ class Course:
     def first_ns(self, index: int, count: Callable[[Figures], float]) -> int:
         """Begin of the first period in this slice in which the count is above 0."""
         begin = self.begin_ns(index)
-        for end_ns, sums in self._changes:
-            if begin < end_ns <= begin + SLICE_NS and count(sums) > 0:
+        for end_ns, sums in self._changes(begin, begin + SLICE_NS):
+            if count(sums) > 0:
                 return max(begin, end_ns - PERIOD_NS)
         return begin
 
@@ -67,22 +65,32 @@ class Course:
         return sum(count(each.sums) for each in self.slices[begin:end])
 
     def _sliced(self) -> list[Slice]:
-        if not self._levels:
+        if not self._periods:
             return []
-        watched = (self.now_ns - self._levels[0][0]) // SLICE_NS
+        watched = (self.now_ns - self._times[0]) // SLICE_NS
         number = min(MOST_SLICES, watched)
-        times = [end_ns for end_ns, _ in self._levels]
-        nothing = _less(self._levels[0][1], self._levels[0][1])
-        slices = []
-        for index in range(number):
-            end = self.now_ns - (number - index - 1) * SLICE_NS
-            sums = nothing
-            for end_ns, change in self._changes:
-                if end - SLICE_NS < end_ns <= end:
-                    sums = _more(sums, change)
-            at = bisect_left(times, end + 1) - 1
-            slices.append(Slice(sums, self._levels[max(0, at)][1]))
-        return slices
+        ends = [self.now_ns - later * SLICE_NS for later in range(number, -1, -1)]
+        return [self._slice(begin, end) for begin, end in pairwise(ends)]
+
+    def _slice(self, begin: int, end: int) -> Slice:
+        before, after = self._last(begin), self._last(end)
+        if before.session == after.session:
+            return Slice(_less(after.figures, before.figures), after.figures)
+        sums = _less(after.figures, after.figures)
+        for _, change in self._changes(begin, end):
+            sums = _more(sums, change)
+        return Slice(sums, after.figures)
+
+    def _last(self, moment: int) -> Period:
+        """The last period that had ended by then."""
+        return self._periods[bisect_right(self._times, moment) - 1]
+
+    def _changes(self, begin: int, end: int) -> Iterator[tuple[int, Figures]]:
+        """Ends of the periods that ended in this time, and what happened in each."""
+        first, last = bisect_right(self._times, begin), bisect_right(self._times, end)
+        for before, after in pairwise(self._periods[max(0, first - 1) : last]):
+            if before.session == after.session:
+                yield after.end_ns, _less(after.figures, before.figures)
 
 
 def quantile(counts: Sequence[int], bounds: Sequence[float], share: float) -> float | None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from exporter.answers.why.clauses import STORM_PREEMPTIONS, counted, found, slow_steps
+from exporter.answers.why.clauses import STORM_PREEMPTIONS, counted, found, slow_steps, two_digits
 from exporter.answers.why.course import (
     answer_tokens,
     arrivals,
@@ -15,20 +15,26 @@ from exporter.answers.why.course import (
 )
 from exporter.answers.why.finding import Finding
 from exporter.answers.why.scene import Scene
-from exporter.answers.why.shift import exceeded, fallen, occurred, risen
+from exporter.answers.why.shift import exceeded, excesses, fallen, occurred, risen
 
 _FULL_SHARE = 0.9
 """Share of the pool that running requests hold, above which the next one may not fit."""
 _STORM_SHARE = 0.2
 """A rise of requests of which more than this share is given up is a storm of retries."""
+_LONG_QUEUE, _LONG_QUEUE_FLOOR = 3.0, 8.0
+"""Times its usual length, and requests more than usual."""
 
 
 def load(scene: Scene) -> Iterator[Finding]:
     """More requests, longer ones, and what they do to pool and queue."""
     values = scene.course.values
-    shift = risen(values(arrivals), ratio=1.8, floor=0.4, least=2)
+    # Clients that wait for their answers ask no faster than they are served: while the queue is
+    # long, few requests do not mean that the rise is over.
+    queued = excesses(values(waiting), ratio=_LONG_QUEUE, floor=_LONG_QUEUE_FLOOR)
+    shift = risen(values(arrivals), ratio=1.8, floor=0.4, least=2, unsaid=queued)
     if shift is not None:
-        text = f"requests rose from {shift.before:.2g} to {shift.during:.2g} a second"
+        rose = f"{two_digits(shift.before)} to {two_digits(shift.during)}"
+        text = f"requests rose from {rose} a second"
         count = scene.course.total
         arrived = count(shift.begin, shift.end, lambda sums: sums.arrived)
         given_up = count(shift.begin, shift.end, lambda sums: sums.aborted)
@@ -72,7 +78,7 @@ def load(scene: Scene) -> Iterator[Finding]:
             f"answers grew from {shift.before:,.0f} to {shift.during:,.0f} tokens",
             "Limit max_tokens, or size the pool for these answers: `kvscope advise`.",
         )
-    shift = risen(values(waiting), ratio=3.0, floor=8, least=2)
+    shift = risen(values(waiting), ratio=_LONG_QUEUE, floor=_LONG_QUEUE_FLOOR, least=2)
     if shift is not None:
         yield found(
             scene,

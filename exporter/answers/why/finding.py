@@ -1,35 +1,8 @@
 """Something that was found, and the order in which findings can follow from each other."""
 
 from dataclasses import dataclass, field
-from typing import Literal
 
-Kind = Literal[
-    "neighbour",
-    "slowed_down",
-    "restarted",
-    "cache_reset",
-    "new_content",
-    "cache_too_small",
-    "longer_prompts",
-    "longer_answers",
-    "retries",
-    "more_requests",
-    "slow_steps",
-    "stalled",
-    "gone",
-    "observer_stopped",
-    "ledger",
-    "pool_full",
-    "out_of_memory",
-    "preemptions",
-    "queue",
-    "latency",
-    "slow_tokens",
-    "given_up",
-    "failures",
-    "refusals",
-]
-"""In the order in which they are named when they begin at the same time: causes first."""
+from exporter.catalogue.incident import Kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

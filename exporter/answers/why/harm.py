@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from exporter.answers.why.clauses import STORM_PREEMPTIONS, counted, found, slow_steps
+from exporter.answers.why.clauses import STORM_PREEMPTIONS, counted, found, slow_steps, two_digits
 from exporter.answers.why.course import SLICE_NS, Slice, quantile
 from exporter.answers.why.finding import Finding
 from exporter.answers.why.scene import Scene
@@ -91,4 +91,4 @@ def _given_up(each: Slice) -> float | None:
 
 
 def _waited(what: str, shift: Shift) -> str:
-    return f"{what} {shift.extreme:,.2g} s (p95; {shift.before:,.2g} s before)"
+    return f"{what} {two_digits(shift.extreme)} s (p95; {two_digits(shift.before)} s before)"

@@ -13,22 +13,13 @@ from exporter.answers.why.finding import Finding
 from exporter.answers.why.gpus import neighbours, slowed
 from exporter.answers.why.harm import harm, speed
 from exporter.answers.why.scene import FOLDS, Scene, scene_of
+from exporter.catalogue.incident import PHRASES, Kind
 
 _DETECTORS = (neighbours, slowed, load, pool, content, speed, harm, engine)
-_EXCLUDED = {
-    "neighbour": "other processes on the GPU",
-    "slowed_down": "clocks held down",
-    "restarted": "a restart",
-    "cache_reset": "an emptied cache",
-    "new_content": "prompts that begin differently",
-    "cache_too_small": "a cache that is too small",
-    "retries": "requests that are given up and come again",
-    "more_requests": "more requests",
-    "longer_prompts": "longer prompts",
-    "longer_answers": "longer answers",
-    "pool_full": "a full pool",
-    "slow_steps": "slower steps",
-}
+_EXCLUDED: tuple[Kind, ...] = (
+    *("neighbour", "slowed_down", "restarted", "cache_reset", "new_content", "cache_too_small"),
+    *("retries", "more_requests", "longer_prompts", "longer_answers", "pool_full", "slow_steps"),
+)
 
 
 class Clause(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,9 +53,7 @@ def _answer(scene: Scene) -> WhyAnswer:
     chain = chain_of(findings)
     found = {finding.kind for finding in findings}
     unseen = [] if scene.gpus else ["neighbour", "slowed_down"]
-    excluded = [
-        text for kind, text in _EXCLUDED.items() if kind not in found and kind not in unseen
-    ]
+    excluded = [PHRASES[kind] for kind in _EXCLUDED if kind not in found and kind not in unseen]
     return WhyAnswer(
         sentence=_sentence(scene, chain, excluded),
         chain=[_clause(scene, finding) for finding in chain],

@@ -1,6 +1,7 @@
 """Finds where a signal left its usual level, and how far."""
 
 from collections.abc import Sequence
+from math import inf
 from statistics import median
 from typing import NamedTuple
 
@@ -27,18 +28,33 @@ class Shift(NamedTuple):
 
 
 def risen(
-    values: Sequence[float | None], *, ratio: float, floor: float, least: int = 2
+    values: Sequence[float | None],
+    *,
+    ratio: float,
+    floor: float,
+    least: int = 2,
+    unsaid: Sequence[bool] = (),
 ) -> Shift | None:
     """The last stretch above `ratio` times the usual level, and by at least `floor`.
 
     The usual level is the lowest quartile, so an incident may fill most of what is known. least:
-    slices of it.
+    slices of it. unsaid: slices that are not above it for another reason than that it is over.
     """
     usual = _quartile(values)
     if usual is None:
         return None
-    limit = max(usual * ratio, usual + floor)
-    return _last(values, [value is not None and value > limit for value in values], usual, least)
+    out = excesses(values, ratio=ratio, floor=floor)
+    if unsaid:
+        said = zip(values, out, unsaid, strict=True)
+        values = [None if unknown and not is_out else value for value, is_out, unknown in said]
+    return _last(values, out, usual, least)
+
+
+def excesses(values: Sequence[float | None], *, ratio: float, floor: float) -> list[bool]:
+    """The slices above the usual level, as `risen` has it; none if that is not known."""
+    usual = _quartile(values)
+    limit = inf if usual is None else max(usual * ratio, usual + floor)
+    return [value is not None and value > limit for value in values]
 
 
 def fallen(values: Sequence[float | None], *, by: float, least: int = 2) -> Shift | None:

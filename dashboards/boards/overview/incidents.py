@@ -1,0 +1,32 @@
+"""Overview: the first clause of `kvscope why`, of each engine with trouble."""
+
+from grafana_foundation_sdk.models import units
+
+from dashboards.kit.links import KV_POOL, WHY_OF_ROW, to_engine_of_row
+from dashboards.kit.panels import Panel, Q
+from dashboards.kit.queries import BY_ENGINE, series
+from dashboards.kit.tables import Column, rows
+from exporter.catalogue.incident import PHRASES
+
+
+def table() -> Panel:
+    since = f"min by ({BY_ENGINE}, cause) ({series('kvscope_incident_start_timestamp_seconds')})"
+    return rows(
+        110,
+        "What began?",
+        "The cause of the trouble that kvscope sees, by engine, the earliest first: what left its "
+        "usual level, did harm, and followed from nothing else. Click a server for the whole "
+        "sentence: what followed, what it cost, what to do (those of a sidecar have no address: "
+        "kvscope why SIDECAR --target SERVER).",
+        Q(f"1000 * {since}", "since"),
+        columns={
+            "since": Column("Since", unit=units.DateTimeFromNow, width=140),
+            "cause": Column("Cause", words=PHRASES, least=260),
+            "model_name": Column("Model", link=to_engine_of_row("KV pool", KV_POOL), least=100),
+            "instance": Column("Server", link=WHY_OF_ROW, least=130),
+            "engine": Column("Engine", width=65),
+        },
+        height=4,
+        when_absent="Nothing is wrong that kvscope sees.",
+        least_first=("Since",),
+    )
