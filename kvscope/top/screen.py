@@ -6,6 +6,7 @@ What libraries log meanwhile would tear the screen; it is printed when the scree
 import logging
 import os
 import signal
+import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -112,10 +113,19 @@ class Screen:
             self._live = None
 
     def _draw(self) -> None:
+        self._measure()
         width, height = self._console.size
         lines = frame(self._places(), self._view, width, height, self._interval)
         assert self._live is not None
         self._live.update(Text("\n", no_wrap=True, end="").join(lines), refresh=True)
+
+    def _measure(self) -> None:
+        """Take the size of the terminal. COLUMNS and LINES, which come before it in a console, stay
+        as they were where somebody has exported them."""
+        with suppress(OSError):  # the terminal has gone, and its signal follows
+            size = os.get_terminal_size(sys.stdout.fileno())
+            if all(size):
+                self._console.size = size
 
     def _places(self) -> list[Seen]:
         """The present state of all places, or that in which they were frozen."""

@@ -74,8 +74,8 @@ def test_keys_change_what_is_shown(small: Screen, url: str) -> None:
 
 
 @pytest.mark.nightly
-def test_it_follows_the_size_of_the_terminal(small: Screen, url: str) -> None:
-    small.run(*top(url))
+def test_it_follows_the_size_of_the_terminal_whatever_is_exported(small: Screen, url: str) -> None:
+    small.run("env", "COLUMNS=80", "LINES=24", *top(url))
     small.wait("1 Preemptions")
     small.resize(200, 60)
     small.wait("7 Why")
