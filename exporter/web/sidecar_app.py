@@ -4,7 +4,7 @@ Follows the multi-target convention of redis_exporter and snmp_exporter, so that
 one server: Prometheus reads `/targets` (HTTP service discovery) and scrapes `/scrape?target=NAME`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from fastapi import APIRouter, FastAPI, Request, Response
@@ -55,32 +55,36 @@ def sidecar_app(pages: Pages, address: str | None = None, flight: Flight | None 
     address: the host:port that `/targets` names; None: that of the request's Host header. flight:
     records the servers.
     """
+    find = finder(pages)
     app = bare_app("kvscope sidecar")
     app.include_router(landing_router("kvscope sidecar", lambda: _listed(pages), has_targets=True))
     app.include_router(_own_router(pages))
     app.include_router(_scrape_router(pages))
-    app.include_router(compact_router(lambda name: _server(pages, name or _only(pages))))
-    app.include_router(answers_router(lambda name: _server(pages, name or _only(pages))))
+    app.include_router(compact_router(find))
+    app.include_router(answers_router(find))
     app.include_router(
         live_router(
-            lambda name: _server(pages, name or _only(pages)),
+            find,
             lambda: _listed(pages),
             has_targets=True,
         )
     )
-    app.include_router(retire_router(lambda name: _server(pages, name or _only(pages))))
+    app.include_router(retire_router(find))
     app.include_router(projection_router(projections_of(pages)))
     app.include_router(_targets_router(pages, address))
     if flight is not None:
-        app.include_router(
-            recordings_router(flight, lambda name: _server(pages, name or _only(pages)))
-        )
+        app.include_router(recordings_router(flight, find))
 
     @app.api_route(HEALTH.path, methods=METHODS)
     async def health() -> dict[str, str]:
         return {"status": "ok"}
 
     return app
+
+
+def finder(pages: Pages) -> Callable[[str], Server]:
+    """Finds a server by its name; an empty one stands for the only one. It raises NoServerError."""
+    return lambda name: _server(pages, name or _only(pages))
 
 
 def projections_of(pages: Pages) -> Projections:

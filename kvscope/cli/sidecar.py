@@ -199,8 +199,9 @@ def _run(
     from exporter.web.fleet import fleet_router
     from exporter.web.gpu import gpu_router
     from exporter.web.limits import allow_files
-    from exporter.web.sidecar_app import projections_of, sidecar_app
+    from exporter.web.sidecar_app import finder, projections_of, sidecar_app
     from kvscope.plan.form import plan_router
+    from kvscope.replaying.past import past_router
     from kvscope.serving.listen import listening, url_of
     from kvscope.serving.reloading import hangups, reloading
     from kvscope.serving.run import AppServer
@@ -240,6 +241,7 @@ def _run(
 
         app = sidecar_app(watched, where.address, flight)
         app.include_router(plan_router())
+        app.include_router(past_router(finder(watched)))
         if poller is not None:
             app.include_router(gpu_router(poller))
         if own is not None:

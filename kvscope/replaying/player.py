@@ -63,6 +63,12 @@ class Player:
     def presence(self) -> Presence:
         return self._playback.exporter.presence
 
+    @property
+    def at_ns(self) -> int:
+        """The present moment, exactly."""
+        with self._lock:
+            return self._follow()
+
     def status(self) -> Status:
         with self._lock:
             at_ns = self._follow()

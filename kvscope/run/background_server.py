@@ -10,8 +10,9 @@ from exporter.sidecar.sidecar import Sidecar
 from exporter.web.access import Access
 from exporter.web.gpu import gpu_router
 from exporter.web.http_server import HttpServer
-from exporter.web.sidecar_app import sidecar_app
+from exporter.web.sidecar_app import finder, sidecar_app
 from kvscope.plan.form import plan_router
+from kvscope.replaying.past import past_router
 from kvscope.run.discovered import Sightings
 from kvscope.serving.listen import url_of
 from kvscope.serving.protection import Protection
@@ -54,6 +55,7 @@ class Beside:
         self._sidecar = Sidecar([server], compat=compat, gpu=poller, flight=flight)
         app = sidecar_app(self._sidecar, flight=flight)
         app.include_router(plan_router())
+        app.include_router(past_router(finder(self._sidecar)))
         if poller is not None:
             app.include_router(gpu_router(poller))
         own_tls = protection.tls_of_pages

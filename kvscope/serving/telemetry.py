@@ -28,6 +28,7 @@ from kvscope.options.recording import flight_of, in_flight
 from kvscope.options.tracing import tracing_of, tracing_until_end
 from kvscope.output import fail
 from kvscope.plan.form import plan_router
+from kvscope.replaying.past import past_router
 from kvscope_events.bus import EventBus, NullBus
 
 if TYPE_CHECKING:
@@ -111,6 +112,7 @@ def telemetry(config: TelemetryConfig, port: int) -> Iterator[Telemetry]:
             live_router(lambda _target: page, lambda: _listed(page), has_targets=False, acts=acts)
         )
         router.include_router(plan_router())
+        router.include_router(past_router(lambda _target: page))
         router.include_router(projection_router(Projections(lambda: {"": page})))
         if flight is not None:
             router.include_router(recordings_router(flight, lambda _target: page))

@@ -17,13 +17,15 @@ from exporter.fold.tenants import short_name
 from exporter.web.access import Access, AccessConfig, Credentials
 from exporter.web.http_server import HttpServer
 from kvscope.replaying.app import replay_app
+from kvscope.replaying.past import past_router
 from kvscope.replaying.player import Player
 from kvscope_events.events import PoolCreated, RequestArrived, SequenceAdded
 from tests.exporter.page import make_exporter, put
 from tests.exporter.stream import HELLO, hello, step
 from tests.live.test_over_http import HOSTILE, app_of
+from tests.live.test_past import Blocks, noted
 from tests.live.test_truth import Watched
-from tests.playback.recorded import record_load
+from tests.playback.recorded import make_recorder, record_load
 from tests.support.chromium import Page, browsing
 from tests.support.live_reader import CACHED
 from tests.support.process import forked_kvscope
@@ -64,18 +66,18 @@ def shown(page: Page, app: ASGIApp) -> Iterator[None]:
         yield
 
 
+def blocks_of(page: Page) -> Blocks:
+    """What the page has of them."""
+    shown: dict[str, Any] = json.loads(page.value(CELLS))
+    references = [max(0, cell - CACHED) for cell in shown["cell"]]
+    lru = sorted((b for b, p in enumerate(shown["place"]) if p), key=shown["place"].__getitem__)
+    return references, lru
+
+
 def assert_equal(page: Page, watched: Watched) -> None:
     """Wait for the frame of the present state; the engine stands still meanwhile."""
     pool = watched.engine.pool.snapshot()
-    deadline = time.monotonic() + 10
-    while True:
-        shown: dict[str, Any] = json.loads(page.value(CELLS))
-        references = [max(0, cell - CACHED) for cell in shown["cell"]]
-        lru = sorted((b for b, p in enumerate(shown["place"]) if p), key=shown["place"].__getitem__)
-        if (references, lru) == (pool.ref_counts, pool.lru):
-            return
-        assert time.monotonic() < deadline, (shown, pool)
-        time.sleep(0.02)
+    wait_for(lambda: blocks_of(page) == (pool.ref_counts, pool.lru), f"{pool}", 10)
 
 
 def test_cells_equal_the_engines_pool_at_200_random_moments(page: Page) -> None:
@@ -177,12 +179,12 @@ def test_axe_finds_nothing_in_light_and_dark_at_three_widths(page: Page, axe: st
         for _ in range(60):
             watched.disturb()
         page.until("document.querySelectorAll('#sequences td button').length > 2")
-        for is_open in (False, True):
-            if is_open:
-                open_everything(page)
+        for opened in (None, open_everything, open_the_past):
+            if opened is not None:
+                opened(page)
             for width, scheme in SIZES:
                 page.size(width, 900, scheme)
-                assert page.value(FINDINGS) == [], (width, scheme, is_open)
+                assert page.value(FINDINGS) == [], (width, scheme, opened)
 
 
 def open_everything(page: Page) -> None:
@@ -195,6 +197,11 @@ def open_everything(page: Page) -> None:
     )
     for name in ("block", "sequence", "tour"):
         page.until(f"document.getElementById('{name}').textContent")
+
+
+def open_the_past(page: Page) -> None:
+    page.value("document.getElementById('past-open').click()")
+    page.until("document.getElementById('past-time').textContent")
 
 
 def test_axe_finds_nothing_where_there_is_a_key_to_give_or_nothing_to_see(
@@ -252,6 +259,33 @@ def test_the_slider_of_a_recording_goes_back_and_forth(page: Page, tmp_path: Pat
         wait_for(lambda: player.status().at < at, "one batch back")
         assert shows_the_moment() <= late
     player.close()
+
+
+def test_the_past_is_gone_back_to_and_left(page: Page) -> None:
+    watched = Watched(seed=18, recorder=make_recorder(None))
+    watched.view.close()
+    app = app_of(watched.exporter)
+    app.include_router(past_router(lambda _name: watched.exporter))
+    with shown(page, app):
+        page.until(FOLLOWED)
+        kept = [*noted(watched, 40)]
+        page.value("document.getElementById('past-open').click()")
+        page.until("kvscopeLive.chosen.past !== null")
+        for moment, pool in reversed(kept[::8]):
+            page.value(
+                "(() => { const slider = document.getElementById('past-at');"
+                f"slider.value = {moment}; slider.dispatchEvent(new Event('change')); }})()"
+            )
+            page.until(f"Math.abs(Number(kvscopeLive.chosen.past) - {moment}) < 1e-5")
+            wait_for(lambda pool=pool: blocks_of(page) == pool, "the blocks of that moment")
+        at = page.value("kvscopeLive.chosen.past")
+        for button, is_there in (("forward", ">"), ("back", "<=")):
+            page.value(f"document.getElementById('past-{button}').click()")
+            page.until(f"Number(kvscopeLive.chosen.past) {is_there} {at}")
+        page.value("document.getElementById('past-leave').click()")
+        watched.disturb()
+        assert_equal(page, watched)
+        assert page.complaints == []
 
 
 def test_the_tour_is_clicked_through_on_the_demo_while_it_happens(page: Page) -> None:

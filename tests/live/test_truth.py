@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from exporter.flight.recorder import Recorder
 from exporter.live.broadcast import Broadcast
 from exporter.live.view import View
 from exporter.watched.exporter import Exporter, in_process
@@ -24,11 +25,17 @@ from tests.support.live_reader import CACHED, FREE, RESERVED, LiveReader, Stale
 class Watched:
     """An engine under load, and a reader of its live view."""
 
-    def __init__(self, seed: int, queue_batches: int = 4096, **settings: Any) -> None:
+    def __init__(
+        self,
+        seed: int,
+        queue_batches: int = 4096,
+        recorder: Recorder | None = None,
+        **settings: Any,
+    ) -> None:
         self.engine = Accounting(num_blocks=14, reserved=1, **settings)
         bus = self.engine.bus
         bus.provide_snapshot(lambda: [HELLO, self.engine.pool.snapshot()])
-        self.exporter: Exporter = in_process(bus.subscribe(queue_batches))
+        self.exporter: Exporter = in_process(bus.subscribe(queue_batches), recorder=recorder)
         bus.emit(HELLO)
         self.choice = random.Random(seed)
         self.engine.flush()

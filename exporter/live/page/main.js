@@ -7,6 +7,7 @@ import { beginSteps, drawSteps, drawStrips } from './steps.js';
 import { drawStatic } from './static.js';
 import { showMemory, showPrefixes, showWhatIf, showWhy } from './answers.js';
 import { beginPlan } from './plan.js';
+import { beginPast } from './past.js';
 import { beginReplay } from './replay.js';
 import { beginTour } from './tour.js';
 import { showActs } from './acts.js';
@@ -20,7 +21,7 @@ const THEME = 'kvscope-theme';
 const store = new Store();
 const map = new BlockMap(store);
 const sequences = new SequenceView(store, map);
-globalThis.kvscopeLive = { store, map, sequences };
+globalThis.kvscopeLive = { store, map, sequences, chosen };
 
 let following = null;
 let isReplay = false;
@@ -44,6 +45,7 @@ async function find() {
     $('key-form').hidden = true;
     if (replayed && !isReplay) beginReplay(store);
     isReplay = replayed;
+    $('past-open').hidden = replayed;
     const engines = servers.flatMap((server) => server.engines.engines.map((engine) => ({ server, engine })));
     const shown = engines.filter(({ engine }) => engine.map !== 'names');
     list(shown);
@@ -141,6 +143,7 @@ matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => them
 theme(localStorage.getItem(THEME));
 beginTour(store, map, sequences);
 beginPlan();
+beginPast(store, () => following?.abort(), () => choose(chosen.target, chosen.engine));
 find();
 repeat(5000, showWhy);
 repeat(5000, showPrefixes);

@@ -5,8 +5,10 @@ const KEY = 'kvscope-key';
 
 export class NeedsKey extends Error {}
 
-/** The query that names server and engine; set once they are chosen. */
-export const chosen = { target: '', engine: '' };
+/** The query that names server and engine; set once they are chosen. `past` is the Unix time of a
+    moment that is looked at instead of the present, null otherwise. */
+export const chosen = { target: '', engine: '', past: null };
+const OF_A_MOMENT = /^live\/(snapshot|sequence|block)$/;
 
 export function setKey(key) {
   sessionStorage.setItem(KEY, key);
@@ -21,6 +23,10 @@ function address(path, query) {
   const all = new URLSearchParams();
   if (chosen.target) all.set('target', chosen.target);
   for (const [name, value] of Object.entries(query)) all.set(name, value);
+  if (chosen.past !== null && OF_A_MOMENT.test(path)) {
+    path = path.replace('live/', 'live/past/');
+    all.set('at', chosen.past);
+  }
   const text = all.toString();
   return text ? `${path}?${text}` : path;
 }

@@ -51,6 +51,12 @@ export class Store {
     }
   }
 
+  /** Show the moment of the past that is chosen, and stand there. */
+  async stand() {
+    this.isStanding = true;
+    await this.#snapshot();
+  }
+
   async #stream(signal) {
     const waiting = [];
     let isTaking = false;

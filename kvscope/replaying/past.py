@@ -1,0 +1,189 @@
+"""The recent past of a running server, from what its flight recorder keeps: the live page's slider.
+
+What is kept is copied into a file and played, as `kvscope replay` would. Nothing is opened until
+somebody goes back, and what was left alone for a while is closed. These routes check no key: the
+app that includes them controls access.
+"""
+
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import APIRouter, Query, Response
+from fastapi.responses import PlainTextResponse
+
+from exporter.flight.format import RecordingError
+from exporter.flight.recorder import Recorder
+from exporter.live.hub import key_of
+from exporter.live.view import UnknownHereError, View
+from exporter.paths import LIVE_DATA
+from exporter.web.answers import NoServerError
+from exporter.web.metrics import METHODS
+from exporter.web.recordings import Recorded
+from kvscope.replaying.player import Player
+
+KEPT_SECONDS = 60.0
+"""An opened past is closed this long after it was last asked."""
+FRESH_SECONDS = 5.0
+"""One that was opened so lately is as good as another."""
+MOST_OPEN = 4
+"""Servers of one process whose past is open; the one left alone longest gives way to another."""
+
+_ENCODE = msgspec.json.Encoder().encode
+_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+
+
+class Moment(msgspec.Struct, frozen=True, kw_only=True):
+    """A moment of what is kept; Unix times in seconds."""
+
+    at: str
+    """With nine decimals, by which steps are told apart: no number of JavaScript keeps them."""
+    begins: float
+    ends: float
+
+
+At = Annotated[str, Query(pattern=r"^\d{1,11}(\.\d{1,9})?$")]
+
+
+class _Opened:
+    """What was kept of a server when it was opened."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        """Raises OSError and RecordingError."""
+        self._folder = tempfile.TemporaryDirectory(prefix="kvscope-past-")
+        try:
+            recorder.rotate()
+            path = Path(self._folder.name) / "past.kvsr"
+            path.write_bytes(b"".join(segment.read() for segment in recorder.ring.since(0)))
+            self.player = Player(path)
+        except BaseException:
+            self._folder.cleanup()
+            raise
+        self.recorder = recorder
+        self.opened_at = self.asked_at = time.monotonic()
+
+    def close(self) -> None:
+        self.player.close()
+        self._folder.cleanup()
+
+
+class Pasts:
+    """For any thread; one request at a time, since each may go to a moment of its own."""
+
+    def __init__(self, find: Callable[[str], Recorded]) -> None:
+        """find: the server named; an empty name stands for the only one. Raises NoServerError."""
+        self._find = find
+        self._open: dict[str, _Opened] = {}
+        self._lock = threading.Lock()
+        self._closing: threading.Thread | None = None
+
+    def moment(self, name: str, at: str | None, step: int) -> Moment:
+        """That many steps after a moment. at: Unix time; None: the end of what is kept now.
+
+        Raises NoServerError, UnknownHereError, OSError and RecordingError.
+        """
+        with self._lock:
+            player = self._opened(name, again=at is None).player
+            file = player.file
+            player.seek(file.ends_ns if at is None else _ns(at))
+            if step:
+                player.step(step)
+            whole, rest = divmod(player.at_ns, 10**9)
+            return Moment(
+                at=f"{whole}.{rest:09}", begins=file.begins_ns / 1e9, ends=file.ends_ns / 1e9
+            )
+
+    def read(self, name: str, engine: str, at: str, read: Callable[[View], Any]) -> Any:
+        """What a live view says of the engine at that moment. Raises as `moment`."""
+        with self._lock:
+            player = self._opened(name, again=False).player
+            player.seek(_ns(at))
+            with player.present() as targets:
+                for target in targets:
+                    if target.hello is not None and key_of(target) == engine:
+                        return read(View(target))
+        raise UnknownHereError(f"no engine {engine[:200]!r} at that moment")
+
+    def _opened(self, name: str, *, again: bool) -> _Opened:
+        recorder = self._find(name).recorder
+        if recorder is None:
+            raise UnknownHereError("this server is not recorded, so nothing of its past is kept")
+        now = time.monotonic()
+        past = self._open.get(name)
+        is_stale = past is not None and again and now - past.opened_at > FRESH_SECONDS
+        if past is None or past.recorder is not recorder or is_stale:
+            self._drop(name)
+            while len(self._open) >= MOST_OPEN:
+                self._drop(min(self._open, key=lambda each: self._open[each].asked_at))
+            past = self._open[name] = _Opened(recorder)
+            if self._closing is None:
+                self._closing = threading.Thread(
+                    target=self._close_those_left, name="kvscope-past", daemon=True
+                )
+                self._closing.start()
+        past.asked_at = now
+        return past
+
+    def _drop(self, name: str) -> None:
+        past = self._open.pop(name, None)
+        if past is not None:
+            past.close()
+
+    def _close_those_left(self) -> None:
+        while True:
+            time.sleep(KEPT_SECONDS / 4)
+            with self._lock:
+                limit = time.monotonic() - KEPT_SECONDS
+                for name in [name for name, past in self._open.items() if past.asked_at < limit]:
+                    self._drop(name)
+                if not self._open:
+                    self._closing = None
+                    return
+
+
+def _ns(at: str) -> int:
+    whole, _, rest = at.partition(".")
+    return int(whole) * 10**9 + int(rest.ljust(9, "0"))
+
+
+def past_router(find: Callable[[str], Recorded]) -> APIRouter:
+    """`GET /live/past?at=&step=`, and of a moment `snapshot`, `sequence` and `block` below it."""
+    router = APIRouter(prefix=f"{LIVE_DATA.path}past", include_in_schema=False)
+    pasts = Pasts(find)
+
+    def answered(work: Callable[[], Any]) -> Response:
+        try:
+            answer = work()
+        except NoServerError as error:
+            return PlainTextResponse(f"{error}\n", error.status)
+        except (UnknownHereError, RecordingError) as error:
+            return PlainTextResponse(f"{error}\n", 404)
+        except OSError as error:
+            return PlainTextResponse(f"the past cannot be opened: {error.strerror}\n", 507)
+        if answer is None:
+            return PlainTextResponse("not known at that moment\n", 404)
+        if isinstance(answer, bytes):
+            return Response(answer, headers=_HEADERS, media_type="application/octet-stream")
+        return Response(_ENCODE(answer), headers=_HEADERS, media_type="application/json")
+
+    @router.api_route("", methods=METHODS)
+    def moment(target: str = "", at: At | None = None, step: int = 0) -> Response:
+        return answered(lambda: pasts.moment(target, at, step))
+
+    @router.api_route("/snapshot", methods=METHODS)
+    def snapshot(at: At, engine: str, target: str = "") -> Response:
+        return answered(lambda: pasts.read(target, engine, at, lambda view: view.snapshot()[1]))
+
+    @router.api_route("/sequence", methods=METHODS)
+    def sequence(at: At, engine: str, id: int, target: str = "") -> Response:
+        return answered(lambda: pasts.read(target, engine, at, lambda view: view.sequence(id)))
+
+    @router.api_route("/block", methods=METHODS)
+    def block(at: At, engine: str, id: int, target: str = "") -> Response:
+        return answered(lambda: pasts.read(target, engine, at, lambda view: view.block(id)))
+
+    return router
