@@ -56,7 +56,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     is_replay: bool
     """Whether `/api/replay` moves through time."""
     acts: list[str]
-    """What `POST /api/demo/ACT` has a demo do; empty: it is none."""
+    """Names for `POST /api/demo/ACT`; empty on every server but a demo."""
     servers: list[ServerRow]
 
 

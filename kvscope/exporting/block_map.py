@@ -9,7 +9,7 @@ from xml.etree.ElementTree import Element, SubElement
 from exporter.live.cells import CACHED, FREE, RESERVED
 
 MOST_SQUARES = 8192
-"""More could neither be told apart nor be loaded at once."""
+"""More would be too small to see, and too many to load."""
 _SHAPE = 5
 """Squares across for one down."""
 _WIDTH = 1000

@@ -1,8 +1,8 @@
-"""The recent past of a running server, from what its flight recorder keeps: the live page's slider.
+"""The recent past of a running server, which its flight recorder keeps, for the live page's slider.
 
-What is kept is copied into a file and played, as `kvscope replay` would. Nothing is opened until
-somebody goes back, and what was left alone for a while is closed. These routes check no key: the
-app that includes them controls access.
+The recording is copied into a file and played, as `kvscope replay` would. It is opened by the first
+request, and closed when none has come for a while. These routes check no key: the app that
+includes them controls access.
 """
 
 import tempfile
@@ -41,7 +41,7 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     """A moment of what is kept; Unix times in seconds."""
 
     at: str
-    """With nine decimals, by which steps are told apart: no number of JavaScript keeps them."""
+    """With nine decimals, by which steps differ; a number of JavaScript does not keep them."""
     begins: float
     ends: float
 
@@ -50,7 +50,7 @@ At = Annotated[str, Query(pattern=r"^\d{1,11}(\.\d{1,9})?$")]
 
 
 class _Opened:
-    """What was kept of a server when it was opened."""
+    """The recording of one server, as it was when it was opened."""
 
     def __init__(self, recorder: Recorder) -> None:
         """Raises OSError and RecordingError."""
@@ -98,7 +98,7 @@ class Pasts:
             )
 
     def read(self, name: str, engine: str, at: str, read: Callable[[View], Any]) -> Any:
-        """What a live view says of the engine at that moment. Raises as `moment`."""
+        """Read from a live view of the engine at that moment. Raises as `moment`."""
         with self._lock:
             player = self._opened(name, again=False).player
             player.seek(_ns(at))

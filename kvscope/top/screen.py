@@ -120,8 +120,8 @@ class Screen:
         self._live.update(Text("\n", no_wrap=True, end="").join(lines), refresh=True)
 
     def _measure(self) -> None:
-        """Take the size of the terminal. COLUMNS and LINES, which come before it in a console, stay
-        as they were where somebody has exported them."""
+        """Take the size of the terminal. A console prefers COLUMNS and LINES, which do not change
+        once they are exported."""
         with suppress(OSError):  # the terminal has gone, and its signal follows
             size = os.get_terminal_size(sys.stdout.fileno())
             if all(size):

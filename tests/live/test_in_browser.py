@@ -67,7 +67,7 @@ def shown(page: Page, app: ASGIApp) -> Iterator[None]:
 
 
 def blocks_of(page: Page) -> Blocks:
-    """What the page has of them."""
+    """As the page has them."""
     shown: dict[str, Any] = json.loads(page.value(CELLS))
     references = [max(0, cell - CACHED) for cell in shown["cell"]]
     lru = sorted((b for b, p in enumerate(shown["place"]) if p), key=shown["place"].__getitem__)

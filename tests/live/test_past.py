@@ -24,6 +24,12 @@ Blocks = tuple[list[int], list[int]]
 
 def noted(watched: Watched, moments: int) -> Iterator[tuple[float, Blocks]]:
     """A load, and the pool at moments of it, by Unix time."""
+    assert watched.exporter.recorder is not None
+    watched.exporter.recorder.write()  # begins a segment, which asks for the pool's state
+    for _ in range(3):
+        watched.disturb()
+        watched.target.pipeline.drain()
+    watched.exporter.render()  # notes that the state is known
     for _ in range(moments):
         for _ in range(watched.choice.randrange(1, 4)):
             watched.disturb()

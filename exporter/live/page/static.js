@@ -44,8 +44,8 @@ export function drawStatic(store) {
   const percent = (share) => `${Math.round(100 * share)} %`;
   $('static-said').textContent = `Calculated: the last ${batches.length * places} sequences in ${batches.length} static `
     + `batch${batches.length > 1 ? 'es' : ''} of ${places}, the most that ran at once here. ${percent(1 - there)} of the places would wait for the longest of their batch. `
-    + (pressed.length < LEAST_STEPS ? 'In the steps above hardly anybody waits, so there is nothing to compare them with.'
-      : `In the steps above ${percent(1 - here)} are free while somebody waits: static batches would take ${(here / there).toFixed(1)} times as many steps.`);
+    + (pressed.length < LEAST_STEPS ? 'In the steps above hardly any request waits, so there is nothing to compare them with.'
+      : `In the steps above ${percent(1 - here)} are free while requests wait: static batches would take ${(here / there).toFixed(1)} times as many steps.`);
   legend($('static-legend'), [[PREFILL, 'prompt'], [DECODE, 'a token a step'], [variable('--free'), 'waits for the longest']]);
   paint(batches, places);
 }
