@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 
+from kvscope.diagnosis.switching import switch
 from tests.support.pages import sample
 from tests.support.process import ROOT
 from tests.support.waiting import wait_for
@@ -177,3 +178,31 @@ def ended(server: VllmServer, end: Callable[[], None]) -> int:
     status = server.wait()
     wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in below), "all ended")
     return status
+
+
+def switch_off_and_on(vllm: Observed) -> None:
+    """Its observer goes and comes back, and the page says so."""
+    place = vllm.replay.endpoint
+    assert switch(place, on=False, seconds=60).state == "off"
+    page = vllm.page()
+    assert sample(page, "kvscope_observer_stopped", endpoint=place) == 1
+    assert sample(page, "kvscope_kv_ledger_imbalance_blocks") is None
+    assert switch(place, on=True, seconds=60).state == "on"
+    wait_for(lambda: vllm.value("kvscope_observer_stopped", endpoint=place) == 0, "it is on again")
+    assert vllm.value("kvscope_kv_ledger_imbalance_blocks") == 0
+
+
+def leave_early(vllm: Observed, number: int) -> None:
+    """Ask for more than it will wait for: some leave while they wait, some when served."""
+    body = {"model": "tiny", "prompt": f"{number} {PROMPTS[number % 8] * 2}", "max_tokens": 400}
+    with (
+        httpx.Client(timeout=60) as client,
+        client.stream(
+            "POST",
+            f"{vllm.server.url}/v1/completions",
+            json=body | {"stream": True, "ignore_eos": True, "temperature": 0},
+        ) as answer,
+    ):
+        for seen, _ in enumerate(answer.iter_lines()):
+            if seen >= number * 3:
+                return

@@ -21,8 +21,6 @@ from alerts.bare.packs import groups, pack_file
 from alerts.bare.server import VLLM
 from alerts.rule import Record
 from alerts.timing import Timing
-from kvscope.diagnosis.switching import switch
-from kvscope_events.events import AnswerSent
 from kvscope_events.wire.subscriber import WireSubscriber
 from tests.alerts.bare.pages import missing
 from tests.dashboards.promql import names_in, panels_of, read
@@ -34,9 +32,19 @@ from tests.support.waiting import wait_for
 from tests.vllm.conftest import Unobserved
 from tests.vllm.counted_otherwise import AFTER_A_STOP, WHEN_CLIENTS_LEAVE
 from tests.vllm.counters import disagreements, total
+from tests.vllm.front_end import answers_sent, ask_in_all_ways
 from tests.vllm.live_frames import Frames, compared
 from tests.vllm.live_replay import differences, steps_of
-from tests.vllm.observed import PROMPTS, SMALL, Observed, ended, load, observed, reset_while_it_runs
+from tests.vllm.observed import (
+    PROMPTS,
+    SMALL,
+    Observed,
+    ended,
+    load,
+    observed,
+    reset_while_it_runs,
+    switch_off_and_on,
+)
 from tests.vllm.server import kvscope_command
 
 pytestmark = [pytest.mark.vllm, pytest.mark.nightly, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -174,7 +182,7 @@ def test_first_tokens_and_durations_are_those_of_the_api_server(vllm: Observed) 
 
 def test_clients_that_go_away(vllm: Observed) -> None:
     finished = vllm.replay.kinds["SequenceFinished"]
-    clients = [threading.Thread(target=_leave, args=(vllm, number)) for number in range(24)]
+    clients = [threading.Thread(target=leave_early, args=(vllm, number)) for number in range(24)]
     for client in clients:
         client.start()
         time.sleep(0.03)
@@ -314,25 +322,9 @@ def test_answers_of_the_api_server_are_those_that_clients_got(vllm: Observed) ->
     client = http.client.HTTPConnection(host, int(port), timeout=60)
     before = vllm.page()
     began_ns = time.monotonic_ns()
-    statuses: Counter[tuple[str, int]] = Counter()
-    firsts = []
-    for number in range(60):
-        model = "tiny" if number % 3 else ("other", "tiny")[number % 2]
-        body = {"model": model, "prompt": PROMPTS[number % 8], "max_tokens": 6, "stream": True}
-        if model == "tiny" and not number % 3:
-            body["max_tokens"] = -1
-        path = "/v1/completions" if number % 5 else "/tokenize"
-        sent = time.monotonic()
-        client.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
-        answer = client.getresponse()
-        answer.read1()
-        first = time.monotonic() - sent
-        answer.read()
-        statuses["generation" if number % 5 else "other", answer.status] += 1
-        if answer.status == 200 and number % 5:
-            firsts.append(first)
+    statuses, firsts = ask_in_all_ways(client, PROMPTS)
     assert {status for _, status in statuses} == {200, 400, 404}
-    sent_answers = _answers(reader, began_ns, statuses.total())
+    sent_answers = answers_sent(reader, began_ns, statuses.total())
     reader.close()
     assert Counter((one.route, one.status) for one in sent_answers) == statuses
     assert all(one.is_complete for one in sent_answers)
@@ -350,26 +342,7 @@ def test_answers_of_the_api_server_are_those_that_clients_got(vllm: Observed) ->
         assert grown == sum(statuses["generation", one] for one in status)
 
 
-def _answers(reader: WireSubscriber, since_ns: int, count: int) -> list[AnswerSent]:
-    """All answers of requests that began since then, once there are so many."""
-    found: list[AnswerSent] = []
-
-    def enough() -> bool:
-        while (taken := reader.take()) is not None:
-            batch = taken.batch
-            found.extend(
-                event
-                for event in batch.events
-                if isinstance(event, AnswerSent) and batch.time_ns - event.duration_ns >= since_ns
-            )
-        return len(found) >= count
-
-    wait_for(enough, f"{count} answers")
-    return found
-
-
 def test_off_and_on_fifty_times_tokens_stay_and_counters_go_on(vllm: Observed) -> None:
-    place = vllm.replay.endpoint
     expected = [answer for prompt in PROMPTS for answer in vllm.server.complete(prompt, 24)]
     rounds = 0
     stopping = threading.Event()
@@ -391,7 +364,7 @@ def test_off_and_on_fifty_times_tokens_stay_and_counters_go_on(vllm: Observed) -
             running = pool.submit(serve)
             try:
                 for _ in range(25):
-                    _off_and_on(vllm, place)
+                    switch_off_and_on(vllm)
             finally:
                 stopping.set()
             running.result()
@@ -422,29 +395,3 @@ def test_ctrl_c_ends_it_as_it_ends_vllm(vllm: Observed) -> None:
 @pytest.mark.prometheus
 def test_the_end_of_a_bare_vllm_is_told(watched: Prometheus) -> None:
     watched.wait_for('ALERTS{alertname="VllmTargetDown",alertstate="firing"}')
-
-
-def _off_and_on(vllm: Observed, place: str) -> None:
-    assert switch(place, on=False, seconds=60).state == "off"
-    page = vllm.page()
-    assert sample(page, "kvscope_observer_stopped", endpoint=place) == 1
-    assert sample(page, "kvscope_kv_ledger_imbalance_blocks") is None
-    assert switch(place, on=True, seconds=60).state == "on"
-    wait_for(lambda: vllm.value("kvscope_observer_stopped", endpoint=place) == 0, "it is on again")
-    assert vllm.value("kvscope_kv_ledger_imbalance_blocks") == 0
-
-
-def _leave(vllm: Observed, number: int) -> None:
-    """Ask for more than it will wait for: some leave while they wait, some when served."""
-    body = {"model": "tiny", "prompt": f"{number} {PROMPTS[number % 8] * 2}", "max_tokens": 400}
-    with (
-        httpx.Client(timeout=60) as client,
-        client.stream(
-            "POST",
-            f"{vllm.server.url}/v1/completions",
-            json=body | {"stream": True, "ignore_eos": True, "temperature": 0},
-        ) as answer,
-    ):
-        for seen, _ in enumerate(answer.iter_lines()):
-            if seen >= number * 3:
-                return
