@@ -40,6 +40,7 @@ from tests.vllm.observed import (
     SMALL,
     Observed,
     ended,
+    leave_early,
     load,
     observed,
     reset_while_it_runs,
