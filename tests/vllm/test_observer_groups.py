@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
-from kvscope_events.events import BlocksAllocated, BlocksReleased, BlocksShared
-from kvscope_events.observers.vllm.groups import BlockGroups, GroupHits
+from kvscope_events.events import BlocksReleased
+from kvscope_events.observers.vllm.facts import HandedOut, Shared, finisher
+from kvscope_events.observers.vllm.group_hits import GroupHits
+from kvscope_events.observers.vllm.groups import BlockGroups
+from kvscope_events.observers.vllm.names import Names
 from kvscope_events.observers.vllm.pool import freed
 from kvscope_events.observers.vllm.snapshot import Counts
 
@@ -24,38 +27,44 @@ NULL = block(0)
 REQUEST = types.SimpleNamespace(request_id="r")
 
 
-def manager(*held: list[Any], pool: list[Any] | None = None) -> Any:
+def manager(*held: list[Any]) -> Any:
     return types.SimpleNamespace(
-        get_blocks=lambda request_id: types.SimpleNamespace(blocks=held),
-        block_pool=types.SimpleNamespace(blocks=pool),
+        coordinator=types.SimpleNamespace(get_blocks=lambda request_id: held)
     )
 
 
 def test_blocks_get_their_group_from_the_lists_of_their_request() -> None:
     groups = BlockGroups(8)
-    allocated = [BlocksAllocated(1, [n], "prefill") for n in (3, 4)]
-    share = BlocksShared(1, [4], "cow")
-    for event in allocated:
-        groups.allocated(REQUEST, event)
-    groups.copied(REQUEST, share)
+    handed_out = [HandedOut(1, "prefill", one, None) for one in ([block(2), block(3)], block(4))]
+    share = Shared(1, "cow", block(4))
+    for fact in (*handed_out, share):
+        groups.noted(REQUEST, fact)
     groups.place(manager([block(1), block(2), block(3)], [NULL, NULL, block(4)]))
-    assert [event.group for event in allocated] == [FULL, STATE]
+    assert [fact.group for fact in handed_out] == [FULL, STATE]
+    assert groups.of_block[2:5] == [FULL, FULL, STATE]
     assert share.group == STATE
     assert not groups.has_unplaced
 
 
+def test_a_block_behind_which_holes_lie_is_found_in_its_list() -> None:
+    groups, fact = BlockGroups(8), HandedOut(1, "decode", block(3), None)
+    groups.noted(REQUEST, fact)
+    groups.place(manager([block(1)], [block(2), block(3), NULL]))
+    assert fact.group == STATE
+
+
 def test_a_copy_that_only_the_cache_holds_is_in_the_group_of_its_name() -> None:
-    groups, event = BlockGroups(8), BlocksAllocated(1, [5], "decode")
-    groups.allocated(REQUEST, event)
-    pool = [block(n, block_hash=bytes(35) + b"\x01" if n == 5 else None) for n in range(8)]
-    groups.place(manager([block(1)], [block(2)], pool=pool))
-    assert event.group == STATE
+    copy = block(5, block_hash=bytes(35) + b"\x01")
+    groups, fact = BlockGroups(8), HandedOut(1, "decode", copy, None)
+    groups.noted(REQUEST, fact)
+    groups.place(manager([block(1)], [block(2)]))
+    assert fact.group == STATE
 
 
 def test_blocks_handed_out_for_no_request_have_no_group() -> None:
     groups = BlockGroups(8)
     groups.of_block[5] = STATE
-    groups.allocated(None, BlocksAllocated(None, [5], "prefill"))
+    groups.noted(None, HandedOut(None, "prefill", block(5), None))
     assert groups[5] is None
     assert not groups.has_unplaced
 
@@ -69,10 +78,11 @@ def test_references_given_back_at_once_are_reported_by_group_and_the_last_of_a_b
         foreign_blocks=False, releasing=(None, "cow"), groups=groups, counts=Counts(3, 0, 5)
     )
     observer.buffer, observer.hash_of = [], attrgetter("block_hash")
+    observer.hashes_of = lambda blocks: [block.block_hash for block in blocks]
     name = bytes(36)
     first, second, state = (block(n, references=0, block_hash=name) for n in (1, 2, 3))
     freed(observer, [first, state, second, state, first], None, (), {})
-    assert observer.buffer == [
+    assert finisher(Names(2))(observer.buffer) == [
         BlocksReleased(None, [], [], [1], "cow", FULL),
         BlocksReleased(None, [], [], [3], "cow", STATE),
         BlocksReleased(None, [2], [], [], "cow", FULL),

@@ -40,21 +40,29 @@ def cached(
 ) -> None:
     """Null and masked blocks get no hash, and a partial block's hash may be replaced."""
     request, blocks, first, end, tokens = _arguments(args, kwargs)
-    new = blocks[first:end]
-    after = observer.hashes_of(new)
-    if before is not None:
-        _replaced(observer, new, before, after)
-        after = [
-            None if block.is_null or block_hash == old else block_hash
-            for block, old, block_hash in zip(new, before, after, strict=True)
-        ]
-    if not any(after):  # windows keep few of theirs
-        return
-    while after[0] is None:
-        del after[0], new[0]
-        first += 1
+    if before is None and end - first == 1:  # as for a sequence that grows
+        new: Any = blocks[first]
+        after: Any = observer.hash_of(new)
+        if after is None:
+            return
+        count, sample = 1, after
+    else:
+        new = blocks[first:end]
+        after = observer.hashes_of(new)
+        if before is not None:
+            _replaced(observer, new, before, after)
+            after = [
+                None if block.is_null or block_hash == old else block_hash
+                for block, old, block_hash in zip(new, before, after, strict=True)
+            ]
+        if not any(after):  # windows keep few of theirs
+            return
+        while after[0] is None:
+            del after[0], new[0]
+            first += 1
+        count, sample = len(after), after[0]
     if not observer.hash_checked:
-        check_hash(after[0])
+        check_hash(sample)
         observer.hash_checked = True
     digest = None
     if first:
@@ -62,19 +70,16 @@ def cached(
         digest = request.block_hashes[first * (tokens // observer.block_size) - 1]
     sequence = observer.sequences.find(request.request_id)
     number = None if sequence is None else sequence.number
-    observer.buffered_names += len(after)
-    if len(after) == 1:  # as for a sequence that grows
-        observer.buffer.append(NamedBlocks(number, new[0], after[0], digest))
-    else:
-        observer.buffer.append(NamedBlocks(number, new, after, digest))
+    observer.buffered_names += count
+    observer.buffer.append(NamedBlocks(number, new, after, digest))
 
 
 def _arguments(args: Call, kwargs: Named) -> tuple[Any, list[Any], int, int, int]:
     """The request, all its blocks, the first and the end of those to name, tokens of a block."""
     if len(args) > 4:
-        return args[:5]  # type: ignore[return-value]
+        return args[:5]
     names = ("request", "blocks", "num_cached_blocks", "num_full_blocks", "block_size")
-    return tuple(argument(args, kwargs, place, name) for place, name in enumerate(names))  # type: ignore[return-value]
+    return tuple(argument(args, kwargs, place, name) for place, name in enumerate(names))
 
 
 def before_one(index: int, name: str) -> Callable[[Observer, Call, Named], One]:

@@ -28,7 +28,7 @@ class GroupHits:
         sizes = [getattr(group.kv_cache_spec, "block_size", 0) for group in groups]
         fine = getattr(manager.coordinator, "hash_block_size", None)
         self._least_block = min([*sizes, *([fine] if isinstance(fine, int) else ())], default=0)
-        self._pool = getattr(manager, "block_pool", None)
+        self._pool: Any = getattr(manager, "block_pool", None)
         self._probes = _probes_of(manager)
         self._request: Any = None
         self._hit = 0
@@ -98,7 +98,8 @@ class Probe(NamedTuple):
 
 def _probes_of(manager: Any) -> list[Probe] | None:
     """None: vLLM looks up in some other way, and has to be asked."""
-    coordinator, pool = manager.coordinator, getattr(manager, "block_pool", None)
+    coordinator = manager.coordinator
+    pool: Any = getattr(manager, "block_pool", None)
     known = getattr(getattr(pool, "cached_block_hash_to_block", None), "_cache", None)
     one_way = not getattr(coordinator, "enable_partial_hash_hits", True)
     if not isinstance(known, dict) or not one_way or getattr(coordinator, "eagle_group_ids", True):

@@ -106,20 +106,24 @@ class BlockGroups:
     def touched(self, blocks: list[Any]) -> Iterator[tuple[int | None, list[Any]]]:
         """Cached blocks, whose names say their group: each group and its blocks, in their order."""
         of_block = self.of_block
-        for block in blocks:
-            if of_block[block.block_id] == UNKNOWN and block.block_hash is not None:
-                of_block[block.block_id] = _group_of(block.block_hash)  # handed out before we came
+        groups = [of_block[block.block_id] for block in blocks]
+        if UNKNOWN in groups:  # handed out for no request
+            for block in blocks:
+                if of_block[block.block_id] == UNKNOWN and block.block_hash is not None:
+                    of_block[block.block_id] = _group_of(block.block_hash)
         return self.parts(blocks)
 
     def parts(self, blocks: list[Any]) -> Iterator[tuple[int | None, list[Any]]]:
         """Consecutive blocks of one group, and which it is."""
         of_block = self.of_block
         groups = [of_block[block.block_id] for block in blocks]
-        begin = 0
-        for end in range(1, len(blocks) + 1):
-            if end == len(blocks) or groups[end] != groups[begin]:
-                yield (None if groups[begin] == UNKNOWN else groups[begin]), blocks[begin:end]
-                begin = end
+        begin, last = 0, len(blocks)
+        while begin < last:
+            group, end = groups[begin], last
+            if groups.count(group) != last:  # nearly always all are of one group
+                end = next((n for n in range(begin, last) if groups[n] != group), last)
+            yield (None if group == UNKNOWN else group), blocks[begin:end]
+            begin = end
 
     def _find(self, held: Sequence[Sequence[Any]], wanted: Collection[int]) -> bool:
         """New blocks of a request come behind all others that it has in a group, but for holes."""

@@ -9,23 +9,10 @@ not observed.
 from typing import Any
 
 from kvscope_events.observers.vllm import content, manager, pool, scheduler
-from kvscope_events.observers.vllm.wrappers import Hook, entered, watched
+from kvscope_events.observers.vllm.wrappers import Hook, Part, entered, watched
 
-
-def _of_pool(observer: Any, self: Any) -> bool:
-    return self is observer.pool
-
-
-def _of_queue(observer: Any, self: Any) -> bool:
-    return self is observer.queue
-
-
-def _of_manager(observer: Any, self: Any) -> bool:
-    return self is observer.manager
-
-
-def _of_scheduler(observer: Any, self: Any) -> bool:
-    return self is observer.scheduler
+_of_pool, _of_queue = Part("pool"), Part("queue")
+_of_manager, _of_scheduler = Part("manager"), Part("scheduler")
 
 
 def _of_group(observer: Any, self: Any) -> bool:

@@ -19,7 +19,7 @@ import msgspec
 from kvscope_events.events import EngineEvent, Hello, ObserverStopped, PoolCreated
 from kvscope_events.observers.log import say, warn
 from kvscope_events.observers.outlet import Outlet
-from kvscope_events.observers.vllm.facts import Fact, finisher
+from kvscope_events.observers.vllm.facts import finisher
 from kvscope_events.observers.vllm.group_hits import GroupHits
 from kvscope_events.observers.vllm.groups import BlockGroups
 from kvscope_events.observers.vllm.names import Names
@@ -109,7 +109,7 @@ class Observer:
         self.resetting: bool | None = None
         self.schedule_ns = 0
         # Still to be reported.
-        self.buffer: list[EngineEvent | Fact] = []
+        self.buffer: list[Any] = []  # events, and facts that become events
         self.buffered_names = 0
         self.steps: deque[Started] = deque(maxlen=MAX_STEPS)
         self.deferred: dict[tuple[int, ...], deque[Owner]] = {}

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from kvscope_events.events import (
-    EngineEvent,
     NamesCleared,
     NamesRemoved,
     NamesStored,
@@ -67,7 +66,7 @@ class Reporter(Protocol):
     names: Names
     created: PoolCreated
     block_size: int
-    buffer: list[EngineEvent]
+    buffer: list[Any]
     buffered_names: int
 
     def fail(self, error: BaseException, where: str) -> None: ...

@@ -19,12 +19,11 @@ from kvscope_events.events import (
 from kvscope_events.observers.vllm.exact import compiled
 from kvscope_events.observers.vllm.facts import HandedOut, Released, Shared
 from kvscope_events.observers.vllm.names import NUMBER_OF
-from kvscope_events.observers.vllm.wrappers import Method, Site, argument
+from kvscope_events.observers.vllm.wrappers import Method, Site, argument, source
 from kvscope_events.vocabulary import (
     AllocationCause,
     ContentCause,
     EvictionCause,
-    ReleaseCause,
     SharingCause,
 )
 
@@ -38,7 +37,7 @@ Named = dict[str, Any]
 
 _FREEING = """
     _observer = _site.observer
-    if _observer is None or not _mine(_observer, self):
+    if _observer is None or not ({mine}):
         return _original({arguments})
     {first} = list({first})
     _result = _original({arguments})
@@ -60,15 +59,18 @@ def handed_out(
         return
     if observer.group_hits is not None and observer.group_hits.is_expecting:
         observer.group_hits.ask()
-    counts, some, hashes = observer.counts, blocks[:], None
+    counts, hashes = observer.counts, None
     counts.active += count
     counts.references += count
     if count == 1:  # as for a sequence that grows
         some = blocks[0]
         hashes = observer.hash_of(some)
-        counts.cached -= hashes is not None
-    elif counts.cached:
-        hashes = observer.hashes_of(blocks)
+        if hashes is not None:
+            counts.cached -= 1
+    elif not counts.cached:
+        some = blocks[:]
+    else:
+        some, hashes = blocks[:], observer.hashes_of(blocks)
         had = count if all(hashes) else count - hashes.count(None)
         counts.cached -= had
         observer.buffered_names += had
@@ -98,7 +100,9 @@ def _owner(observer: Observer, request: Any) -> tuple[int | None, AllocationCaus
 
 def touched(observer: Observer, note: None, result: None, args: Call, kwargs: Named) -> None:
     blocks = argument(args, kwargs, 0, "blocks")
-    if len(blocks) and isinstance(blocks[0], list | tuple):  # up to 0.13: one part for each group
+    if not len(blocks):  # of a group that found nothing
+        return
+    if isinstance(blocks[0], list | tuple):  # up to 0.13: one part for each group
         blocks = [block for part in blocks for block in part]
     blocks = [block for block in blocks if not block.is_null]
     if not blocks:
@@ -124,7 +128,7 @@ def freeing(site: Site, hook: Hook, original: Method) -> Method:
     name, mine, after = f"{hook.owner}.{hook.method}", hook.mine, hook.after
     parameter = hook.parameters[0]
     names = {"_site": site, "_mine": mine, "_after": after, "_name": name, "_named": {}}
-    body = _FREEING.replace("{first}", parameter)
+    body = _FREEING.replace("{first}", parameter).replace("{mine}", source(mine))
     exact = compiled(original, body, {**names, "_original": original})
     if exact is not None:
         return exact
@@ -151,6 +155,9 @@ def freeing(site: Site, hook: Hook, original: Method) -> Method:
 
 
 def freed(observer: Observer, blocks: list[Any], result: None, args: Call, kwargs: Named) -> None:
+    if len(blocks) == 1:  # as for a window that moves
+        _freed_one(observer, blocks)
+        return
     if observer.foreign_blocks:
         pool = observer.pool
         blocks = [block for block in blocks if block.pool is None or block.pool is pool]
@@ -159,10 +166,6 @@ def freed(observer: Observer, blocks: list[Any], result: None, args: Call, kwarg
         return
     number, cause = _releasing(observer, blocks)
     groups = observer.groups
-    if len(blocks) == 1:  # as for a window that moves
-        (block,) = blocks
-        _freed_one(observer, block, number, cause)
-        return
     if len(set(map(NUMBER_OF, blocks))) != len(blocks):
         earlier, blocks = _first_references(blocks)
         observer.counts.references -= len(earlier)
@@ -175,12 +178,19 @@ def freed(observer: Observer, blocks: list[Any], result: None, args: Call, kwarg
         observer.buffer.append(Released(number, cause, part, group, left, hashes))
 
 
-def _freed_one(observer: Observer, block: Any, number: int | None, cause: ReleaseCause) -> None:
+def _freed_one(observer: Observer, blocks: list[Any]) -> None:
+    (block,) = blocks
+    if block.is_null or (
+        observer.foreign_blocks and block.pool is not None and block.pool is not observer.pool
+    ):
+        return
+    number, cause = _releasing(observer, blocks)
     left, block_hash, counts = block.ref_cnt, observer.hash_of(block), observer.counts
     counts.references -= 1
     if not left:
         counts.active -= 1
-        counts.cached += block_hash is not None
+        if block_hash is not None:
+            counts.cached += 1
     group = None if observer.groups is None else observer.groups[block.block_id]
     observer.buffer.append(Released(number, cause, block, group, left, block_hash))
 
@@ -242,9 +252,10 @@ def _releasing(observer: Observer, blocks: list[Any]) -> Owner:
 def _first_references(blocks: list[Any]) -> tuple[list[Any], list[Any]]:
     """All but the last reference of each block that is given back more than once, and the rest."""
     left: dict[int, int] = {}
+    earlier: list[Any] = []
+    last: list[Any] = []
     for block in blocks:
         left[block.block_id] = left.get(block.block_id, 0) + 1
-    earlier, last = [], []
     for block in blocks:
         left[block.block_id] -= 1
         (earlier if left[block.block_id] else last).append(block)

@@ -50,6 +50,21 @@ class Site:
         warn("off: this vLLM runs a scheduler that is not vLLM's own (--scheduler-cls)")
 
 
+class Part:
+    """Whether a method is called on this part of the observer."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self, observer: Any, called_on: Any) -> bool:
+        return called_on is getattr(observer, self.name)
+
+
+def source(mine: Callable[[Any, Any], bool]) -> str:
+    """The test of a hook in a compiled wrapper, where its function is `_mine`."""
+    return f"self is _observer.{mine.name}" if isinstance(mine, Part) else "_mine(_observer, self)"
+
+
 def argument(args: tuple[Any, ...], kwargs: dict[str, Any], index: int, name: str) -> Any:
     """An argument of a call that may be given by place or by name; `self` is not counted."""
     return args[index] if index < len(args) else kwargs[name]
@@ -57,18 +72,20 @@ def argument(args: tuple[Any, ...], kwargs: dict[str, Any], index: int, name: st
 
 _WATCHED = """
     _observer = _site.observer
-    if _observer is None or not _mine(_observer, self):
+    if _observer is None or not ({mine}):
         return _original({arguments})
-    _args = ({by_place})
-    _note = None
-    if _before is not None:
-        try:
-            _note = _before(_observer, _args, _named)
-        except Exception as _error:
-            _observer.fail(_error, _name)
-            return _original({arguments})
+    _args, _note = ({by_place}), None
+"""
+_BEFORE = """
+    try:
+        _note = _before(_observer, _args, _named)
+    except Exception as _error:
+        _observer.fail(_error, _name)
+        return _original({arguments})
+"""
+_AFTER = """
     _result = _original({arguments})
-    if _after is not None and _observer.live:
+    if _observer.live:
         try:
             _after(_observer, _note, _result, _args, _named)
         except Exception as _error:
@@ -85,7 +102,9 @@ def watched(site: Site, hook: Hook, original: Method) -> Method:
     name, mine, before, after, clears = _parts(hook)
     if clears is None:
         names = {"_site": site, "_mine": mine, "_before": before, "_after": after, "_name": name}
-        exact = compiled(original, _WATCHED, {**names, "_original": original, "_named": {}})
+        after_it = "    return _original({arguments})\n" if after is None else _AFTER
+        body = _WATCHED.replace("{mine}", source(mine)) + (_BEFORE if before else "") + after_it
+        exact = compiled(original, body, {**names, "_original": original, "_named": {}})
         if exact is not None:
             return exact
 
