@@ -103,6 +103,15 @@ class Driver:
             specs = [window, window, full]
         elif "gptoss" in words:
             specs = [window, full]
+        elif "circular" in words:
+            specs = [full, build(layers.CircularBufferSpec, **shape)]
+        elif "rswa" in words:
+            specs = [build(layers.RSWASpec, rswa_window=64, **shape)]
+        elif "encoder" in words:
+            specs = [full, build(layers.CrossAttentionSpec, **shape)]
+        elif "hisparse" in words:
+            pages = {"block_size": BLOCK_SIZE, "page_size": full.page_size_bytes}
+            specs = [full, layers.HiSparseResidentSpec(**pages)]
         elif words & {"partial", "align", "all"}:
             mode = "all" if "all" in words else "align"
             size = STATE_BLOCK_SIZE if "partial" in words else BLOCK_SIZE
@@ -117,6 +126,8 @@ class Driver:
             config.cache_config.mamba_cache_mode = mode
             config.cache_config.mamba_block_size = size
         groups = [layers.KVCacheGroupSpec([f"layer{i}"], spec) for i, spec in enumerate(specs)]
+        if "hisparse" in words:
+            groups[0].role = layers.KVCacheGroupRole.HISPARSE_SOURCE
         cache = build(
             layers.KVCacheConfig,
             num_blocks=blocks,

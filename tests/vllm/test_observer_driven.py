@@ -229,5 +229,32 @@ def _cycled(mode: str) -> list[str]:
     return [f"bare-{mode}", f"switched-{mode}"]
 
 
+@pytest.mark.nightly
+def test_layers_that_have_no_words_in_the_contract_are_refused_by_name(
+    vllm_python: Path, models: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Each scheduler is made of vLLM's own classes, as far as this version has them."""
+    folder = _short_folder(tmp_path_factory)
+    lines, _ = run_in_vllm(vllm_python, folder, "tests.vllm.refused", str(models("llama")))
+    known, own = "looked for a known kind of layers, found", "vllm.v1.core.single_type_kv_cache"
+    vllms = {
+        "hisparse": f"{known} {own}_manager.HiSparseSourceManager in group 0",
+        "circular": f"{known} {own}_manager.CircularBufferManager in group 1",
+        "rswa": f"{known} {own}_manager.RSWAManager in group 0",
+        "encoder-nocache": f"{known} {own}_manager.CrossAttentionManager in group 1",
+    }
+    others = {
+        "second_pool": "the layers of this model keep their blocks in several pools",
+        "manager_of_a_plugin": f"{known} other_platform.OtherManager in group 0",
+    }
+    assert lines == [
+        *(
+            {"case": case, "observed": False, "said": [f"off: {said}. vLLM runs on, unobserved."]}
+            for case, said in vllms.items()
+        ),
+        *({"case": case, "before": None, "said": [said]} for case, said in others.items()),
+    ]
+
+
 def _twice(hooks: tuple[Any, ...]) -> list[Any]:
     return [hook for hook in hooks for _ in range(2)]

@@ -92,6 +92,19 @@ def test_references_given_back_at_once_are_reported_by_group_and_the_last_of_a_b
     assert observer.counts.as_tuple() == (0, 3, 0)
 
 
+def test_an_event_made_later_says_what_was_so_when_it_was_noted() -> None:
+    observer: Any = types.SimpleNamespace(
+        foreign_blocks=False, releasing=(1, "finished"), groups=None, counts=Counts(2, 0, 2)
+    )
+    observer.buffer, observer.hash_of = [], attrgetter("block_hash")
+    observer.hashes_of = lambda blocks: [block.block_hash for block in blocks]
+    named, unnamed = block(1, references=0, block_hash=bytes(36)), block(2, references=0)
+    freed(observer, [named, unnamed], None, (), {})
+    named.block_hash, unnamed.block_hash, unnamed.ref_cnt = None, bytes(36), 1
+    (event,) = finisher(Names(1))(observer.buffer)
+    assert event == BlocksReleased(1, [1], [2], [], "finished")
+
+
 class Coordinator:
     """Answers like vLLM's."""
 
@@ -146,6 +159,51 @@ def test_vllm_is_not_asked_where_no_group_can_have_found_more_than_all() -> None
     one.ask()
     assert one.take() == [96, 96]
     assert coordinator.asked == 1
+
+
+class FullAttentionManager:
+    block_size, kv_cache_spec = 16, types.SimpleNamespace(block_size=16)
+
+
+class SlidingWindowManager:
+    block_size, kv_cache_spec = 16, types.SimpleNamespace(block_size=16, sliding_window=33)
+
+
+@pytest.mark.parametrize(
+    ("group", "place", "asks"),
+    [
+        (FULL, 2, True),
+        (FULL, 3, False),  # a prefix needs the block before it, too
+        (STATE, 1, False),  # within the hit
+        (STATE, 2, True),
+        (STATE, 3, False),  # a window needs two blocks, so it has the one before or behind
+        (STATE, 4, True),
+        (STATE, 6, False),  # the last token is always computed
+    ],
+)
+def test_vllm_is_asked_where_a_block_lies_that_a_longer_hit_needs(
+    group: int, place: int, asks: bool
+) -> None:
+    coordinator: Any = Coordinator(96, 32)
+    coordinator.enable_partial_hash_hits, coordinator.eagle_group_ids = False, set()
+    coordinator.single_type_managers = (FullAttentionManager(), SlidingWindowManager())
+    digests = [bytes([number]) * 32 for number in range(7)]
+    known = {digests[place] + group.to_bytes(4, "big"): block(9)}
+    pool = types.SimpleNamespace(
+        hash_block_size=16, cached_block_hash_to_block=types.SimpleNamespace(_cache=known)
+    )
+    configuration = types.SimpleNamespace(
+        kv_cache_groups=[types.SimpleNamespace(kv_cache_spec=None) for _ in range(2)]
+    )
+    one = GroupHits(
+        types.SimpleNamespace(
+            coordinator=coordinator, kv_cache_config=configuration, block_pool=pool
+        )
+    )
+    one.expect(types.SimpleNamespace(block_hashes=digests, num_tokens=101), 32)
+    one.ask()
+    assert one.take() == ([96, 32] if asks else [32, 32])
+    assert coordinator.asked == asks
 
 
 def test_an_attempt_that_finds_no_room_is_forgotten() -> None:

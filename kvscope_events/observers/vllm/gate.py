@@ -2,6 +2,21 @@
 
 from typing import Any
 
+DESCRIBED = frozenset(
+    {
+        "FullAttentionManager",
+        "SinkFullAttentionManager",
+        "SlidingWindowManager",
+        "ChunkedLocalAttentionManager",
+        "MambaManager",
+    }
+)
+"""vLLM's classes that keep the blocks of a group: those whose groups the contract has words for.
+
+Others keep a ring for each request, the keys of an encoder, pages that a request may lose while it
+runs, or drop blocks from the middle of a sequence.
+"""
+
 
 def refusal(scheduler: Any, base: type, methods: frozenset[tuple[str, str]]) -> str | None:
     """The reason why this scheduler cannot be observed; None: it can.
@@ -17,6 +32,11 @@ def refusal(scheduler: Any, base: type, methods: frozenset[tuple[str, str]]) -> 
         return f"looked for a linked queue of free blocks, found {type(pool.free_block_queue)!r}"
     coordinator = manager.coordinator
     managers = coordinator.single_type_managers
+    for index, one in enumerate(managers):
+        kind = type(one)
+        if not _is_vllms(kind) or kind.__name__ not in DESCRIBED:
+            found = f"{kind.__module__}.{kind.__qualname__}"
+            return f"looked for a known kind of layers, found {found} in group {index}"
     if any(getattr(one, "block_pool", pool) is not pool for one in managers):
         return "the layers of this model keep their blocks in several pools"
     if getattr(coordinator, "enable_partial_hash_hits", False):
