@@ -2,10 +2,12 @@
 
 The files in `schemas/` are extracts: the kinds that we write, without descriptions, unknown fields
 refused. This program wrote them, from PyPI's kubernetes-validate (the API's own OpenAPI document as
-JSON schemas) and a checkout of github.com/prometheus-operator/prometheus-operator:
+JSON schemas) and checkouts of github.com/prometheus-operator/prometheus-operator and of
+github.com/ray-project/kuberay:
 
     pip download --no-deps kubernetes-validate==1.37.0
-    python -m tests.kubernetes.schemas kubernetes_validate-1.37.0-py3-none-any.whl CHECKOUT v0.93.0
+    python -m tests.kubernetes.schemas kubernetes_validate-1.37.0-py3-none-any.whl \\
+        CHECKOUT v0.93.0 CHECKOUT v1.7.0
 """
 
 import functools
@@ -17,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import yaml
 
 FOLDER = Path(__file__).parent / "schemas"
 API_VERSIONS = ("1.29", "1.37")
@@ -29,6 +32,8 @@ API_KINDS = {
     "Pod": "pod-v1",
 }
 OPERATOR_KINDS = ("PodMonitor", "ServiceMonitor", "PrometheusRule")
+SCRAPE_KIND, RAY_KIND = "ScrapeConfig", "RayService"
+"""Of deploy/ray alone. The templates of pods of the second are left to `pod_problems`."""
 _OUTSIDE = "/api/_definitions.json#/"
 
 
@@ -46,7 +51,11 @@ def pod_problems(spec: dict[str, Any], api_version: str) -> list[str]:
 
 @functools.cache
 def _validator(kind: str, api_version: str) -> Any:
-    name = "prometheus-operator" if kind in OPERATOR_KINDS else f"kubernetes-{api_version}"
+    name = f"kubernetes-{api_version}"
+    if kind in (*OPERATOR_KINDS, SCRAPE_KIND):
+        name = "prometheus-operator"
+    elif kind == RAY_KIND:
+        name = "kuberay"
     document = json.loads((FOLDER / f"{name}.json").read_text())
     schema = {**document["kinds"][kind], "$defs": document.get("$defs", {})}
     return jsonschema.Draft202012Validator(schema)
@@ -73,14 +82,48 @@ def api_extract(wheel: Path, version: str) -> dict[str, Any]:
 def operator_extract(checkout: str, tag: str) -> dict[str, Any]:
     """The custom resources' schemas; fields that they do not name are refused."""
     kinds = {}
-    for kind in OPERATOR_KINDS:
+    for kind in (*OPERATOR_KINDS, SCRAPE_KIND):
         path = f"jsonnet/prometheus-operator/{kind.lower()}s-crd.json"
         show = ["git", "-C", checkout, "show", f"{tag}:{path}"]
         definition = json.loads(subprocess.run(show, capture_output=True, check=True).stdout)
         (version,) = definition["spec"]["versions"]
-        kinds[kind] = _closed(_bare(version["schema"]["openAPIV3Schema"]))
-        kinds[kind]["properties"]["metadata"] = {"type": "object"}
+        kinds[kind] = _written(version)
+    # Of the many kinds of discovery, the one that we write.
+    every = kinds[SCRAPE_KIND]["properties"]["spec"]["properties"]
+    for name in [n for n in every if n.endswith("SDConfigs") and n != "httpSDConfigs"]:
+        del every[name]
     return {"source": f"prometheus-operator {tag}, {path.rpartition('/')[0]}", "kinds": kinds}
+
+
+def ray_extract(checkout: str, tag: str) -> dict[str, Any]:
+    """The same for RayService, without what its templates of pods have."""
+    path = "ray-operator/config/crd/bases/ray.io_rayservices.yaml"
+    show = ["git", "-C", checkout, "show", f"{tag}:{path}"]
+    definition = yaml.safe_load(subprocess.run(show, capture_output=True, check=True).stdout)
+    (version,) = (each for each in definition["spec"]["versions"] if each["name"] == "v1")
+    return {
+        "source": f"kuberay {tag}, {path}",
+        "kinds": {RAY_KIND: _without_templates(_written(version))},
+    }
+
+
+def _written(version: dict[str, Any]) -> dict[str, Any]:
+    """What a manifest may have of a custom resource."""
+    schema: dict[str, Any] = _closed(_bare(version["schema"]["openAPIV3Schema"]))
+    schema["properties"]["metadata"] = {"type": "object"}
+    schema["properties"].pop("status", None)
+    return schema
+
+
+def _without_templates(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_without_templates(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: {"type": "object"} if key == "template" else _without_templates(value)
+        for key, value in schema.items()
+    }
 
 
 def _references(schema: Any) -> set[str]:
@@ -124,13 +167,14 @@ def _closed(schema: Any) -> Any:
 
 
 def main() -> None:
-    wheel, *operator = sys.argv[1:]
+    wheel, *checkouts = sys.argv[1:]
     extracts = {
         f"kubernetes-{version}": api_extract(Path(wheel), version) for version in API_VERSIONS
     }
-    if operator:
-        checkout, tag = operator
-        extracts["prometheus-operator"] = operator_extract(checkout, tag)
+    if checkouts:
+        operator, operator_tag, kuberay, kuberay_tag = checkouts
+        extracts["prometheus-operator"] = operator_extract(operator, operator_tag)
+        extracts["kuberay"] = ray_extract(kuberay, kuberay_tag)
     for name, extract in extracts.items():
         text = json.dumps(extract, sort_keys=True, separators=(",", ":"))
         (FOLDER / f"{name}.json").write_text(f"{text}\n")

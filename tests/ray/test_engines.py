@@ -1,6 +1,7 @@
 """Our engine as replicas on Ray Serve: what routing finds, what pages say, and what is replaced."""
 
 import os
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,11 +13,13 @@ import pytest
 from tests.ray.cluster import API, Cluster
 from tests.ray.conversations import Answered, complete
 from tests.support.pages import sample
-from tests.support.process import Process, kvscope
+from tests.support.process import ROOT, Process, kvscope
+from tests.support.prometheus import prometheus_with
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.ray, pytest.mark.nightly, pytest.mark.timeout(600)]
 REPLACED_SECONDS = 120.0
+GUIDE = ROOT / "docs" / "guides" / "ray.md"
 WORDS = "a question that is long enough for some blocks "
 
 
@@ -58,6 +61,21 @@ def test_the_pages_say_what_the_clients_were_told(by_ours: Answered) -> None:
     found = total("kvscope_prefix_cache_hit_tokens_total", phase="first")
     assert found == by_ours.cached_tokens
     assert all(sample(page, "kvscope_source_up") == 1 for page in pages())
+
+
+@pytest.mark.prometheus
+def test_prometheus_finds_each_replica_as_the_guide_says(by_ours: Answered, tmp_path: Path) -> None:
+    blocks = re.findall(r"```yaml\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    (documented,) = (block for block in blocks if "http_sd_configs" in block)
+    assert f"{API}/targets" in documented
+    often = "global: {scrape_interval: 1s, scrape_timeout: 1s}\n"
+    with prometheus_with(often + documented, tmp_path) as running:
+        for replica in targets():
+            running.wait_for(f'up{{job="kvscope",replica="{replica}"}}')
+            running.wait_for(f'kvscope_source_up{{replica="{replica}"}}')
+        found = "sum(kvscope_prefix_cache_hit_tokens_total{phase='first'})"
+        assert running.ask(found) == [total("kvscope_prefix_cache_hit_tokens_total", phase="first")]
+        assert running.ask('count(up{job="kvscope"})') == [2.0]
 
 
 def test_both_replicas_have_work(by_ours: Answered) -> None:

@@ -1,12 +1,14 @@
 """The files for Serve and KubeRay agree with the application's arguments, without Ray."""
 
 import ast
+import copy
 from typing import Any
 
 import pytest
 import yaml
 
 from exporter.configuration import read_configuration
+from tests.kubernetes.schemas import API_VERSIONS, pod_problems, problems
 from tests.support.process import ROOT
 
 FOLDER = ROOT / "deploy" / "ray"
@@ -51,6 +53,22 @@ def test_the_versions_agree() -> None:
     (address,) = scraped["spec"]["httpSDConfigs"]
     assert address["url"].startswith(f"http://{service['metadata']['name']}-serve-svc:8000/")
     assert policy["kind"] == "NetworkPolicy"
+
+
+@pytest.mark.parametrize("version", API_VERSIONS)
+def test_a_strict_cluster_accepts_the_service_its_pods_and_how_they_are_found(version: str) -> None:
+    objects = list(yaml.safe_load_all((FOLDER / "rayservice.yaml").read_text()))
+    assert [each["kind"] for each in objects] == ["RayService", "NetworkPolicy", "ScrapeConfig"]
+    for each in objects:
+        assert problems(each, version) == []
+    cluster = objects[0]["spec"]["rayClusterConfig"]
+    groups = [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
+    for group in groups:
+        assert pod_problems(group["template"]["spec"], version) == []
+    for broken in ("minReplica", "maxReplicas"):
+        wrong = copy.deepcopy(objects[0])
+        wrong["spec"]["rayClusterConfig"]["workerGroupSpecs"][0][broken] = "two"
+        assert len(problems(wrong, version)) == 1
 
 
 def test_the_sidecar_watches_each_folder_that_a_replica_may_take() -> None:
