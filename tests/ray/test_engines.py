@@ -3,7 +3,9 @@
 import os
 import re
 import signal
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import httpx
 import pytest
 
 from tests.ray.cluster import API, Cluster
+from tests.ray.conftest import SERVED, SMALL
 from tests.ray.conversations import Answered, complete
 from tests.support.pages import sample
 from tests.support.process import ROOT, Process, kvscope
@@ -155,6 +158,35 @@ def test_a_replica_whose_engine_ended_is_replaced(ray: Cluster, by_ours: Answere
     wait_for(is_replaced, "Serve notices, and replaces it", REPLACED_SECONDS)
     wait_for(lambda: victim not in targets(), "the list follows")
     assert complete(WORDS).status_code == 200
+
+
+@pytest.mark.weekly
+def test_replicas_are_added_under_load_and_listed(ray: Cluster) -> None:
+    """The last one: it has an application of its own."""
+    ray.clear()
+    scaling = {"min_replicas": 1, "max_replicas": 3, "target_ongoing_requests": 2}
+    ray.deploy(SERVED, **{**SMALL, **scaling})
+    assert len(targets()) == 1
+    ended = threading.Event()
+
+    def ask(number: int) -> None:
+        while not ended.is_set():
+            answer = complete(f"{number} {WORDS}", max_tokens=400, ignore_eos=True)
+            assert answer.status_code in (200, 503), answer.text
+
+    def all_work() -> bool:
+        work = "kvscope_prefix_cache_queried_tokens_total"
+        asked = [sample(page, work, engine="0", phase="first") for page in pages()]
+        return len(asked) == 3 and all(asked)
+
+    with ThreadPoolExecutor(12) as threads:
+        asking = [threads.submit(ask, number) for number in range(12)]
+        try:
+            wait_for(all_work, "two are added, and have work", 2 * REPLACED_SECONDS)
+        finally:
+            ended.set()
+    for each in asking:
+        each.result()
 
 
 def _children(pid: int) -> list[int]:
