@@ -189,7 +189,7 @@ def _observer_stopped() -> Alert:
         wait="10s",
         summary="The observer in an inference server is off.",
         description=f"{ENGINE} serves requests as before, but its observer met something that it "
-        "does not understand and has switched itself off, or somebody has switched it off: the "
+        "does not understand and has switched itself off, or an operator has switched it off: the "
         "engine's metrics are absent until the server is restarted, or `kvscope observer on`, and "
         "alerts on them cannot fire.",
         board="kvscope-exporter",

@@ -1,4 +1,4 @@
-"""What a sidecar needs: `python -m benchmarks.sidecar_size [--seconds N]`.
+"""CPU and memory of one sidecar: `python -m benchmarks.sidecar_size [--seconds N]`.
 
 A pool with content replaces 64 blocks a step, in a process of its own; a sidecar of it alone is
 scraped every five seconds. For pools of three sizes and engines of two speeds: its CPU time as a

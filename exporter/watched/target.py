@@ -84,7 +84,7 @@ class EnginePage(NamedTuple):
 
     @property
     def is_front_end(self) -> bool:
-        """Whether it is no process of an engine."""
+        """Whether it answers clients, and belongs to the server, not to one of its engines."""
         return self.hello is not None and _is_front_end(self.hello)
 
 

@@ -62,7 +62,7 @@ class Watch:
     is_native: bool = True
     """An init container that restarts: up before the server, down after it. From 1.29 on."""
     blocks: int = DEFAULT_BLOCKS
-    """Of the server's pool, at most MAX_BLOCKS."""
+    """Size of the server's pool, at most MAX_BLOCKS."""
 
 
 def observer(watch: Watch) -> Part:

@@ -10,7 +10,7 @@ observer's own, which no order undoes."""
 
 
 class Switched(msgspec.Struct, frozen=True, array_like=True):
-    """What is so now; the reader repeats its order until that is what it wants."""
+    """The present state; a reader repeats its order until the state is what it wants."""
 
     pid: int
     """The process's pid in its own namespace."""

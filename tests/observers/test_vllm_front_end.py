@@ -93,7 +93,7 @@ class Served:
         return httpx.post(f"{self.url}{PATH}", json=body, timeout=30).status_code
 
     def answers(self, count: int) -> list[AnswerSent]:
-        """All answers, once there are so many."""
+        """All answers, once there are `count`."""
 
         def found() -> list[AnswerSent]:
             while (taken := self.reader.take()) is not None:

@@ -36,7 +36,7 @@ def ask_in_all_ways(
 
 
 def answers_sent(reader: WireSubscriber, since_ns: int, count: int) -> list[AnswerSent]:
-    """All answers of requests that began since then, once there are so many."""
+    """All answers of requests that began since then, once there are `count`."""
     found: list[AnswerSent] = []
 
     def enough() -> bool:

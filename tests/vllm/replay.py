@@ -131,7 +131,7 @@ class Replay:
         return {s: dict(+held) for s, held in self.held.items() if +held}
 
     def _begin_again(self) -> None:
-        """What happens until the next state is not known."""
+        """Nothing is known until the next state."""
         self.ledger.on_gap()
         self.held.clear()
         self.times.clear()

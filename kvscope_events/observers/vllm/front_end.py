@@ -34,7 +34,7 @@ Application = Callable[[Any, Message, Any, Send], Awaitable[None]]
 
 _current: ContextVar[Answer | None] = ContextVar("kvscope_answer", default=None)
 _front_ends: list[FrontEnd] = []
-"""Of this process; at most one."""
+"""At most one in a process."""
 
 
 def install_front_end() -> None:

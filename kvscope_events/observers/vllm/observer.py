@@ -244,7 +244,7 @@ class Observer:
         return observer
 
     def introduce(self, holds: Callable[[], bool]) -> None:
-        """Have readers told the state while the engine idles, before `begin`."""
+        """Send readers the state while the engine idles, before `begin`."""
 
         def state() -> list[EngineEvent]:
             found = read_state(self.pool, self.names, self.created.reserved, holds)

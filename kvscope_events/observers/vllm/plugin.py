@@ -39,7 +39,7 @@ BIRTH = Hook(
 site = Site()
 patches = Patches()
 switches: list[Switch] = []
-"""Of the engine that this process has; at most one."""
+"""That of the process's engine; at most one."""
 
 
 def install(hooks: tuple[Hook, ...] = HOOKS) -> None:

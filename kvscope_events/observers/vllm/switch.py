@@ -1,4 +1,4 @@
-"""Takes the observer out of a running engine by order, and lets another one go on in its place.
+"""Takes the observer out of a running engine by order, and lets a successor go on.
 
 An order only notes what is wanted: the engine's thread carries it out between two steps, or the
 idle thread while there is no request. While the observer rests, none of ours is around a method

@@ -29,7 +29,7 @@ class Site:
         self.began = False
         """Whether an observer has started, or the reason why not has been reported."""
         self.waiting: list[Observer] = []
-        """The observer that goes on before the next step; taken out by whoever comes first."""
+        """The observer that goes on before the next step; taken out once."""
 
     def admit(self, scheduler: Any) -> Observer | None:
         """On the engine's thread, between two steps: have the one that waits go on."""
