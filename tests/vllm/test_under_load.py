@@ -375,7 +375,7 @@ def test_off_and_on_fifty_times_tokens_stay_and_counters_go_on(vllm: Observed) -
     vllm.server.wait_idle()
     wait_for(vllm.folded, "all is folded")
     since = vllm.page(), vllm.server.page()
-    load(vllm.server, seed=7)
+    load(vllm.server, requests=20, seed=7)
     vllm.server.wait_idle()
     wait_for(
         lambda: (
@@ -385,7 +385,7 @@ def test_off_and_on_fifty_times_tokens_stay_and_counters_go_on(vllm: Observed) -
     )
     lines = vllm.witnessed()[0]
     assert differences(vllm.replay, lines) == []
-    assert len(vllm.replay.moments) > 300
+    assert len(vllm.replay.moments) > 100
     assert vllm.replay.contradictions == []
 
 
