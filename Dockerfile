@@ -29,6 +29,7 @@ RUN --mount=type=cache,target=/pip-cache \
 COPY LICENSE README.md hatch_build.py ./
 COPY alerts alerts
 COPY dashboards/*.json dashboards/
+COPY deploy/alertmanager/alertmanager.yml deploy/alertmanager/
 COPY engine engine
 COPY exporter exporter
 COPY kvscope kvscope
@@ -42,6 +43,7 @@ RUN --mount=type=cache,target=/pip-cache \
 COPY LICENSE README.md hatch_build.py ./
 COPY alerts alerts
 COPY dashboards/*.json dashboards/
+COPY deploy/alertmanager/alertmanager.yml deploy/alertmanager/
 COPY engine engine
 COPY exporter exporter
 COPY kvscope kvscope

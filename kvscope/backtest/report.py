@@ -1,6 +1,6 @@
-"""The result of a trial as text: what fired, how often, when, and at night."""
+"""The result of a trial as text: what fired, how often, when, at night, and what was held back."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from datetime import datetime, time, tzinfo
 from typing import Any
 
@@ -20,8 +20,10 @@ class Fired(msgspec.Struct, frozen=True, kw_only=True):
     alert: str
     severity: str
     firings: int
+    held_back: int
+    """Firings of which another alert held back every message."""
     at_night: int
-    """Firings that began at night."""
+    """The others that began at night."""
     first: float
     """Unix time."""
     longest_seconds: float
@@ -39,7 +41,14 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     """Alerts that read no metric of these samples."""
 
 
-def trial(rules: Rules, samples: Samples, firings: Sequence[Firing], zone: tzinfo) -> Trial:
+def trial(
+    rules: Rules,
+    samples: Samples,
+    firings: Sequence[Firing],
+    held: Set[Firing],
+    zone: tzinfo,
+) -> Trial:
+    """held: the firings that were held back."""
     kinds = dict.fromkeys((firing.name, firing.severity) for firing in firings)
     seconds = samples.ends - samples.begins
     names = {alert["alert"]: alert for alert in rules.alerts}
@@ -48,7 +57,8 @@ def trial(rules: Rules, samples: Samples, firings: Sequence[Firing], zone: tzinf
         begins=samples.begins,
         ends=samples.ends,
         fired=[
-            _fired([f for f in firings if (f.name, f.severity) == kind], zone) for kind in kinds
+            _fired([f for f in firings if (f.name, f.severity) == kind], held, zone)
+            for kind in kinds
         ],
         too_long=[
             name for name, alert in names.items() if _seconds(alert.get("for", "0s")) > seconds
@@ -67,16 +77,21 @@ def lines_of(result: Trial, zone: tzinfo) -> Iterator[str]:
     length = f"{hours * 60:.0f} minutes" if hours < 3 else f"{hours:.0f} hours"
     yield printable(f"{result.source}: {_time(result.begins, zone)}, {length}")
     if result.fired:
-        yield f"{'alert':<34}{'severity':<10}{'fired':>6}{'at night':>10}  {'first':<18}longest"
+        yield (
+            f"{'alert':<34}{'severity':<10}{'fired':>6}{'held back':>11}{'at night':>10}  "
+            f"{'first':<18}longest"
+        )
     for each in result.fired:
         yield printable(
-            f"{each.alert:<34}{each.severity:<10}{each.firings:>6}{each.at_night:>10}  "
+            f"{each.alert:<34}{each.severity:<10}{each.firings:>6}{each.held_back:>11}"
+            f"{each.at_night:>10}  "
             f"{_time(each.first, zone):<18}{each.longest_seconds / 60:.0f} min"
         )
     critical = [each for each in result.fired if each.severity == "critical"]
     yield (
-        f"Firings: {_sum(result.fired)}, {_sum(critical)} of them critical; at night (22 to 7, "
-        f"{zone}): "
+        f"Firings: {_sum(result.fired)}, {_sum(critical)} of them critical; held back by others: "
+        f"{sum(e.held_back for e in result.fired)}, {sum(e.held_back for e in critical)} critical; "
+        f"of the rest at night (22 to 7, {zone}): "
         f"{sum(e.at_night for e in result.fired)}, {sum(e.at_night for e in critical)} critical"
     )
     if result.too_long:
@@ -85,13 +100,14 @@ def lines_of(result: Trial, zone: tzinfo) -> Iterator[str]:
         yield f"Without data: {', '.join(result.without_data)}"
 
 
-def _fired(firings: Sequence[Firing], zone: tzinfo) -> Fired:
+def _fired(firings: Sequence[Firing], held: Set[Firing], zone: tzinfo) -> Fired:
     lengths = [firing.until - firing.since for firing in firings]
     return Fired(
         alert=firings[0].name,
         severity=firings[0].severity,
         firings=len(firings),
-        at_night=sum(_is_night(firing.since, zone) for firing in firings),
+        held_back=sum(firing in held for firing in firings),
+        at_night=sum(_is_night(each.since, zone) for each in firings if each not in held),
         first=firings[0].since,
         longest_seconds=max(lengths),
         total_seconds=sum(lengths),

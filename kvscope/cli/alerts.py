@@ -61,6 +61,14 @@ def alerts(
     timezone: Annotated[
         str, typer.Option(metavar="ZONE", help="Where the night is, as in Europe/Berlin.")
     ] = "UTC",
+    alertmanager: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="An Alertmanager's configuration, whose inhibition rules hold messages back. "
+            "Default: the shipped one.",
+        ),
+    ] = None,
     metrics_key_file: KeyFile = None,
     ca: Authorities = None,
     timeout: Annotated[
@@ -70,9 +78,10 @@ def alerts(
 ) -> None:
     """Try the shipped alerts on the past, also with other objectives.
 
-    Counts firings, and those that began at night, with the shipped objectives or others. promtool
-    evaluates the rules minute by minute, so it must be on PATH. Each recording is tried by itself.
-    Alertmanager would put some firings together, and silence others.
+    Counts firings, those that another alert held back as long as they lasted, and of the others
+    those that began at night, with the shipped objectives or others. promtool evaluates the rules
+    minute by minute, so it must be on PATH. Each recording is tried by itself. Alertmanager would
+    put some of what is left into one message.
 
     Exit status: 0, whatever fired; 2 if the past cannot be read or promtool is missing.
 
@@ -85,6 +94,7 @@ def alerts(
     from exporter.flight.format import RecordingError
     from kvscope.backtest import BacktestError
     from kvscope.backtest.evaluation import evaluate, promtool
+    from kvscope.backtest.inhibition import SHIPPED, held_back, inhibition_rules
     from kvscope.backtest.report import lines_of, trial
 
     if bool(files) == bool(prometheus):
@@ -97,6 +107,7 @@ def alerts(
     results = []
     try:
         tool = promtool()  # before a long wait for the past
+        inhibition = inhibition_rules(alertmanager or SHIPPED)
         past: Iterable[Samples]
         if prometheus:
             past = _queried(prometheus, rules, days, only or [], metrics_key_file, ca, timeout)
@@ -106,7 +117,8 @@ def alerts(
             _say(f"{samples.source}: promtool evaluates {len(samples.series):,} series")
             firings = evaluate(rules, samples, tool)
             _say("")
-            results.append(trial(rules, samples, firings, zone))
+            held = held_back(firings, inhibition)
+            results.append(trial(rules, samples, firings, held, zone))
     except (BacktestError, RecordingError) as error:
         _say("")
         raise fail(error) from None

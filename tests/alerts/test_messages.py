@@ -1,11 +1,14 @@
 """A failure is one message: what fires in it, by the shipped rules, goes through Alertmanager."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
 
+from kvscope.backtest.evaluation import Firing
+from kvscope.backtest.inhibition import SHIPPED, held_back, inhibition_rules
 from tests.alerts import failures
-from tests.alerts.delivery import Message, deliver
+from tests.alerts.delivery import Message, Timeline, deliver
 from tests.alerts.timeline import Alert, firing
 from tests.alerts.tools import promtools
 
@@ -37,6 +40,7 @@ SITUATIONS = {
 class Played(NamedTuple):
     """By situation: the alerts that fired at some time, and the messages about any of them."""
 
+    firings: dict[str, list[Firing]]
     fired: dict[str, set[Alert]]
     messages: dict[str, list[Message]]
 
@@ -51,7 +55,32 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
         for name, changes in timelines.items()
     }
     calm, end = failures.CALM * 60, failures.END * 60
-    return Played(fired, deliver(folder, timelines, start=calm, end=end, faster=FASTER))
+    firings = {name: list(_firings(changes)) for name, changes in timelines.items()}
+    return Played(firings, fired, deliver(folder, timelines, start=calm, end=end, faster=FASTER))
+
+
+def _firings(changes: Timeline) -> Iterator[Firing]:
+    """From when to when each alert fires."""
+    since: dict[Alert, int] = {}
+    for seconds, alerts in changes:
+        for alert in since.keys() - alerts:
+            yield Firing(alert, since.pop(alert), seconds)
+        for alert in alerts - since.keys():
+            since[alert] = seconds
+    for alert, began in since.items():
+        yield Firing(alert, began, failures.END * 60)
+
+
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_a_trial_holds_back_what_alertmanager_does(name: str, played: Played) -> None:
+    firings = [f for f in played.firings[name] if f.severity in ("critical", "warning")]
+    held = held_back(played.firings[name], inhibition_rules(SHIPPED))
+    told = {
+        tuple(sorted(notice.labels.items()))
+        for message in played.messages[name]
+        for notice in message.notices
+    }
+    assert {firing.labels for firing in firings if firing not in held} == told
 
 
 def names_in(messages: list[Message]) -> list[tuple[str, str]]:

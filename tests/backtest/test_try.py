@@ -9,7 +9,9 @@ import msgspec
 import pytest
 from typer.testing import CliRunner, Result
 
-from kvscope.backtest.evaluation import Rules, _answers, evaluate
+from kvscope.backtest import BacktestError
+from kvscope.backtest.evaluation import Firing, Rules, _answers, evaluate
+from kvscope.backtest.inhibition import held_back, inhibition_rules
 from kvscope.backtest.samples import Samples
 from kvscope.cli.app import app
 from tests.alerts import failures
@@ -59,7 +61,7 @@ def test_another_objective_pages_where_the_shipped_one_does_not(recording: str) 
     assert (paged["severity"], paged["firings"], paged["at_night"]) == ("critical", 1, 1)
     # In Tokyo it was nine in the morning.
     result = attempt(recording, "--ttft", "demo=0.5", "--timezone", "Asia/Tokyo")
-    assert f"{page:<34}critical       1         0  1970-01-01 09:0" in result.output
+    assert f"{page:<34}critical       1          0         0  1970-01-01 09:0" in result.output
     assert "1 of them critical" in result.output
     assert "Too short for: " in result.output
     assert "KvscopeTtftBudgetBurnsSlowly" in result.output.split("Too short for: ")[1]
@@ -174,3 +176,45 @@ def test_a_missing_promtool_is_named_with_where_to_get_it(monkeypatch: pytest.Mo
     result = attempt("incident.kvsr")
     assert result.exit_code == 2
     assert "promtool is not on PATH: it is in Debian's package prometheus" in result.stderr
+
+
+MATCHED = r"""
+inhibit_rules:
+  - source_matchers: [alertname = Dead, '{severity=~"crit.*", zone!="a\"b"}']
+    target_match_re: {alertname: "Late|Dead"}
+    equal: [instance, cluster]
+"""
+
+
+def firing_of(since: int, until: int, **labels: str) -> Firing:
+    return Firing(tuple(sorted(labels.items())), since * 60, until * 60)
+
+
+def test_an_alert_is_held_back_while_its_source_fires_with_equal_labels(tmp_path: Path) -> None:
+    (tmp_path / "alertmanager.yml").write_text(MATCHED)
+    rules = inhibition_rules(tmp_path / "alertmanager.yml")
+    dead = firing_of(5, 20, alertname="Dead", severity="critical", instance="1")
+    late = firing_of(5, 20, alertname="Late", instance="1")
+    others = [
+        firing_of(5, 20, alertname="Late", instance="2"),
+        firing_of(4, 20, alertname="Late", instance="1"),  # a message came before its source
+        firing_of(5, 21, alertname="Late", instance="1"),
+        firing_of(5, 20, alertname="Slow", instance="1"),
+    ]
+    assert held_back([dead, late, *others], rules) == {late}
+    warning = firing_of(5, 20, alertname="Dead", severity="warning", instance="1")
+    elsewhere = firing_of(5, 20, alertname="Dead", severity="critical", instance="1", zone='a"b')
+    assert held_back([warning, late], rules) == held_back([elsewhere, late], rules) == set()
+    # Both are source and target: neither holds the other back.
+    twin = firing_of(5, 20, alertname="Dead", severity="critical", instance="1", engine="1")
+    assert held_back([dead, twin], rules) == set()
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", "inhibit_rules: 3", "inhibit_rules: [{source_matchers: ['a~b']}]", "a: : b"]
+)
+def test_another_file_than_alertmanagers_is_one_line(text: str, tmp_path: Path) -> None:
+    (tmp_path / "other.yml").write_text(text)
+    with pytest.raises(BacktestError, match="not an Alertmanager's configuration") as raised:
+        inhibition_rules(tmp_path / "other.yml")
+    assert "\n" not in str(raised.value)

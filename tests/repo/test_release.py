@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from pathlib import Path
 
 import yaml
 
@@ -53,10 +54,12 @@ def test_the_base_install_asks_for_nothing_of_the_engine() -> None:
 def test_the_image_has_what_the_build_of_the_wheel_reads() -> None:
     dockerfile = (ROOT / "Dockerfile").read_text()
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
     for stage in re.findall(r"COPY LICENSE .*?RUN", dockerfile, re.DOTALL):
         assert "hatch_build.py" in stage
-        assert {p for p in packages if f"COPY {p} {p}\n" not in stage} == set()
+        assert {p for p in wheel["packages"] if f"COPY {p} {p}\n" not in stage} == set()
+        for path in map(Path, wheel["force-include"]):
+            assert f"COPY {path} {path.parent}/\n" in stage
         assert "COPY dashboards/*.json dashboards/" in stage
 
 

@@ -34,6 +34,8 @@ def main() -> int:
     wanted |= {f"dashboards/{file.name}" for file in (ROOT / "dashboards").glob("*.json")}
     if shared != wanted:
         problems.append(f"rules and boards differ: {sorted(shared ^ wanted)}")
+    if "alerts/alertmanager.yml" not in contents(wheel):
+        problems.append(f"{wheel.name}: alerts/alertmanager.yml is missing")
     for problem in problems:
         print(problem, file=sys.stderr)
     return 1 if problems else 0
