@@ -2,17 +2,16 @@
 adviser's proposals."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 
 from prometheus_client.core import Metric as Family
 
 from exporter.adviser.proposal import Proposal
 from exporter.answers.advice import ADVICE, AdviceAnswer
-from exporter.answers.question import ProcessMemory, UnknownError
 from exporter.answers.why.question import WHY, WhyAnswer
 from exporter.clock import Clock
 from exporter.collect.families import Families
 from exporter.machine.machine import Machine
+from exporter.watched.asking import Asking
 from exporter.watched.reply import memory_of
 from exporter.watched.target import EnginePage, Target
 
@@ -29,20 +28,23 @@ class AdviceCollector:
         self._clock = clock
         self._known: dict[Target, AdviceAnswer] = {}
         self._incidents: dict[Target, WhyAnswer] = {}
-        self.asked_ns: int | None = None
-        """Moment of the page for which the adviser was last asked."""
+        self._asked_ns: int | None = None
+
+    def asking(self, targets: Sequence[Target], machine: Machine) -> Asking | None:
+        """What this page asks of its engines, while it reads them, so that a replay of the page
+        reads the same; None: the last answers are still good."""
+        now_ns = self._clock.now().monotonic_ns
+        if self._asked_ns is not None and now_ns - self._asked_ns < MAX_AGE_NS:
+            return None
+        self._asked_ns = now_ns
+        return Asking((WHY, ADVICE), machine, memory_of(targets))
 
     def collect(
-        self,
-        asked: Sequence[tuple[Target, EnginePage]],
-        targets: Sequence[Target],
-        machine: Machine,
+        self, asked: Sequence[tuple[Target, EnginePage]], *, is_new: bool
     ) -> Iterator[Family]:
-        """asked: the engines of this page, each with its part."""
-        now_ns = self._clock.now().monotonic_ns
-        if self.asked_ns is None or now_ns - self.asked_ns >= MAX_AGE_NS:
-            self._ask([target for target, _ in asked], memory_of(targets), machine)
-            self.asked_ns = now_ns
+        """asked: the engines of this page, each with its part. is_new: with what was asked."""
+        if is_new:
+            self._answer(asked)
         known, incidents = self._known, self._incidents
         for target, shown in asked:
             if target in incidents:
@@ -50,18 +52,15 @@ class AdviceCollector:
             if target in known and shown.up:
                 yield from _families_of(shown.maker, known[target].proposals)
 
-    def _ask(
-        self, targets: Sequence[Target], processes: Sequence[ProcessMemory], machine: Machine
-    ) -> None:
+    def _answer(self, asked: Sequence[tuple[Target, EnginePage]]) -> None:
         """The results replace the old ones all at once: other pages may be rendered meanwhile."""
         known: dict[Target, AdviceAnswer] = {}
         incidents: dict[Target, WhyAnswer] = {}
-        for target in targets:
-            with suppress(UnknownError):
-                incidents[target] = target.answer(WHY, machine, processes)
-            # It concerns only one engine; the others still have answers.
-            with suppress(UnknownError):
-                answer = target.answer(ADVICE, machine, processes)
+        for target, shown in asked:
+            if WHY.name in shown.read:
+                incidents[target] = WHY.finish(shown.read[WHY.name])
+            if ADVICE.name in shown.read:
+                answer = ADVICE.finish(shown.read[ADVICE.name])
                 if answer.idle_seconds is not None and answer.idle_seconds <= IDLE_SECONDS:
                     known[target] = answer
         self._known, self._incidents = known, incidents

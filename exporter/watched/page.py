@@ -104,9 +104,13 @@ class Page:
         pages = self._guard.read("page", lambda: readings.read(is_ready=is_ready))
         if self.recorder is not None:
             self.recorder.note_readings(pages, readings.front_end)
+        advised, machine = self._advised, self.machine
+        asking = next(
+            iter(self._guard.read("advice", lambda: [advised.asking(targets, machine)])), None
+        )
         for target in targets:
             taken = seen[target.is_content]  # a stream of names may accompany one of blocks
-            shown = target.collect(self._guard, taken, outlet)
+            shown = target.collect(self._guard, taken, outlet, asking)
             yield from readings.beside(shown.labels, shown.families)
             if shown.hello is not None and shown.worker is None:
                 taken.add(shown.labels)
@@ -119,12 +123,10 @@ class Page:
         state = self._presence.state  # by the pages that were just read
         yield from self._guard.read("server", lambda: collect_server(self._families, state))
         yield from collect_processes(engines, self._guard, self.machine, now_ns)
-        advised, machine = self._advised, self.machine
-        yield from self._guard.read(
-            "advice", lambda: advised.collect(asked, self._targets(), machine)
-        )
+        is_new = asking is not None
+        yield from self._guard.read("advice", lambda: advised.collect(asked, is_new=is_new))
         if self.recorder is not None:
-            self.recorder.note_server(state, advised=advised.asked_ns == now_ns)
+            self.recorder.note_server(state, advised=is_new)
         yield from self._devices(engines, now_ns)
         yield from self._own()
 

@@ -1,9 +1,10 @@
 """One watched engine: its source, its folds, the facts in its Hello, its part of a page."""
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from prometheus_client.core import Metric as Family
 
@@ -34,6 +35,7 @@ from exporter.machine.machine import Machine
 from exporter.sources import Source
 from exporter.sources.listener import Listener
 from exporter.sources.pipeline import Pipeline
+from exporter.watched.asking import Asking, readable
 from exporter.watched.compact import Signals, signals_of
 from kvscope_events.events import Hello
 from kvscope_events.pid_space import pid_space
@@ -70,6 +72,9 @@ class EnginePage(NamedTuple):
     up: bool
     is_here: bool
     """Whether its pid names the same process for us; it does not from another container."""
+    read: Mapping[str, Any]
+    """What was read for the questions that were asked, by name; those of unknown answer are
+    missing."""
 
     @property
     def labels(self) -> tuple[str, str]:
@@ -211,7 +216,11 @@ class Target:
         return self._further
 
     def collect(
-        self, guard: Guard, taken: Collection[tuple[str, str]] = (), outlet: Outlet = "page"
+        self,
+        guard: Guard,
+        taken: Collection[tuple[str, str]] = (),
+        outlet: Outlet = "page",
+        asking: Asking | None = None,
     ) -> EnginePage:
         """Every known family. The folds are held meanwhile; the text is rendered afterwards.
 
@@ -238,6 +247,10 @@ class Target:
                     if outlet in part.outlets and not self.pipeline.failed(self.folds[part.fold]):
                         read = partial(part.read, families, self.folds, hello)
                         page += self._tellable(guard.read(part.group, read))
+            read: dict[str, Any] = {}
+            if asking is not None and hello is not None and not is_alike and not is_worker:
+                asked = asking
+                read = dict(guard.read("advice", lambda: self._read_all(asked)))
             known = is_observed and source.up and source.state_known
             return EnginePage(
                 families=page,
@@ -250,6 +263,7 @@ class Target:
                 startup_terms=memory.startup_terms if known else {},
                 up=source.up,
                 is_here=hello is not None and self._is_here(hello),
+                read=read,
             )
 
     def memory(self) -> ProcessMemory | None:
@@ -278,32 +292,32 @@ class Target:
         """
         with self.pipeline.settled():
             self._current_families()
-            hello, source = self.hello, self.source
-            is_known = source.up and source.state_known
-            if hello is None or (question.needs_state and not is_known):
-                raise UnknownError("the engine's state is not known: it is not connected, or lost")
-            if question.needs_state and self.folds[Introduction].stopped is not None:
-                raise UnknownError("its observer has switched itself off: its log has the reason")
-            unavailable = question.unavailable(self._tells)
-            if unavailable:
-                raise UnknownError(f"this server does not report {', '.join(unavailable)}")
-            read = self.folds.only(question.folds)
-            needed = (self.folds[Introduction], *read)
-            failed = [fold.name for fold in needed if self.pipeline.failed(fold)]
-            if failed:
-                raise UnknownError(f"folds {', '.join(failed)} failed and were given up")
-            answer = question.read(
-                Asked(
-                    hello=hello,
-                    folds=read,
-                    machine=machine,
-                    clock=self._clock,
-                    processes=processes,
-                    timeline=self.timeline,
-                    silent_since_ns=None if source.up else source.last_message_ns or 0,
-                )
+            read = self._read(question, machine, processes)
+        return question.finish(read)
+
+    def _read_all(self, asking: Asking) -> Iterator[tuple[str, Any]]:
+        for question in asking.questions if not self.is_content else ():
+            with suppress(UnknownError):
+                yield question.name, self._read(question, asking.machine, asking.processes)
+
+    def _read(
+        self, question: Question[Any], machine: Machine, processes: Sequence[ProcessMemory]
+    ) -> Any:
+        """What the question's answer is made of; the folds are held meanwhile."""
+        hello, source = self.hello, self.source
+        if hello is None:
+            raise UnknownError("the engine's state is not known: it is not connected, or lost")
+        return question.read(
+            Asked(
+                hello=hello,
+                folds=readable(question, self.folds, source, self.pipeline, self._tells),
+                machine=machine,
+                clock=self._clock,
+                processes=processes,
+                timeline=self.timeline,
+                silent_since_ns=None if source.up else source.last_message_ns or 0,
             )
-        return question.finish(answer)
+        )
 
     def _is_here(self, hello: Hello) -> bool:
         return self.source.kind == "inprocess" or hello.pid_space in self._pid_spaces

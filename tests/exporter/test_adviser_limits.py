@@ -15,14 +15,13 @@ from exporter.adviser.room_for_steps import room_for_steps
 from exporter.adviser.sequences import more_sequences
 from exporter.adviser.smaller_steps import smaller_steps
 from exporter.adviser.step_room import step_room
-from exporter.answers.question import UnknownError
+from exporter.answers.advice import ADVICE
 from exporter.clock import Clock
 from exporter.collect.families import Families
 from exporter.fold.recent import Recent
 from exporter.machine.machine import Machine
-from exporter.watched.advised import MAX_AGE_NS, AdviceCollector
+from exporter.watched.advised import AdviceCollector
 from exporter.watched.reply import memory_of
-from exporter.watched.target import Target
 from kvscope_events.events import PoolCreated, PoolSnapshot, SequenceAdded, StartupProfiled
 from tests.exporter.machine import GIB, UUID
 from tests.exporter.stream import batch_of, hello, step
@@ -125,51 +124,29 @@ def test_two_engines_on_one_device_each_take_a_share() -> None:
     assert larger[-1].value == 0.49, "4.5 GiB are spare, half of them for each: 0.094 of the card"
 
 
-class Engine:
-    """Gives prepared answers."""
-
-    answer_now: Any = None
-
-    def answer(self, *_: Any) -> Any:
-        if callable(self.answer_now):
-            return self.answer_now()
-        if self.answer_now is None:
-            raise UnknownError("not known")
-        return self.answer_now
-
-    def memory(self) -> None:
-        return None
-
-
 def test_a_page_rendered_meanwhile_has_all_proposals_of_before() -> None:
     proposal = SimpleNamespace(option="block_size", proposed=16.0, gain=SimpleNamespace())
     proposal.gain.saved_tokens_per_second = 1.0
     made = SimpleNamespace(proposals=[proposal], idle_seconds=0.0)
-    engines = [Engine(), Engine(), Engine()]
-    now, meanwhile = [0], []
-    advised = AdviceCollector(Clock(monotonic_ns=lambda: now[0], wall_ns=lambda: 0))
-    targets: list[Any] = engines
-    shown: Any = SimpleNamespace(
-        up=True, maker=Families({"model_name": "m", "engine": "0"}, Clock())
-    )
-    asked: list[tuple[Target, Any]] = [(target, shown) for target in targets]
+    meanwhile = []
+    advised = AdviceCollector(Clock())
+    maker = Families({"model_name": "m", "engine": "0"}, Clock())
 
-    def page() -> int:
-        return len(list(advised.collect(asked, targets, Machine()))) // 2
+    def page(*read: dict[str, Any], is_new: bool = True) -> int:
+        shown: Any = [SimpleNamespace(up=True, maker=maker, read=each) for each in read]
+        targets: list[Any] = [0, 1, 2]
+        asked = list(zip(targets, shown, strict=True))
+        return len(list(advised.collect(asked, is_new=is_new))) // 2
 
-    engines[0].answer_now = engines[2].answer_now = made
-    assert page() == 2, "the second one is unknown"
+    known = {ADVICE.name: made}
+    assert page(known, {}, known) == 2, "the second one is unknown"
 
-    def answer_late() -> Any:
-        engines[1].answer_now = made
-        now[0] -= MAX_AGE_NS  # the other page is not the one that asks
-        meanwhile.append(page())
-        now[0] += MAX_AGE_NS
-        return made
+    class Late(dict[str, Any]):
+        def __getitem__(self, name: str) -> Any:
+            meanwhile.append(page(known, known, known, is_new=False))
+            return super().__getitem__(name)
 
-    now[0] += MAX_AGE_NS
-    engines[1].answer_now = answer_late
-    assert page() == 3
+    assert page(known, Late(known), known) == 3
     assert meanwhile == [2]
 
 
