@@ -41,10 +41,12 @@ def block_map(title: str, cells: bytes) -> Element:
         "svg",
         {"viewBox": f"0 0 {_WIDTH} {height:.1f}", "role": "img", "aria-label": title},
     )
+    gap = min(2.0, size / 6)
+    look = {"stroke-width": f"{size - gap:.2f}", "stroke-dasharray": f"{size - gap:.2f} {gap:.2f}"}
     for state, colour in _STATES.items():
         path = "".join(_runs(squares, state, across, size))
         if path:
-            SubElement(chart, "path", {"class": f"area {colour}", "d": path})
+            SubElement(chart, "path", {"class": f"squares {colour}", "d": path, **look})
     return figure
 
 
@@ -55,14 +57,12 @@ def _state(cell: int) -> str:
 
 
 def _runs(squares: list[str], state: str, across: int, size: float) -> Iterator[str]:
-    """Closed outlines of neighbours in a row that have this state."""
-    gap = min(1.0, size / 6)
+    """Lines through neighbours in a row that have this state; their dashes are the squares."""
     for begin in range(0, len(squares), across):
         place = 0
         for found, run in groupby(squares[begin : begin + across]):
             length = len(list(run))
             if found == state:
-                x, y = place * size, begin / across * size
-                wide, high = length * size - gap, size - gap
-                yield f"M{x:.1f} {y:.1f}h{wide:.1f}v{high:.1f}h-{wide:.1f}z"
+                y = (begin / across + 0.5) * size
+                yield f"M{place * size:.1f} {y:.1f}h{length * size:.1f}"
             place += length

@@ -39,7 +39,7 @@ def _page(report: Report) -> Element:
     SubElement(head, "meta", {"name": "viewport", "content": "width=device-width"})
     _add(head, "title", f"{report.opened.server}, {_day(report.at_ns)}")
     SubElement(head, "style").text = (files("kvscope.exporting") / "report.css").read_text()
-    body = SubElement(page, "body")
+    body = SubElement(SubElement(page, "body"), "main")
     _head(body, report)
     moments = [(mark.wall_ns, one_line(f"{mark.trigger}: {mark.text}")) for mark in report.marks]
     period = Period(report.begins_ns, report.ends_ns, moments)
@@ -248,7 +248,7 @@ def _table(
     if any(names):
         heads = SubElement(table, "tr")
         for column, name in enumerate(names):
-            _add(heads, "th", name, "number" if column in numbers else None)
+            _add(heads, "th" if name else "td", name, "number" if column in numbers else None)
     for row in rows:
         cells = SubElement(table, "tr")
         for column, text in enumerate(row):

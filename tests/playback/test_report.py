@@ -138,7 +138,7 @@ def test_a_square_of_a_large_map_is_most_of_several_blocks() -> None:
         *(f"cached {3 * MOST_SQUARES:,}", "shared 8", "reserved 1"),
     ]
     drawn = {path.get("class"): path.get("d", "").count("M") for path in figure.iter("path")}
-    assert drawn.keys() == {"area c3", "area c4"}, "one reserved block is not most of four"
+    assert drawn.keys() == {"squares c3", "squares c4"}, "one reserved block is not most of four"
 
 
 def test_another_moment_has_another_cause(recording: Path, tmp_path: Path) -> None:

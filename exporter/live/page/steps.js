@@ -11,6 +11,7 @@ export function beginSteps() {
 
 export function drawSteps(store) {
   const ready = prepared($('steps'));
+  if (!store.steps.length) $('step-counts').textContent = '';
   if (!ready || !store.steps.length) return;
   const [context, width, height] = ready;
   const steps = store.steps.slice(-STEPS);
