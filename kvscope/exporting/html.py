@@ -244,7 +244,8 @@ def _table(
     numbers: set[int] | frozenset[int] = frozenset(),
 ) -> None:
     """numbers: columns that are aligned on the right."""
-    table = SubElement(SubElement(body, "div", {"class": "wide"}), "table")
+    scrolled = {"class": "wide", "tabindex": "0", "role": "group", "aria-label": "table"}
+    table = SubElement(SubElement(body, "div", scrolled), "table")
     if any(names):
         heads = SubElement(table, "tr")
         for column, name in enumerate(names):

@@ -23,6 +23,7 @@ from exporter.web.http_server import HttpServer
 from exporter.web.landing import Listed
 from exporter.web.live import live_router
 from exporter.web.metrics import bare_app, metrics_router
+from kvscope.plan.form import plan_router
 from kvscope.serving.acts import acts_router
 from kvscope_events.events import PoolCreated
 from kvscope_events.producers import SGLANG_EVENTS, in_order
@@ -44,6 +45,7 @@ def app_of(exporter: Exporter) -> Any:
     app.include_router(live_router(lambda _name: exporter, lambda: listed, has_targets=False))
     app.include_router(answers_router(lambda _name: exporter))
     app.include_router(metrics_router(exporter))
+    app.include_router(plan_router())
     return app
 
 
