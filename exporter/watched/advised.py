@@ -12,8 +12,9 @@ from exporter.clock import Clock
 from exporter.collect.families import Families
 from exporter.machine.machine import Machine
 from exporter.watched.asking import Asking
+from exporter.watched.engine_page import EnginePage
 from exporter.watched.reply import memory_of
-from exporter.watched.target import EnginePage, Target
+from exporter.watched.target import Target
 
 IDLE_SECONDS = 60.0
 """An engine without a step for this long is idle, and its page, which shows the present, has no

@@ -11,7 +11,7 @@ from exporter.collect.parts import Guard
 from exporter.collect.sizing import collect_host, collect_terms
 from exporter.machine.host_memory import sum_processes
 from exporter.machine.machine import Machine
-from exporter.watched.target import EnginePage
+from exporter.watched.engine_page import EnginePage
 
 SIZING = "kvscope_kv_pool_sizing_bytes"
 

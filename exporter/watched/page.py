@@ -23,9 +23,10 @@ from exporter.flight.recorder import Recorder
 from exporter.machine.gpu import DeviceSample
 from exporter.machine.machine import Machine
 from exporter.watched.advised import AdviceCollector
+from exporter.watched.engine_page import EnginePage
 from exporter.watched.engine_processes import collect_processes
 from exporter.watched.presence import Presence
-from exporter.watched.target import EnginePage, Target
+from exporter.watched.target import Target
 
 _OF_TIERS = "kvscope_kv_tier_"
 _PLACES = {row.family: place for place, row in enumerate(CATALOGUE)}

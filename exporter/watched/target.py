@@ -1,10 +1,10 @@
 """One watched engine: its source, its folds, the facts in its Hello, its part of a page."""
 
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from prometheus_client.core import Metric as Family
 
@@ -28,7 +28,6 @@ from exporter.fold import (
     Introduction,
     Ledger,
     Requests,
-    TimedSample,
 )
 from exporter.fold.timeline import PERIOD_NS, Timeline, figures_of
 from exporter.machine.machine import Machine
@@ -37,6 +36,7 @@ from exporter.sources.listener import Listener
 from exporter.sources.pipeline import Pipeline
 from exporter.watched.asking import Asking, readable
 from exporter.watched.compact import Signals, signals_of
+from exporter.watched.engine_page import EnginePage, is_front_end, labels_of
 from kvscope_events.events import Hello
 from kvscope_events.pid_space import pid_space
 
@@ -50,55 +50,6 @@ _OF_WORKERS = frozenset(fold.name for fold in (Introduction, DeviceMemory, Front
 """Folds for the events of a worker or a front end; the others never get one of theirs there."""
 _FOLDED = frozenset(row.family for row in CATALOGUE if row.events)
 """Families that come from events."""
-
-
-class EnginePage(NamedTuple):
-    """An engine's part of one page, all of one moment."""
-
-    families: list[Family]
-    maker: Families
-    """Makes families with this engine's labels."""
-    hello: Hello | None
-    available: frozenset[str]
-    """Families that its events provide, shown or not: no other definition may replace one."""
-    is_alike: bool
-    """Whether another engine on the page has the same labels: only the stream is shown."""
-    memory_samples: Mapping[str | None, Sequence[TimedSample]]
-    """Reports of device memory by device."""
-    activation_peaks: Mapping[str, int]
-    """Largest step by device."""
-    startup_terms: Mapping[str, int]
-    """A worker's measurements at start-up; empty while its state is not known."""
-    up: bool
-    is_here: bool
-    """Whether its pid names the same process for us; it does not from another container."""
-    read: Mapping[str, Any]
-    """What was read for the questions that were asked, by name; those of unknown answer are
-    missing."""
-
-    @property
-    def labels(self) -> tuple[str, str]:
-        """model_name and engine; empty until the engine has reported them."""
-        return labels_of(self.hello)
-
-    @property
-    def worker(self) -> str | None:
-        """Rank of a process that reports memory only, for the engine with the same labels, or name
-        of a front end."""
-        return None if self.hello is None else self.hello.worker
-
-    @property
-    def is_front_end(self) -> bool:
-        """Whether it answers clients, and belongs to the server, not to one of its engines."""
-        return self.hello is not None and _is_front_end(self.hello)
-
-
-def labels_of(hello: Hello | None) -> tuple[str, str]:
-    return ("", "") if hello is None else (hello.model_name, hello.engine)
-
-
-def _is_front_end(hello: Hello) -> bool:
-    return hello.worker is not None and "AnswerSent" in hello.tells
 
 
 class Target:
@@ -245,8 +196,8 @@ class Target:
                     if is_worker and part.group != FRONT_END:
                         continue
                     if outlet in part.outlets and not self.pipeline.failed(self.folds[part.fold]):
-                        read = partial(part.read, families, self.folds, hello)
-                        page += self._tellable(guard.read(part.group, read))
+                        collect = partial(part.read, families, self.folds, hello)
+                        page += self._tellable(guard.read(part.group, collect))
             read: dict[str, Any] = {}
             if asking is not None and hello is not None and not is_alike and not is_worker:
                 asked = asking
@@ -400,7 +351,7 @@ class Target:
                     "engine": engine,
                     "source": self.source.kind,
                     "endpoint": self.source.endpoint,
-                    "front_end": (hello.worker or "") if hello and _is_front_end(hello) else "",
+                    "front_end": (hello.worker or "") if hello and is_front_end(hello) else "",
                 },
                 self._clock,
             )

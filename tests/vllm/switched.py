@@ -106,7 +106,7 @@ def _during(pool: Any, give: Callable[[], None]) -> None:
 
 
 def _idle(driver: Driver, replay: Any, order: Callable[[bool], bytes]) -> dict[str, bool]:
-    """Off and on while there is no request: the idle thread carries it out, and readers get the state.
+    """Off and on while there is no request: the idle thread does it, and readers get the state.
 
     Then requests come again.
     """

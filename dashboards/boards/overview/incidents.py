@@ -21,7 +21,9 @@ def table() -> Panel:
         Q(f"1000 * {since}", "since"),
         columns={
             "since": Column("Since", unit=units.DateTimeFromNow, width=140),
-            "cause": Column("Cause", words=PHRASES, least=260),
+            "cause": Column(
+                "Cause", words={str(cause): words for cause, words in PHRASES.items()}, least=260
+            ),
             "model_name": Column("Model", link=to_engine_of_row("KV pool", KV_POOL), least=100),
             "instance": Column("Server", link=WHY_OF_ROW, least=130),
             "engine": Column("Engine", width=65),

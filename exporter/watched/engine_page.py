@@ -1,0 +1,61 @@
+"""What a page takes from one engine, and by which labels it tells engines apart."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from prometheus_client.core import Metric as Family
+
+from exporter.collect.families import Families
+from exporter.fold import TimedSample
+from kvscope_events.events import Hello
+
+
+class EnginePage(NamedTuple):
+    """An engine's part of one page, all of one moment."""
+
+    families: list[Family]
+    maker: Families
+    """Makes families with this engine's labels."""
+    hello: Hello | None
+    available: frozenset[str]
+    """Families that its events provide, shown or not: no other definition may replace one."""
+    is_alike: bool
+    """Whether another engine on the page has the same labels: only the stream is shown."""
+    memory_samples: Mapping[str | None, Sequence[TimedSample]]
+    """Reports of device memory by device."""
+    activation_peaks: Mapping[str, int]
+    """Largest step by device."""
+    startup_terms: Mapping[str, int]
+    """A worker's measurements at start-up; empty while its state is not known."""
+    up: bool
+    is_here: bool
+    """Whether its pid names the same process for us; it does not from another container."""
+    read: Mapping[str, Any]
+    """What was read for the questions that were asked, by name; those of unknown answer are
+    missing."""
+
+    @property
+    def labels(self) -> tuple[str, str]:
+        """model_name and engine; empty until the engine has reported them."""
+        return labels_of(self.hello)
+
+    @property
+    def worker(self) -> str | None:
+        """Rank of a process that reports memory only, for the engine with the same labels, or name
+        of a front end."""
+        return None if self.hello is None else self.hello.worker
+
+    @property
+    def is_front_end(self) -> bool:
+        """Whether it answers clients, and belongs to the server, not to one of its engines."""
+        return self.hello is not None and is_front_end(self.hello)
+
+
+def labels_of(hello: Hello | None) -> tuple[str, str]:
+    """model_name and engine; empty until the engine has reported them."""
+    return ("", "") if hello is None else (hello.model_name, hello.engine)
+
+
+def is_front_end(hello: Hello) -> bool:
+    """Whether the process answers clients."""
+    return hello.worker is not None and "AnswerSent" in hello.tells
