@@ -152,6 +152,12 @@ def test_answers_are_those_that_clients_got(served: Served) -> None:
     assert served.client.added == served.client.output_processor.taken == ["stream"]
 
 
+def test_a_second_api_server_takes_the_next_name(served: Served) -> None:
+    number, outlet = front_end._outlet()
+    outlet.stop()
+    assert number == 1
+
+
 def test_a_client_that_leaves_has_no_answer(served: Served) -> None:
     with (
         httpx.Client(timeout=30) as client,
