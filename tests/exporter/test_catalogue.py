@@ -44,6 +44,9 @@ def test_our_names_follow_the_style(subtests: pytest.Subtests) -> None:
             if row.group == "gpu":
                 assert "engine" not in row.labels
                 assert not row.events, "NVML says it, whatever an engine tells"
+            elif row.group == "front_end":
+                assert first_labels == ["model_name", "front_end"]
+                assert row.events == ("AnswerSent",)
             elif row.group not in ("self", "server", "fleet"):
                 assert first_labels in (["model_name", "engine"], ["gpu", "uuid"])
                 assert row.events or row.group in ("device_memory", "host", "page"), (
