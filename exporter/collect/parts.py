@@ -12,12 +12,12 @@ from prometheus_client.core import Metric as Family
 from exporter.catalogue import COMPAT_SETS
 from exporter.collect.device_memory import collect_out_of_memory
 from exporter.collect.families import Families
-from exporter.collect.front_end import collect_front_end
 from exporter.collect.groups import collect_groups, collect_vetoes
 from exporter.collect.pool import collect_churn, collect_content, collect_exhaustion, collect_pool
 from exporter.collect.preemption import collect_preemption
 from exporter.collect.prefix import collect_prefix, collect_shadows
 from exporter.collect.requests import (
+    collect_front_end,
     collect_gen_ai,
     collect_latency,
     collect_ready,

@@ -1,11 +1,11 @@
-"""Families of requests, their latencies and steps, and OpenTelemetry's own for these."""
+"""Families of requests, their latencies, steps and answers, and OpenTelemetry's own for these."""
 
 from collections.abc import Iterator
 
 from prometheus_client.core import Metric as Family
 
 from exporter.collect.families import Families
-from exporter.fold import GenAi, Introduction, Latency, Requests, Steps, Tenants
+from exporter.fold import FrontEnd, GenAi, Introduction, Latency, Requests, Steps, Tenants
 from kvscope_events.events import Hello
 
 
@@ -83,3 +83,11 @@ def collect_steps(families: Families, steps: Steps, _engine: Hello) -> Iterator[
         yield families.single(
             "kvscope_last_step_timestamp_seconds", families.wall(steps.last_step_ns)
         )
+
+
+def collect_front_end(families: Families, fold: FrontEnd, _process: Hello) -> Iterator[Family]:
+    yield families.table("kvscope_front_end_answers_total", fold.answers)
+    yield families.histogram("kvscope_front_end_first_part_seconds", fold.first_part)
+    yield families.summaries(
+        "kvscope_front_end_seconds", {(place,): known for place, known in fold.beside.items()}
+    )

@@ -218,10 +218,12 @@ class Target:
             )
 
     def memory(self) -> ProcessMemory | None:
-        """This process's report of its memory; None: not known now."""
+        """This process's report of its memory; None: not known now, or a front end's."""
         with self.pipeline.settled():
             hello, memory = self.hello, self.folds[DeviceMemory]
             if hello is None or not self.source.up or self.pipeline.failed(memory):
+                return None
+            if _is_front_end(hello):
                 return None
             return ProcessMemory(
                 hello=hello,

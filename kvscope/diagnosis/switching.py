@@ -15,7 +15,7 @@ def switch(endpoint: str, *, on: bool, seconds: float) -> Switched:
 
     Raises UnreachableError, EndpointError.
     """
-    request, wanted = (RequestKind.ON, "on") if on else (RequestKind.OFF, "off")
+    request = RequestKind.ON if on else RequestKind.OFF
     deadline = time.monotonic() + seconds
     with Asked(endpoint) as asked:
         while True:
@@ -32,7 +32,6 @@ def switch(endpoint: str, *, on: bool, seconds: float) -> Switched:
                     "only that of a vLLM's scheduler can"
                 )
             found = Switched.decoded(payload)
-            is_final = found.state in (wanted, "stopped") or found.problem
-            if is_final or time.monotonic() > deadline:
+            if found.is_final(on=on) or time.monotonic() > deadline:
                 return found
             time.sleep(PAUSE_SECONDS)

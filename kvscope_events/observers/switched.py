@@ -18,6 +18,10 @@ class Switched(msgspec.Struct, frozen=True, array_like=True):
     problem: str = ""
     """The reason why the last order could not be carried out."""
 
+    def is_final(self, *, on: bool) -> bool:
+        """Whether to repeat the order would change nothing."""
+        return self.state in ("on" if on else "off", "stopped") or bool(self.problem)
+
     def encoded(self) -> bytes:
         return msgspec.msgpack.encode(self)
 

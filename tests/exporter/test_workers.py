@@ -229,5 +229,5 @@ def test_front_ends_show_their_answers_and_are_no_processes_of_the_engine() -> N
     beside = "kvscope_front_end_seconds_sum"
     assert value(page, beside, front_end="api-0", place="before_engine") == 0.005
     assert value(page, beside, front_end="api-0", place="after_engine") == 0.003
-    for family in ("kvscope_host_resident_bytes", "kvscope_engine_ready"):
+    for family in ("kvscope_host_memory_resident_bytes", "kvscope_engine_ready"):
         assert value(page, family) == value(bare, family) is not None
