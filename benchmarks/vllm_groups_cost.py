@@ -2,9 +2,11 @@
 
     PYTHON -m benchmarks.vllm_groups_cost [CHECKOUT]
 
-PYTHON is an interpreter with vLLM. Processes take turns, each with a real scheduler and no model:
-bare and observed, with full attention alone and with two windows beside it. CHECKOUT: of another
-commit, observed too, to compare one group with. Figures are medians over rounds.
+PYTHON is an interpreter with vLLM. Two processes, each with a real scheduler and no model: one with
+full attention alone, one with two windows beside it. The observer is switched off and on in each,
+in turns, so that both halves have the same pool and the same memory. Of each turn the step at the
+fifth percentile counts, since other work on the machine only makes steps slower; figures are
+medians over turns. CHECKOUT: of another commit that can be switched, observed the same way.
 """
 
 import argparse
@@ -16,74 +18,63 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.report import environment
-from benchmarks.vllm_scheduler_cost import BLOCKS, STEPS, Peer
+from benchmarks.vllm_scheduler_cost import Peer
 from kvscope_events.wire.subscriber import WireSubscriber
 from tests.vllm.model import tiny_model
 
-ROUNDS = 7
+TURNS = 8
+BLOCKS = 60_000
 GROUPS = {"one": "sync", "three": "sync-gemma"}
 ROWS: dict[str, tuple[str, tuple[int, ...]]] = {
-    "a step of 32 decoding sequences": ("decode", (32, STEPS)),
-    "a step of 256 decoding sequences": ("decode", (256, STEPS)),
-    "a step that admits a prompt of 16 new blocks": ("prefill", (16, 20)),
-    "a step that admits a prompt of 256 new blocks": ("prefill", (256, 20)),
-    "a step that finds a prompt of 256 blocks": ("found", (256, 20)),
+    "a step of 32 decoding sequences": ("decode", (32, 64)),
+    "a step of 256 decoding sequences": ("decode", (256, 48)),
+    "a step that admits a prompt of one block": ("prefill", (1, 30)),
+    "a step that admits a prompt of 16 new blocks": ("prefill", (16, 30)),
+    "a step that admits a prompt of 256 new blocks": ("prefill", (256, 30)),
+    "a step that finds a prompt of 256 blocks": ("found", (256, 30)),
 }
 
 
-def measure(peers: dict[str, Peer], what: str, arguments: tuple[int, ...]) -> dict[str, float]:
-    """By variant; beside them what is added, and ratios, all medians over rounds."""
-    rounds: list[dict[str, float]] = []
-    for number in range(ROUNDS + 1):
-        names = list(peers) if number % 2 else list(peers)[::-1]
-        found = {name: peers[name].ask(what, *arguments)["own"] for name in names}
-        for groups in GROUPS:
-            found[f"added, {groups}"] = found[f"observed, {groups}"] - found[f"bare, {groups}"]
-        found["three over one"] = found["added, three"] / found["added, one"]
-        if "before, one" in peers:
-            before = found["before, one"] - found["bare, one"]
-            found["one over before"] = found["added, one"] / before
-        if "before, three" in peers:
-            before = found["before, three"] - found["bare, three"]
-            found["three over before"] = found["added, three"] / before
-        if number:  # the first round is warm-up
-            rounds.append(found)
-    return {name: median(one[name] for one in rounds) for name in rounds[0]}
+def measure(peer: Peer) -> dict[str, tuple[float, float]]:
+    """By row, microseconds of a step that is not observed, and what being observed adds."""
+    found: dict[str, dict[bool, list[float]]] = {row: {False: [], True: []} for row in ROWS}
+    on = True
+    for turn in range(TURNS + 1):
+        for wanted in (on, not on):
+            if wanted != on:
+                peer.ask("switch", int(wanted))
+                on = wanted
+            for row, (what, arguments) in ROWS.items():
+                quick = peer.ask(what, *arguments)["quick"]
+                if turn:  # the first one is warm-up
+                    found[row][on].append(quick)
+    bare = {row: median(turns[False]) for row, turns in found.items()}
+    return {row: (bare[row], median(turns[True]) - bare[row]) for row, turns in found.items()}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("checkout", type=Path, nargs="?")
     checkout = parser.parse_args().checkout
-    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
-        folder = Path(name)
-        model = tiny_model(folder / "model", "llama")
-        peers = {}
-        variants = [("bare", "bare", None), ("observed", "observed", None)]
-        if checkout is not None:
-            variants.append(("before", "observed", checkout.resolve()))
-        for label, variant, where in variants:
+    wheres = {"now": None} | ({} if checkout is None else {"before": checkout.resolve()})
+    rows: dict[str, dict[str, float]] = {row: {} for row in ROWS}
+    with tempfile.TemporaryDirectory() as name:
+        model = tiny_model(Path(name) / "model", "llama")
+        for when, where in wheres.items():
             for groups, mode in GROUPS.items():
-                own = folder / f"{label}-{groups}"
-                own.mkdir()
-                peer = Peer(variant, model, 3 * BLOCKS, own, mode=mode, checkout=where)
-                stack.callback(peer.close)
-                peers[f"{label}, {groups}"] = peer
-        readers = [
-            WireSubscriber(f"ipc://{peer.folder}/engine-0.sock")
-            for label, peer in peers.items()
-            if not label.startswith("bare")
-        ]
-        for reader in readers:
-            stack.callback(reader.close)
-        rows = {}
-        for row, (what, arguments) in ROWS.items():
-            rows[row] = measure(peers, what, arguments)
-            cells = "  ".join(f"{key} {value:.2f}" for key, value in rows[row].items())
-            print(f"{row:46s} {cells}", file=sys.stderr)
-            for reader in readers:
-                while reader.take() is not None:
-                    pass
+                folder = Path(name) / f"{when}-{groups}"
+                folder.mkdir()
+                with ExitStack() as stack:
+                    peer = Peer("observed", model, BLOCKS, folder, mode=mode, checkout=where)
+                    stack.callback(peer.close)
+                    reader = WireSubscriber(f"ipc://{peer.folder}/engine-0.sock")
+                    stack.callback(reader.close)
+                    for row, (bare, added) in measure(peer).items():
+                        rows[row] |= {f"{groups}, {when}": bare, f"{groups}, {when}, added": added}
+    for row, cells in rows.items():
+        cells["three over one"] = cells["three, now, added"] / cells["one, now, added"]
+        text = "  ".join(f"{key} {value:.2f}" for key, value in cells.items())
+        print(f"{row:46s} {text}", file=sys.stderr)
     print(json.dumps({"environment": environment(), "microseconds": rows}))
 
 

@@ -54,6 +54,10 @@ class Peer:
         gc.freeze()  # as vLLM's engine core does
         assert (plugin.site.observer is not None) == (variant == "observed")
         self.site = plugin.site
+        if plugin.site.observer is not None:
+            self.obey = plugin.site.observer.outlet._publisher.obey
+        self.steps: list[int] = []
+        """CPU nanoseconds of each measured step."""
 
     def decode(self, sequences: int, steps: int) -> dict[str, float]:
         """CPU microseconds of a step in which each sequence produces a token."""
@@ -96,6 +100,14 @@ class Peer:
             self._step()
         return {"own": own / requests, "whole": whole / requests}
 
+    def switch(self, on: int) -> dict[str, float]:
+        """Take the observer out of this process, or let it go on: between two steps."""
+        self.obey(bool(on))
+        for _ in range(2):
+            self.prefill(1, 1)
+        assert (self.site.observer is not None) == bool(on)
+        return {}
+
     def memory(self) -> dict[str, float]:
         """MiB that this process holds, with every block of the pool full and cached."""
         pool = self.driver.scheduler.kv_cache_manager.block_pool
@@ -110,6 +122,7 @@ class Peer:
         own = whole = 0
         for _ in range(steps):
             own_ns, whole_ns = self._step()
+            self.steps.append(own_ns)
             own, whole = own + own_ns, whole + whole_ns
         return own / 1e3, whole / 1e3
 
@@ -136,10 +149,12 @@ def main() -> None:
     print(json.dumps({"peer": {"version": vllm.__version__}}), flush=True)
     for line in sys.stdin:
         order = json.loads(line)
+        peer.steps.clear()
         found = getattr(peer, order["what"])(*order["with"])
-        if variant == "observed":
-            assert peer.site.observer is not None
-            assert peer.site.observer.live
+        if peer.steps:  # what other work on the machine adds is least in the quickest ones
+            found["quick"] = sorted(peer.steps)[len(peer.steps) // 20] / 1e3
+        if variant == "observed" and order["what"] != "switch":
+            assert peer.site.observer is None or peer.site.observer.live
         print(json.dumps({"peer": found}), flush=True)
 
 

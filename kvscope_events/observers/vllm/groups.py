@@ -6,7 +6,8 @@ group afterwards, from the request's own lists, before anything is sent.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from itertools import groupby
 from typing import Any
 
 from kvscope_events.limits import MAX_GROUPS
@@ -103,27 +104,22 @@ class BlockGroups:
     def has_unplaced(self) -> bool:
         return bool(self._unplaced)
 
-    def touched(self, blocks: list[Any]) -> Iterator[tuple[int | None, list[Any]]]:
+    def touched(self, blocks: list[Any]) -> Iterable[tuple[int | None, list[Any]]]:
         """Cached blocks, whose names say their group: each group and its blocks, in their order."""
         of_block = self.of_block
-        groups = [of_block[block.block_id] for block in blocks]
-        if UNKNOWN in groups:  # handed out for no request
+        if UNKNOWN in {of_block[block.block_id] for block in blocks}:  # handed out for no request
             for block in blocks:
                 if of_block[block.block_id] == UNKNOWN and block.block_hash is not None:
                     of_block[block.block_id] = _group_of(block.block_hash)
         return self.parts(blocks)
 
-    def parts(self, blocks: list[Any]) -> Iterator[tuple[int | None, list[Any]]]:
+    def parts(self, blocks: list[Any]) -> Iterable[tuple[int | None, list[Any]]]:
         """Consecutive blocks of one group, and which it is."""
         of_block = self.of_block
-        groups = [of_block[block.block_id] for block in blocks]
-        begin, last = 0, len(blocks)
-        while begin < last:
-            group, end = groups[begin], last
-            if groups.count(group) != last:  # nearly always all are of one group
-                end = next((n for n in range(begin, last) if groups[n] != group), last)
-            yield (None if group == UNKNOWN else group), blocks[begin:end]
-            begin = end
+        if len({of_block[block.block_id] for block in blocks}) == 1:  # as in nearly every call
+            return ((self[blocks[0].block_id], blocks),)
+        runs = groupby(blocks, lambda block: self[block.block_id])
+        return [(group, list(run)) for group, run in runs]
 
     def _find(self, held: Sequence[Sequence[Any]], wanted: Collection[int]) -> bool:
         """New blocks of a request come behind all others that it has in a group, but for holes."""
