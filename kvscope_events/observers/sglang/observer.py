@@ -98,6 +98,7 @@ class Observer:
         if not (self._dirty or self.events):
             return
         self._dirty = False
+        self.steps.cohort.forget()  # it holds the last batch, which SGLang has let go of
         self._settle()
         self.flush()
 
