@@ -1,4 +1,4 @@
-"""What an SGLang's observer keeps from one decode step to the next equals what it would compute."""
+"""Figures that an SGLang observer keeps from one decode step to the next equal fresh ones."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -1,4 +1,4 @@
-"""What stays the same from one decode step to the next, computed once for as long as it does.
+"""Figures that stay the same from one decode step to the next, computed once while they do.
 
 Two lists with the same requests are compared by identity, so that a step in which nothing came or
 went touches no request: each would be fetched from memory for it.
