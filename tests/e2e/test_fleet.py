@@ -86,7 +86,7 @@ def test_a_fleet_behind_a_sidecar_with_a_key(tmp_path: Path) -> None:
         assert sample(refused, "kvscope_fleet_sidecar_up", sidecar="both") == 0
         errors = "kvscope_fleet_sidecar_errors_total"
         assert (sample(refused, errors, sidecar="both", kind="status") or 0) > 0
-        assert answer(other) == {"spaces": [], "replicas": [], "apart": []}
+        assert answer(other) == {"one_of": 1, "spaces": [], "replicas": [], "apart": []}
 
         process.send(signal.SIGINT)
         assert process.wait() == 0
