@@ -104,6 +104,7 @@ def cluster(python: Path, folder: Path, environment: Mapping[str, str]) -> Itera
         "RAY_AUTH_TOKEN_PATH": str(token),
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # else loopback is replaced
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_worker_niceness": "0",  # by default 15, which beside other work is hardly any time
         "HF_HUB_OFFLINE": "1",
     }
     command = [
