@@ -102,8 +102,8 @@ def _incomplete(timing: Timing, scope: Scope) -> tuple[Alert, ...]:
 
 
 def _not_followed(timing: Timing, scope: Scope) -> tuple[Alert, ...]:
-    """A process that went with its target has no `up`: a day is remembered, and no longer, since
-    nobody has to run one. Where another one of the job is left, only `down` can tell.
+    """A process that went with its target has no `up`. It is remembered for a day, and no longer,
+    since a fleet need not be followed. Where the job has a further process, only `down` can tell.
     """
     up = f'up{{job="{FLEET_JOB}"}}'
     window = timing.range("10m")
@@ -130,8 +130,8 @@ def _not_followed(timing: Timing, scope: Scope) -> tuple[Alert, ...]:
             "down",
             f"{up} == 0",
             "10m",
-            f"{_PROCESS} has not answered Prometheus for ten minutes: unless another one follows "
-            "the same replicas, nothing is known of what routing, sharing and size cost.",
+            f"{_PROCESS} has not answered Prometheus for ten minutes: unless a second process "
+            "follows the same replicas, nothing is known of what routing, sharing and size cost.",
         ),
         one(
             "gone",

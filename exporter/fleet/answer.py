@@ -64,7 +64,7 @@ class SpaceAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 class FleetAnswer(msgspec.Struct, frozen=True, kw_only=True):
     one_of: int
-    """Only one of so many conversations is folded, and counts as often; 1: all are."""
+    """One of this number of conversations is folded, and counts as often; 1: all are."""
     spaces: list[SpaceAnswer]
     replicas: list[ReplicaAnswer]
     apart: list[str]

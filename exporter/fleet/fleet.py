@@ -214,7 +214,7 @@ class Fleet:
 
 
 def _changes(replica: Replica, part: Part) -> Iterator[Change]:
-    """Of one stream, at times that do not fall."""
+    """Changes by one stream, at times that do not fall."""
     at_ns, expected = 0, replica.next_seq
     if expected is not None and part.is_gap:
         yield at_ns, replica, _lose, None

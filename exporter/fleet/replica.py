@@ -33,7 +33,7 @@ class Resident(NamedTuple):
 
     distinct: int
     duplicate: int
-    """Their content is that of another one."""
+    """They hold what a further block holds as well."""
 
 
 class ContradictionError(Exception):

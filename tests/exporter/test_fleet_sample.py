@@ -108,7 +108,7 @@ def conversations(seed: int, requests: int) -> Iterator[list[int]]:
 
 
 class Shares(NamedTuple):
-    """Of the blocks asked for since the sample began to choose."""
+    """Shares of the blocks asked for since the sample began to choose."""
 
     steps: list[float]
     tiers: dict[int, float]

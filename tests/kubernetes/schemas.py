@@ -33,7 +33,7 @@ API_KINDS = {
 }
 OPERATOR_KINDS = ("PodMonitor", "ServiceMonitor", "PrometheusRule")
 SCRAPE_KIND, RAY_KIND = "ScrapeConfig", "RayService"
-"""Of deploy/ray alone. The templates of pods of the second are left to `pod_problems`."""
+"""Kinds in deploy/ray alone. The templates of pods of the second are left to `pod_problems`."""
 _OUTSIDE = "/api/_definitions.json#/"
 
 
@@ -88,7 +88,7 @@ def operator_extract(checkout: str, tag: str) -> dict[str, Any]:
         definition = json.loads(subprocess.run(show, capture_output=True, check=True).stdout)
         (version,) = definition["spec"]["versions"]
         kinds[kind] = _written(version)
-    # Of the many kinds of discovery, the one that we write.
+    # Among many kinds of discovery we write one.
     every = kinds[SCRAPE_KIND]["properties"]["spec"]["properties"]
     for name in [n for n in every if n.endswith("SDConfigs") and n != "httpSDConfigs"]:
         del every[name]
@@ -108,7 +108,7 @@ def ray_extract(checkout: str, tag: str) -> dict[str, Any]:
 
 
 def _written(version: dict[str, Any]) -> dict[str, Any]:
-    """What a manifest may have of a custom resource."""
+    """The part of a custom resource that a manifest may have."""
     schema: dict[str, Any] = _closed(_bare(version["schema"]["openAPIV3Schema"]))
     schema["properties"]["metadata"] = {"type": "object"}
     schema["properties"].pop("status", None)

@@ -63,7 +63,7 @@ class Waterfall:
             return None
         largest = 0.0
         for step in range(len(Steps._fields) - 1):
-            # Without one group each, since a share of sums is no mean of shares.
+            # Each without one group, since a share of sums is not the mean of shares.
             shares = [(every[step] - group[step]) / (every.asked - group.asked) for group in groups]
             mean = sum(shares) / GROUPS
             spread = sum((share - mean) ** 2 for share in shares)
