@@ -61,6 +61,17 @@ GPU = (
 )
 """The subject of an alert, in descriptions. A GPU has no index if NVML does not answer; pod, node,
 namespace and cluster are named if the targets have them."""
+_OF_MODEL = '{job="kvscope",model_name=%q,cluster=%q,namespace=%q}'
+_INCIDENTS = f"min by (instance) (kvscope_incident_start_timestamp_seconds{_OF_MODEL})"
+_REQUESTS = f"sum by (instance) (kvscope_requests{_OF_MODEL})"
+_PLACE_OF_MODEL = "$labels.model_name $labels.cluster $labels.namespace"
+SERVERS = (
+    f"{{{{ with query (printf `topk(3, (1e9 + time() - {_INCIDENTS}) or {_REQUESTS})`"
+    f" {_PLACE_OF_MODEL} {_PLACE_OF_MODEL}) }}}}"
+    "{{ range . }}{{ .Labels.instance }} {{ end }}{{ else }}-{{ end }}"
+)
+"""Up to three servers of an alert's model, for `kvscope why`: those with the oldest trouble, then
+those with the most requests."""
 COUNT = '{{ $value | printf "%.0f" }}'
 """A whole number: increase() extrapolates."""
 
@@ -117,9 +128,12 @@ class Alert:
     link omits labels that an alert does not have: an empty variable would select nothing."""
     labels: dict[str, str] = field(default_factory=dict)
     """Further labels, for rules that share a name."""
+    servers: str | None = None
+    """A template of the servers to ask for the cause, by their `instance`; None: it names one."""
 
     def mapping(self, timing: Timing, places: Places) -> dict[str, object]:
         keep = {} if self.keep is None else {"keep_firing_for": timing.wait(self.keep)}
+        servers = {} if self.servers is None else {"servers": self.servers}
         return {
             "alert": self.name,
             "expr": self.expr,
@@ -131,6 +145,7 @@ class Alert:
                 "description": self.description,
                 "runbook_url": f"{places.runbooks}/{self.name}.md",
                 "dashboard_url": self._dashboard(places.grafana),
+                **servers,
             },
         }
 

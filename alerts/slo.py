@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from alerts.objectives import Objectives
-from alerts.rule import MODEL, Alert, Group, Record, Rule, Topic
+from alerts.rule import MODEL, SERVERS, Alert, Group, Record, Rule, Topic
 from alerts.timing import Timing
 from monitoring import formulas
 from monitoring import objectives as promised
@@ -280,4 +280,5 @@ def _alert(slo: Slo, text: Text, objectives: Objectives, enough: Callable[[str],
         "more.",
         board="kvscope-service-levels",
         by=("model_name",),
+        servers=SERVERS,
     )

@@ -32,7 +32,7 @@ Kind = Literal[
 ]
 """In the order in which they are named when they begin at the same time: causes first."""
 
-PHRASES: dict[Kind, str] = {
+PHRASES: dict[str, str] = {
     "neighbour": "other processes on the GPU",
     "slowed_down": "clocks held down",
     "restarted": "a restart",

@@ -198,10 +198,10 @@ class Target:
                     if outlet in part.outlets and not self.pipeline.failed(self.folds[part.fold]):
                         collect = partial(part.read, families, self.folds, hello)
                         page += self._tellable(guard.read(part.group, collect))
-            read: dict[str, Any] = {}
+            answerable: dict[str, Any] = {}
             if asking is not None and hello is not None and not is_alike and not is_worker:
                 asked = asking
-                read = dict(guard.read("advice", lambda: self._read_all(asked)))
+                answerable = dict(guard.read("advice", lambda: self._read_all(asked)))
             known = is_observed and source.up and source.state_known
             return EnginePage(
                 families=page,
@@ -214,7 +214,7 @@ class Target:
                 startup_terms=memory.startup_terms if known else {},
                 up=source.up,
                 is_here=hello is not None and self._is_here(hello),
-                read=read,
+                read=answerable,
             )
 
     def memory(self) -> ProcessMemory | None:

@@ -23,7 +23,7 @@ AT = BEGAN.strftime("%Y-%m-%dT%H:%M:%S")
 Message = dict[str, str]
 
 
-def alert(name: str, instance: str, **labels: str) -> dict[str, Any]:
+def alert(name: str, instance: str, servers: str = "", **labels: str) -> dict[str, Any]:
     return {
         "labels": {"alertname": name, "severity": "critical", "instance": instance, **labels},
         "annotations": {
@@ -31,6 +31,7 @@ def alert(name: str, instance: str, **labels: str) -> dict[str, Any]:
             "description": f"The pool of {instance} is full.",
             "runbook_url": f"https://example.com/{name}.md",
             "dashboard_url": "https://grafana.example.com/d/kvscope-kv-pool",
+            "servers": servers,
         },
         "startsAt": BEGAN.isoformat(),
     }
@@ -87,7 +88,10 @@ def messages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Mes
         *(alert("KvscopeServerFails", f"10.0.0.{n}:8010", model_name="qwen") for n in range(7)),
         alert("KvscopeTargetDown", "10.0.0.9:8010"),
         alert("VllmServerFails", "10.0.0.8:8000"),
-        alert("KvscopeTtftBudgetBurnsFast", "", model_name="qwen"),  # Prometheus drops an empty one
+        # Prometheus drops an empty label.
+        alert("KvscopeTtftBudgetBurnsFast", "", "10.0.0.7:8010 10.0.0.8:8010 ", model_name="qwen"),
+        alert("KvscopeItlBudgetBurnsFast", "", "qwen-b qwen-a ", model_name="qwen-moe"),
+        alert("KvscopeErrorBudgetBurnsFast", "", "-", model_name="glm"),
     ]
     try:
         with running(folder, "alertmanager", *command, url=url):
@@ -125,10 +129,19 @@ def test_a_message_about_many_replicas_names_five(messages: dict[str, Message]) 
     assert message["text"].endswith("... and more: 7 alerts in all.")
 
 
-def test_a_message_about_a_model_says_to_ask_its_servers(messages: dict[str, Message]) -> None:
+def test_a_message_about_a_model_has_the_commands_for_its_servers(
+    messages: dict[str, Message],
+) -> None:
     text = messages["KvscopeTtftBudgetBurnsFast"]["text"]
-    command = f"kvscope why http://SERVER --at {AT}"
-    assert f"Why:        {command} of each server of qwen, which the board lists\n" in text
+    assert text.splitlines()[2:5] == [
+        f"Why:        kvscope why http://10.0.0.7:8010 --at {AT}",
+        f"Why:        kvscope why http://10.0.0.8:8010 --at {AT}",
+        "Runbook:    https://example.com/KvscopeTtftBudgetBurnsFast.md",
+    ]
+    # All servers of a sidecar are asked at one address: the first is the worst.
+    text = messages["KvscopeItlBudgetBurnsFast"]["text"]
+    assert f"Why:        kvscope why http://SIDECAR:8010 --target qwen-b --at {AT}\n" in text
+    assert "kvscope why" not in messages["KvscopeErrorBudgetBurnsFast"]["text"]
 
 
 @pytest.mark.parametrize("name", ["KvscopeTargetDown", "VllmServerFails"])

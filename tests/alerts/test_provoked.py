@@ -276,9 +276,10 @@ def test_an_alert_arrives_whole_and_is_resolved(notices: list[Notice], name: str
     assert {notice.status for notice in mine} == {"firing", "resolved"}
     for notice in mine:
         assert notice.receiver == RECEIVERS[notice.labels["severity"]]
-        assert notice.annotations.keys() == {
+        assert notice.annotations.keys() - {"servers"} == {
             *("summary", "description", "runbook_url", "dashboard_url"),
         }
+        assert ("servers" in notice.annotations) == notice.labels["topic"].startswith("slo-")
         for text in notice.annotations.values():
             assert text
             assert not HOLES.search(text), text

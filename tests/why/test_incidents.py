@@ -5,11 +5,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import get_args
 
 import pytest
 
 from exporter.answers.why.question import WHY
-from exporter.catalogue.incident import Kind
+from exporter.catalogue.incident import PHRASES, Kind
 from exporter.clock import Clock
 from exporter.flight.reader import RecordingFile
 from exporter.flight.recorder import Limits, Recorder
@@ -35,6 +36,10 @@ def test_the_cause_is_named_first(incident: Incident, cause: Kind) -> None:
     assert [clause.at_seconds for clause in answer.chain[1:]] == sorted(
         clause.at_seconds for clause in answer.chain[1:]
     )
+
+
+def test_every_cause_has_words() -> None:
+    assert list(PHRASES) == list(get_args(Kind))
 
 
 @pytest.mark.nightly
