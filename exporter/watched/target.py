@@ -223,7 +223,7 @@ class Target:
             hello, memory = self.hello, self.folds[DeviceMemory]
             if hello is None or not self.source.up or self.pipeline.failed(memory):
                 return None
-            if _is_front_end(hello):
+            if is_front_end(hello):
                 return None
             return ProcessMemory(
                 hello=hello,

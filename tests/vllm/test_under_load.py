@@ -33,8 +33,7 @@ from tests.vllm.conftest import Unobserved
 from tests.vllm.counted_otherwise import AFTER_A_STOP, WHEN_CLIENTS_LEAVE
 from tests.vllm.counters import disagreements, total
 from tests.vllm.front_end import answers_sent, ask_in_all_ways
-from tests.vllm.live_frames import Frames, compared
-from tests.vllm.live_replay import differences, steps_of
+from tests.vllm.live_replay import differences
 from tests.vllm.observed import (
     PROMPTS,
     SMALL,
@@ -123,22 +122,6 @@ def test_resets_while_idle_and_while_it_runs(vllm: Observed) -> None:
             break
     assert total(vllm.server.page(), "vllm:num_preemptions_total") > before
     assert disagreements(vllm.page(), vllm.server.page()) == []
-
-
-def test_the_live_map_is_the_pool_at_many_moments(vllm: Observed) -> None:
-    vllm.settle()
-    frames = Frames(vllm.url, steps_of(vllm.witnessed()[0]))
-    before = total(vllm.server.page(), "vllm:num_preemptions_total")
-    with frames.following():
-        load(vllm.server, requests=20, seed=5)
-        vllm.server.reset()
-        reset_while_it_runs(vllm)
-        vllm.settle()
-    assert total(vllm.server.page(), "vllm:num_preemptions_total") > before
-    whole, differing = compared(frames.seen, vllm.witnessed()[0])
-    assert differing == []
-    assert whole > 10
-    assert frames.steps == steps_of(vllm.witnessed()[0])
 
 
 AFTER_THE_STOP = frozenset(AFTER_A_STOP)

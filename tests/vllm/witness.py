@@ -15,7 +15,7 @@ import os
 from functools import wraps
 from pathlib import Path
 
-STATE_EVERY = 5
+STATE_EVERY = 20
 """Steps from one whole state to the next; also after every call outside a step, and when idle."""
 
 
