@@ -102,6 +102,7 @@ class Peer:
 
     def switch(self, on: int) -> dict[str, float]:
         """Take the observer out of this process, or let it go on: between two steps."""
+        assert self.obey is not None
         self.obey(bool(on))
         for _ in range(2):
             self.prefill(1, 1)
