@@ -55,7 +55,7 @@ class Peer:
         assert (plugin.site.observer is not None) == (variant == "observed")
         self.site = plugin.site
         if plugin.site.observer is not None:
-            self.obey = plugin.site.observer.outlet._publisher.obey
+            self.obey: Any = plugin.site.observer.outlet._publisher.obey
         self.steps: list[int] = []
         """CPU nanoseconds of each measured step."""
 

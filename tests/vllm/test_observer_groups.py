@@ -37,8 +37,9 @@ def test_blocks_get_their_group_from_the_lists_of_their_request() -> None:
     groups = BlockGroups(8)
     handed_out = [HandedOut(1, "prefill", one, None) for one in ([block(2), block(3)], block(4))]
     share = Shared(1, "cow", block(4))
-    for fact in (*handed_out, share):
+    for fact in handed_out:
         groups.noted(REQUEST, fact)
+    groups.noted(REQUEST, share)
     groups.place(manager([block(1), block(2), block(3)], [NULL, NULL, block(4)]))
     assert [fact.group for fact in handed_out] == [FULL, STATE]
     assert groups.of_block[2:5] == [FULL, FULL, STATE]
