@@ -24,7 +24,7 @@ def start(mode: str, model: str) -> dict[str, Any]:
     from kvscope_events.observers.vllm import plugin
 
     said: list[str] = []
-    plugin.warn = said.append  # type: ignore[assignment]
+    plugin.warn = said.append  # type: ignore[assignment,attr-defined]
     plugin.install()
     Driver(mode, model, BLOCKS, seed=1)
     return {"case": mode, "observed": plugin.site.observer is not None, "said": said}
