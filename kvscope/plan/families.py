@@ -131,6 +131,7 @@ _MINIMAX = Family(
 FAMILIES: Mapping[str, Family] = {
     "llama": _LLAMA,
     "mistral": _MISTRAL,
+    "ministral3": replace(_MISTRAL, defaults={"num_key_value_heads": 8, "head_dim": 128}),
     "granite": _LLAMA,
     "smollm3": Family(tied=True, defaults={"num_key_value_heads": 4}),
     "phi3": Family(layout="window", qkv_bias=False, output_bias=False, mlp_bias=False),
