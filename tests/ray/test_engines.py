@@ -1,6 +1,7 @@
 """Our engine as replicas on Ray Serve: what routing finds, what pages say, and what is replaced."""
 
 import os
+import random
 import re
 import signal
 import threading
@@ -170,8 +171,10 @@ def test_replicas_are_added_under_load_and_listed(ray: Cluster) -> None:
     ended = threading.Event()
 
     def ask(number: int) -> None:
+        draw = random.Random(number)
         while not ended.is_set():
-            answer = complete(f"{number} {WORDS}", max_tokens=400, ignore_eos=True)
+            prompt = [draw.randrange(256) for _ in range(64)]  # which no cache has
+            answer = complete(prompt, max_tokens=400, ignore_eos=True)
             assert answer.status_code in (200, 503), answer.text
 
     def all_work() -> bool:
