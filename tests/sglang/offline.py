@@ -1,7 +1,7 @@
 """An SGLang's scheduler and model without its server, with the observer, which can be taken away.
 
 Serves the orders of `tests.vllm.offline`, with the same answers. Taken away, the methods are
-SGLang's own; its tree goes on to name pages of 16 tokens, as one in Rust cannot be told otherwise.
+SGLang's own; its tree goes on to name pages of 16 tokens, as one in Rust cannot be switched back.
 """
 
 import json
