@@ -17,7 +17,7 @@ from exporter.readings.mapping import EngineReading
 MAX_THREADS = 16
 """Pages of one server that are read at the same time."""
 FrontEnd = dict[Engine, dict[str, frozenset[tuple[str, ...]]]]
-"""Families by engine that its front end tells, with the labels of their series."""
+"""Families by engine that come from its front end, with the labels of their series."""
 Told = Mapping[Engine, frozenset[str]]
 """Families, by their names in OpenMetrics, that come from an engine's events."""
 

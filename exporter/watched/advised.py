@@ -32,8 +32,8 @@ class AdviceCollector:
         self._asked_ns: int | None = None
 
     def asking(self, targets: Sequence[Target], machine: Machine) -> Asking | None:
-        """What this page asks of its engines, while it reads them, so that a replay of the page
-        reads the same; None: the last answers are still good."""
+        """Questions for the engines of this page, asked while their parts are read, so that a
+        replay of the page reads the same; None: the last answers are still good."""
         now_ns = self._clock.now().monotonic_ns
         if self._asked_ns is not None and now_ns - self._asked_ns < MAX_AGE_NS:
             return None

@@ -1,4 +1,4 @@
-"""What a page takes from one engine, and by which labels it tells engines apart."""
+"""The part of a page that one engine gives, and the labels that distinguish engines."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -31,8 +31,8 @@ class EnginePage(NamedTuple):
     is_here: bool
     """Whether its pid names the same process for us; it does not from another container."""
     read: Mapping[str, Any]
-    """What was read for the questions that were asked, by name; those of unknown answer are
-    missing."""
+    """Contents of the answers to the questions that were asked, by name; without those that are
+    not known."""
 
     @property
     def labels(self) -> tuple[str, str]:

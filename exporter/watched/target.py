@@ -256,7 +256,7 @@ class Target:
     def _read(
         self, question: Question[Any], machine: Machine, processes: Sequence[ProcessMemory]
     ) -> Any:
-        """What the question's answer is made of; the folds are held meanwhile."""
+        """Read the contents of an answer; the folds are held meanwhile. Raises UnknownError."""
         hello, source = self.hello, self.source
         if hello is None:
             raise UnknownError("the engine's state is not known: it is not connected, or lost")

@@ -277,7 +277,7 @@ def test_rules_for_a_bare_vllm_find_what_they_ask_for(vllm: Observed, watched: P
 
 
 def test_every_page_comes_out_of_its_recording_again(pages: Scraped, tmp_path: Path) -> None:
-    """With what vLLM's own page told; and all that reads a recording reads this one."""
+    """With the readings of vLLM's own page; and all that reads a recording reads this one."""
     recording = pages.save(tmp_path)
     served = [scrape.page for scrape in pages.scrapes]
     assert pages.assert_replayed(recording) > 200 * len(served) > 4000
