@@ -280,7 +280,7 @@ def test_every_page_comes_out_of_its_recording_again(pages: Scraped, tmp_path: P
     """With the readings of vLLM's own page; and all that reads a recording reads this one."""
     recording = pages.save(tmp_path)
     served = [scrape.page for scrape in pages.scrapes]
-    assert pages.assert_replayed(recording) > 200 * len(served) > 2000
+    assert pages.assert_replayed(recording) > 200 * len(served) > 1000
     assert any(b'kvscope_source_up{endpoint="http' in page for page in served)
     file = str(recording)
     for arguments in (
