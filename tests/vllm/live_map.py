@@ -24,7 +24,7 @@ MAX_EXAMPLES = 8
 
 
 class LiveMap:
-    """What a page would show; `compare` notes each cell and place in the LRU that is another."""
+    """The map as a page would show it; `compare` notes each cell and LRU place that differs."""
 
     def __init__(self, bus: EventBus, seed: int = 0) -> None:
         subscription = bus.subscribe(QUEUE_BATCHES)

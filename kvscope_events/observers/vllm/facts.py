@@ -26,8 +26,8 @@ from kvscope_events.vocabulary import AllocationCause, ReleaseCause, SharingCaus
 Blocks = Any
 """Blocks of vLLM's, in a list, or a single one."""
 Hashes = Any
-"""What each block's hash was, which ends with its group, or None: it had no name. In a list where
-the blocks are in one."""
+"""The hash of each block then, which ends with its group; None: it had no name. A list if the blocks
+are one."""
 
 
 class Fact(msgspec.Struct, gc=False):
@@ -152,5 +152,5 @@ def _numbers(blocks: Blocks) -> list[int]:
 
 
 def listed(of_blocks: Any) -> list[Any]:
-    """What a fact says of its blocks, also where there is only one."""
+    """The values of a fact's blocks as a list, even if there is only one."""
     return of_blocks if type(of_blocks) is list else [of_blocks]
