@@ -26,8 +26,8 @@ from kvscope_events.vocabulary import AllocationCause, ReleaseCause, SharingCaus
 Blocks = Any
 """Blocks of vLLM's, in a list, or a single one."""
 Hashes = Any
-"""The hash of each block then, which ends with its group; None: it had no name. A list if the blocks
-are one."""
+"""The hash of each block then, which ends with its group; None: it had no name. A list if the
+blocks are one."""
 
 
 class Fact(msgspec.Struct, gc=False):
