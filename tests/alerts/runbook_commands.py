@@ -82,6 +82,7 @@ FORMS: dict[Effect, tuple[str, ...]] = {
         r"py-spy dump --nonblocking --pid PID",
         r"(systemctl start UNIT|docker start CONTAINER)",
         r"kvscope retire http://HOST:8010 --target TARGET",
+        r"kvscope observer on SOCKET",
         r"systemctl set-property --runtime UNIT MemoryMax=\d+G",
         r"systemctl restart kvscope-sidecar",
         r"docker restart SIDECAR",

@@ -14,9 +14,10 @@ RUN_HERE = {"kvscope", "python", "curl", "amtool", "ps"}
 """Other programs ask about a driver, a daemon or a cluster; signals have tests of their own."""
 MENTIONED = {"kvscope advise", "kvscope fleet", "kvscope run", "kvscope stacks"}
 """In a sentence, where nothing is to be typed."""
-ELSEWHERE = re.compile(r"HOST:30000|wake_up|\bkvscope (sidecar|retire)\b")
+ELSEWHERE = re.compile(r"HOST:30000|wake_up|\bkvscope (sidecar|retire|observer)\b")
 """Commands for SGLang, for a vLLM in development mode; a sidecar, which runs until it is ended;
-what only a sidecar of several servers knows, which has a test of its own."""
+what only a sidecar of several servers knows, and what switches an observer: these have tests of
+their own."""
 
 
 def typed() -> list[str]:

@@ -28,7 +28,7 @@ def test_no_description_is_cut_off_in_80_columns() -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_rule_for_variables_is_explained_once_in_each_help(name: str) -> None:
     text = help_of(name)
-    assert text.count("can be set by a variable: --") == (0 if name == "observer" else 1)
+    assert text.count("can be set by a variable: --") == 1
     # Only the exceptions of the rule are named with their options.
     assert text.count("[env var: ") == (1 if name == "load" else 0)
 

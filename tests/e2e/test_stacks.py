@@ -121,7 +121,7 @@ def test_no_signal_is_sent_to_a_process_that_it_would_end(short_folder: Path) ->
     [
         ("ipc://{}/none.sock", "there is no socket"),
         ("{}", "there is no socket"),
-        ("http://127.0.0.1:8010", "a page of metrics has no stacks"),
+        ("http://127.0.0.1:8010", "a page of metrics does not answer this"),
         ("tcp://192.0.2.1:5557", "not a loopback address"),
         ("tcp://127.0.0.1:9", "no stacks came in 1 s"),
     ],

@@ -252,6 +252,7 @@ def test_without_prefix_caching_no_lookup_is_emitted(checkpoint: Path) -> None:
     )
     numbered = set(EVENT_NAMES) - COUNTED_EVENTS - LOAD_EVENTS
     assert numbered - set(with_cache.hello.tells) == {
+        "AnswerSent",
         "BlocksSwapped",
         "ContentDropped",
         "NamesCleared",

@@ -35,6 +35,7 @@ SAYS = {
     r"kvscope advise \S+": r"Over \d\d:\d\d(:\d\d)? to|idle",
     r"kvscope record .*": r"run\.kvsf",
     r"kvscope stacks .*": r"vllm/v1/engine/core\.py",
+    r"kvscope observer on .*": r": on \(process",
     r"curl .*%\{http_code\}.*": r"200",
     r"curl .*/api/preemptions": r"preemptions",
     r"curl .*/api/whatif": r"engines",
@@ -42,7 +43,11 @@ SAYS = {
     r"ps .*": r"vllm",
 }
 """Expected output of each. Others are about Prometheus, Alertmanager and rules."""
-COMMANDS = [text for text in typed() if text.startswith(("kvscope ", "ps ")) or "HOST:" in text]
+SWITCH = "kvscope observer on SOCKET"
+COMMANDS = [
+    *(text for text in typed() if text.startswith(("kvscope ", "ps ")) or "HOST:" in text),
+    SWITCH,
+]
 WITHOUT_A_GPU = re.compile(r"/api/gpu/")
 """The page has no such path where the driver is not asked."""
 
@@ -107,6 +112,7 @@ def attended(
 
 
 def test_every_command_about_a_server_is_typed_here_too() -> None:
+    assert {c.text for path in PAGES for c in commands(path) if "observer" in c.text} == {SWITCH}
     for command in COMMANDS:
         assert any(re.fullmatch(form, command) for form in SAYS), command
 
