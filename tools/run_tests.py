@@ -67,7 +67,8 @@ NIGHTLY = (
         Lane(
             "long",
             3,  # of two cores: some wait
-            "(nightly or hypothesis) and not (waits or vllm or sglang or ray or chaos or timed)",
+            "(nightly or hypothesis)"
+            " and not (waits or vllm or sglang or ray or chaos or timed or weekly)",
             r"mark\.nightly\b|(?m:^from hypothesis)",
         ),
         Lane("waits", 2, "nightly and waits", r"mark\.waits\b"),
@@ -83,10 +84,10 @@ NIGHTLY = (
 WEEKLY = (
     (
         Lane(
-            "hypothesis",
+            "long",
             3,
-            "hypothesis and not (vllm or sglang or ray or chaos or timed)",
-            r"(?m:^from hypothesis)",
+            "(weekly or hypothesis) and not (vllm or sglang or ray or chaos or timed)",
+            r"mark\.weekly\b|(?m:^from hypothesis)",
         ),
     ),
     (Lane("vllm", 2, "weekly and vllm", r"mark\.weekly\b"),),

@@ -279,7 +279,8 @@ def test_an_alert_arrives_whole_and_is_resolved(notices: list[Notice], name: str
         assert notice.annotations.keys() - {"servers"} == {
             *("summary", "description", "runbook_url", "dashboard_url"),
         }
-        assert ("servers" in notice.annotations) == notice.labels["topic"].startswith("slo-")
+        of_all = notice.labels["topic"].startswith("slo-") and "instance" not in notice.labels
+        assert ("servers" in notice.annotations) == of_all
         for text in notice.annotations.values():
             assert text
             assert not HOLES.search(text), text

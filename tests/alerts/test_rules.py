@@ -190,6 +190,7 @@ def test_promtool_sees_a_case_pass_by_the_rules_that_it_needs(
 
 @pytest.mark.promtool
 @pytest.mark.nightly
+@pytest.mark.weekly
 @pytest.mark.parametrize("tool", TOOLS)
 @pytest.mark.parametrize("path", CASE_FILES, ids=relative)
 def test_promtool_sees_the_cases_pass_by_all_rules(path: Path, tool: str) -> None:

@@ -126,6 +126,7 @@ NOT_ON_THIS_MACHINE: dict[Query, str] = {
     ("kvscope-memory", 303, "E"): "CUDA, which pins host memory",
     ("kvscope-memory", 306, "A"): "a limit of the control group",
     ("kvscope-fleet-cache", 302, "A"): "a sidecar that names its servers: the legend has the name",
+    ("kvscope-fleet-cache", 506, "B"): "a fleet process that follows a sample",
     ("kvscope-vllm", 108, "A"): "vLLM 0.32 or newer",
     ("kvscope-vllm", 503, "B"): "vLLM 0.32 or newer",
     **dict.fromkeys(
@@ -164,6 +165,7 @@ COMES_AND_GOES: dict[Query, str] = {
         for ref in refs
     },
     ("kvscope-prefix-cache", 105, "A"): "there is a block that could be evicted",
+    ("kvscope-overview", 110, "A"): "something is wrong, and kvscope sees what began it",
     ("kvscope-overview", 502, "A"): "the adviser has something to propose",
     ("kvscope-overview", 502, "B"): "the adviser has something to propose",
 }

@@ -20,6 +20,7 @@ markers =
     hypothesis: f
     sglang: g
     ray: h
+    weekly: i
 """
 PASSES = "def test_it() -> None:\n    pass\n"
 FAILS = "def test_it() -> None:\n    raise AssertionError\n"
