@@ -4,7 +4,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,26 +23,35 @@ class Scrape(NamedTuple):
     page: bytes
 
 
-@dataclass
 class Scraped:
-    """Every page so far."""
+    """Every page until it is stopped or saved."""
 
-    url: str
-    """Base URL of the kvscope."""
-    scrapes: list[Scrape] = field(default_factory=list)
+    def __init__(self, url: str) -> None:
+        """url: base URL of the kvscope."""
+        self.scrapes: list[Scrape] = []
+        self._url = url
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
 
-    def scrape(self) -> None:
-        began_ns = time.time_ns()
-        page = httpx.get(f"{self.url}/metrics", timeout=30).content
-        self.scrapes.append(Scrape(began_ns, time.time_ns(), page))
+    def stop(self) -> None:
+        self._stopped.set()
+        self._thread.join()
 
     def save(self, folder: Path) -> Path:
-        """The recording, saved by hand."""
-        recordings = f"{self.url}/api/recordings"
+        """Stop, and save the recording by hand."""
+        self.stop()
+        recordings = f"{self._url}/api/recordings"
         saved = httpx.post(recordings, json={}, timeout=60).raise_for_status().json()
         path: Path = folder / saved["name"]
         path.write_bytes(httpx.get(f"{recordings}/{path.name}", timeout=60).content)
         return path
+
+    def _run(self) -> None:
+        while not self._stopped.wait(EVERY_SECONDS):
+            began_ns = time.time_ns()
+            page = httpx.get(f"{self._url}/metrics", timeout=30).content
+            self.scrapes.append(Scrape(began_ns, time.time_ns(), page))
 
     def assert_replayed(self, path: Path) -> int:
         """Every page comes out of the recording again, line by line; returns the lines compared."""
@@ -68,16 +76,8 @@ class Scraped:
 @contextmanager
 def scraped(url: str) -> Iterator[Scraped]:
     """A scraper beside whatever happens inside the block."""
-    scraped, ended = Scraped(url), threading.Event()
-
-    def run() -> None:
-        while not ended.wait(EVERY_SECONDS):
-            scraped.scrape()
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
+    running = Scraped(url)
     try:
-        yield scraped
+        yield running
     finally:
-        ended.set()
-        thread.join()
+        running.stop()
