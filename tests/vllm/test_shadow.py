@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -84,34 +85,69 @@ ALIKE = [
 """Those in which all sizes admit requests at the same time."""
 
 
+NIGHTLY = {"gemma-chunks", "gptoss-chunks", "align-chunks", "all-chunks", "gemma-preempted"}
+"""The others run weekly."""
+
+
+def by_name(names: Sequence[str]) -> list[Any]:
+    return [
+        name if name in NIGHTLY else pytest.param(name, marks=pytest.mark.weekly) for name in names
+    ]
+
+
+def by_layout(kind: str) -> list[Any]:
+    """Names of each layout's case of a kind."""
+    return by_name([f"{layout}-{kind}" for layout in POOLS])
+
+
+class Served:
+    """Recordings, and what vLLM found by size, of each case. Those that run nightly are one process
+    and all others a second one, on first use, since vLLM takes ten seconds to import."""
+
+    def __init__(self, python: Path, model: Path, folder: Path) -> None:
+        folder.chmod(0o700)  # of its sockets
+        self._python, self._model, self._folder = python, model, folder
+        self._found: dict[str, dict[float, Found]] = {}
+
+    def __getitem__(self, name: str) -> dict[float, Found]:
+        if name not in self._found:
+            self._serve([case for case in CASES if (case in NIGHTLY) == (name in NIGHTLY)])
+        return self._found[name]
+
+    def recording(self, name: str) -> Path:
+        return self._folder / f"{name}.kvsf"
+
+    def _serve(self, names: Sequence[str]) -> None:
+        ran = subprocess.run(
+            [
+                *(str(self._python), "-m", "tests.vllm.shadow_runs"),
+                *(str(self._model), str(self._folder)),
+            ],
+            input="".join(json.dumps(asdict(CASES[name])) + "\n" for name in names),
+            cwd=self._folder,
+            env={
+                **os.environ,
+                "PYTHONPATH": str(ROOT),
+                "KVSCOPE_OBSERVER_DIR": str(self._folder),
+            },
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+        assert ran.returncode == 0, ran.stderr[-3000:]
+        for line in ran.stdout.splitlines():
+            if line.startswith("{"):
+                answer = json.loads(line)
+                of_case = self._found.setdefault(answer["name"], {})
+                of_case[answer["factor"]] = [tuple(one) for one in answer["found"]]
+
+
 @pytest.fixture(scope="module")
 def served(
     vllm_python: Path, models: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, dict[str, dict[float, Found]]]:
-    """A folder of recordings, and what vLLM found, by case and size."""
-    folder = tmp_path_factory.mktemp("s")
-    folder.chmod(0o700)  # of its sockets
-    ran = subprocess.run(
-        [
-            *(str(vllm_python), "-m", "tests.vllm.shadow_runs"),
-            *(str(models("llama")), str(folder)),
-        ],
-        input="".join(json.dumps(asdict(case)) + "\n" for case in CASES.values()),
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "KVSCOPE_OBSERVER_DIR": str(folder)},
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr[-3000:]
-    found: dict[str, dict[float, Found]] = {}
-    for line in ran.stdout.splitlines():
-        if line.startswith("{"):
-            answer = json.loads(line)
-            of_case = found.setdefault(answer["name"], {})
-            of_case[answer["factor"]] = [tuple(one) for one in answer["found"]]
-    return folder, found
+) -> Served:
+    return Served(vllm_python, models("llama"), tmp_path_factory.mktemp("s"))
 
 
 def simulated(
@@ -147,50 +183,47 @@ def simulated(
     return found
 
 
-@pytest.mark.parametrize("name", ALIKE)
+@pytest.mark.parametrize("name", by_name(ALIKE))
 def test_every_lookup_at_every_size_finds_what_a_vllm_of_that_size_finds(
-    served: tuple[Path, dict[str, dict[float, Found]]], name: str
+    served: Served, name: str
 ) -> None:
-    folder, real = served
+    real = served[name]
     factors = CASES[name].factors
-    found = simulated(folder / f"{name}.kvsf", factors)
-    assert found == real[name]
+    found = simulated(served.recording(name), factors)
+    assert found == real
     totals = [sum(hit for _, hit, _ in found[factor]) for factor in sorted(factors)]
     assert totals[0] < totals[-1], "the sizes make no difference: nothing was tested"
 
 
-@pytest.mark.parametrize("layout", POOLS)
+@pytest.mark.parametrize("name", by_layout("retaining"))
 def test_a_pool_that_keeps_every_window_finds_what_vllm_would_find_if_it_did(
-    served: tuple[Path, dict[str, dict[float, Found]]], layout: str
+    served: Served, name: str
 ) -> None:
-    folder, real = served
-    name = f"{layout}-retaining"
-    found = simulated(folder / f"{name}.kvsf", (1.0,), retaining=True)
-    assert found == {factor: real[name][factor] for factor in (1.0, 0.0)}
+    real = served[name]
+    found = simulated(served.recording(name), (1.0,), retaining=True)
+    assert found == {factor: real[factor] for factor in (1.0, 0.0)}
     now, then = (sum(hit for _, hit, _ in found[factor]) for factor in (1.0, 0.0))
-    if layout in WINDOWS:
+    if name.startswith(WINDOWS):
         assert then > 1.2 * now
 
 
-@pytest.mark.parametrize("layout", POOLS)
+@pytest.mark.parametrize("name", by_layout("preempted"))
 def test_the_present_size_finds_what_vllm_found_through_preemptions(
-    served: tuple[Path, dict[str, dict[float, Found]]], layout: str
+    served: Served, name: str
 ) -> None:
-    folder, real = served
-    name = f"{layout}-preempted"
-    assert simulated(folder / f"{name}.kvsf", (1.0,))[1.0] == real[name][1.0]
+    real = served[name]
+    assert simulated(served.recording(name), (1.0,))[1.0] == real[1.0]
 
 
-@pytest.mark.parametrize("layout", POOLS)
+@pytest.mark.parametrize("name", by_layout("preempted"))
 def test_larger_sizes_are_near_where_they_would_not_have_preempted(
-    served: tuple[Path, dict[str, dict[float, Found]]], layout: str
+    served: Served, name: str
 ) -> None:
-    folder, real = served
-    name = f"{layout}-preempted"
-    found = simulated(folder / f"{name}.kvsf", FACTORS)
+    real = served[name]
+    found = simulated(served.recording(name), FACTORS)
     for factor in (2.0, 4.0):
         predicted, truth = (
             sum(hit for _, hit, resumed in one if not resumed)
-            for one in (found[factor], real[name][factor])
+            for one in (found[factor], real[factor])
         )
         assert predicted == pytest.approx(truth, rel=0.05), factor
