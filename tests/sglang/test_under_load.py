@@ -115,7 +115,7 @@ def test_a_pause_that_retracts_what_runs(sglang: Observed, unobserved: Unobserve
 
 def test_every_page_comes_out_of_its_recording_again(pages: Scraped, tmp_path: Path) -> None:
     """With the readings of SGLang's own page."""
-    assert pages.assert_replayed(pages.save(tmp_path)) > 200 * len(pages.scrapes) > 2000
+    assert pages.assert_replayed(pages.save(tmp_path)) > 200 * len(pages.scrapes)
     told = b'kvscope_source_up{endpoint="http'
     assert any(told in scrape.page for scrape in pages.scrapes)
 

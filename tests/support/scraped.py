@@ -12,8 +12,11 @@ import httpx
 from exporter.flight.reader import RecordingFile
 from exporter.playback.playback import Playback
 from tests.playback.recorded import lines_of
+from tests.support.waiting import wait_for
 
 EVERY_SECONDS = 2.0
+FEWEST = 6
+"""Pages worth comparing."""
 
 
 class Scrape(NamedTuple):
@@ -40,6 +43,7 @@ class Scraped:
 
     def save(self, folder: Path) -> Path:
         """Stop, and save the recording by hand."""
+        wait_for(lambda: len(self.scrapes) >= FEWEST, "it has been scraped")
         self.stop()
         recordings = f"{self._url}/api/recordings"
         saved = httpx.post(recordings, json={}, timeout=60).raise_for_status().json()

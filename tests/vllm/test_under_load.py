@@ -286,17 +286,20 @@ def test_rules_for_a_bare_vllm_find_what_they_ask_for(vllm: Observed, watched: P
     assert watched.ask('ALERTS{alertstate="firing"}') == []
 
 
-def test_every_page_comes_out_of_its_recording_again(pages: Scraped, tmp_path: Path) -> None:
+def test_every_page_comes_out_of_its_recording_again(
+    vllm: Observed, pages: Scraped, tmp_path: Path
+) -> None:
     """With the readings of vLLM's own page; and all that reads a recording reads this one."""
+    load(vllm.server, requests=20)
     recording = pages.save(tmp_path)
     served = [scrape.page for scrape in pages.scrapes]
-    assert pages.assert_replayed(recording) > 200 * len(served) > 1000
+    assert pages.assert_replayed(recording) > 200 * len(served)
     assert any(b'kvscope_source_up{endpoint="http' in page for page in served)
     file = str(recording)
     for arguments in (
         ("replay", file, "--at", "-5s"),
         ("why", file, "--at", "-5s"),
-        ("diff", file, file, "--at-a", "-90s", "--last", "60"),
+        ("diff", file, file, "--at-a", "-6s", "--last", "5"),
         ("export", file, "--openmetrics", f"{tmp_path}/om", "--html", f"{tmp_path}/html"),
         ("export", file, "--perfetto", f"{tmp_path}/trace"),
     ):
