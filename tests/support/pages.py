@@ -11,9 +11,10 @@ _OF_THE_MOMENT = frozenset(
         "kvscope_kv_exhaustion_probability",
         "kvscope_advice_value",
         "kvscope_advice_saved_tokens_per_second",
+        "kvscope_incident_start_timestamp_seconds",
     }
 )
-"""Ages, windows and forecasts, which move between two pages of one step."""
+"""Ages, windows, forecasts and judgements of them: they move between two pages of one step."""
 _FOLDED = (
     frozenset(
         row.name
