@@ -299,7 +299,7 @@ def test_every_page_comes_out_of_its_recording_again(
     for arguments in (
         ("replay", file, "--at", "-5s"),
         ("why", file, "--at", "-5s"),
-        ("diff", file, file, "--at-a", "-6s", "--last", "5"),
+        ("diff", file, file, "--at-a", "-2s", "--last", "60"),
         ("export", file, "--openmetrics", f"{tmp_path}/om", "--html", f"{tmp_path}/html"),
         ("export", file, "--perfetto", f"{tmp_path}/trace"),
     ):
