@@ -299,14 +299,13 @@ def test_every_page_comes_out_of_its_recording_again(
     for arguments in (
         ("replay", file, "--at", "-5s"),
         ("why", file, "--at", "-5s"),
-        ("diff", file, file, "--at-a", "-2s", "--last", "60"),
         ("export", file, "--openmetrics", f"{tmp_path}/om", "--html", f"{tmp_path}/html"),
         ("export", file, "--perfetto", f"{tmp_path}/trace"),
     ):
         done = subprocess.run(
             kvscope_command(*arguments), capture_output=True, text=True, timeout=120
         )
-        assert done.returncode in ((0, 1) if arguments[0] == "diff" else (0,)), arguments
+        assert done.returncode == 0, arguments
         assert done.stderr == "", arguments
     assert b"kvscope_kv_blocks{" in (tmp_path / "om").read_bytes()
     assert (tmp_path / "trace").stat().st_size > 100_000
