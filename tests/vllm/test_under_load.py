@@ -308,7 +308,7 @@ def test_every_page_comes_out_of_its_recording_again(
         assert done.returncode == 0, arguments
         assert done.stderr == "", arguments
     assert b"kvscope_kv_blocks{" in (tmp_path / "om").read_bytes()
-    assert (tmp_path / "trace").stat().st_size > 100_000
+    assert (tmp_path / "trace").stat().st_size > 10_000
 
 
 def test_answers_of_the_api_server_are_those_that_clients_got(vllm: Observed) -> None:
