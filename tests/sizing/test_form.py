@@ -73,4 +73,4 @@ def test_bad_numbers_are_named(url: str, changed: dict[str, str], status: int, s
 
 
 def test_it_looks_for_no_checkpoint(url: str) -> None:
-    assert ask(url, model="/etc/passwd", checkpoint="somebody/model").json() == ask(url).json()
+    assert ask(url, model="/etc/passwd", checkpoint="org/model").json() == ask(url).json()
