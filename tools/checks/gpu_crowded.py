@@ -73,9 +73,12 @@ class Neighbour:
             raise SystemExit("gpu_crowded: the neighbour ended: see its error above")
 
 
-def ask(url: str) -> Said:
-    """All questions of the story, to a live page; 0 for what has not happened yet."""
-    page = httpx.get(f"{url}/metrics", timeout=10).text
+def page_of(url: str) -> str:
+    return httpx.get(f"{url}/metrics", timeout=10).text
+
+
+def answers(page: str) -> Said:
+    """All questions of the story, to a page; 0 for what has not happened yet."""
     samples = [s for family in text_string_to_metric_families(page) for s in family.samples]
     return {
         short: next(
@@ -96,35 +99,36 @@ def load(
         yield process
 
 
-def tell(url: str, rest: int, report: Path) -> Iterator[tuple[str, Said]]:
-    """Play the stages; yields a title and what was said, one after the other."""
+def tell(url: str, rest: int, report: Path) -> Iterator[tuple[str, str]]:
+    """Play the stages; yields a title and the page, one after the other."""
     time.sleep(SETTLE_SECONDS)
-    yield "started, idle", ask(url)
+    yield "started, idle", page_of(url)
     neighbour = Neighbour()
     try:
         for left in (*LEFT, rest):
             neighbour.leave_free(left)
             time.sleep(SETTLE_SECONDS)
-            yield f"neighbour leaves {left / GIB:.3g} GiB", ask(url)
+            yield f"neighbour leaves {left / GIB:.3g} GiB", page_of(url)
         with load(url, report) as process:
             for seconds in (8, 16):
                 time.sleep(8)
-                yield f"long prompts for {seconds} s", ask(url)
+                yield f"long prompts for {seconds} s", page_of(url)
             neighbour.end()
             time.sleep(SETTLE_SECONDS)
-            yield "neighbour gone", ask(url)
+            yield "neighbour gone", page_of(url)
             process.wait(120)
     finally:
         neighbour.end()
     with load(url, report.with_name("afterwards.json"), seconds=10) as process:
         process.wait(60)
-    yield "load again, 10 s", ask(url)
+    yield "load again, 10 s", page_of(url)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--model", default="demo", help="a checkpoint, or the demo model")
     parser.add_argument("--rest", type=int, default=256, help="MiB left when the prompts come")
+    parser.add_argument("--pages", type=Path, help="folder for the page of each stage")
     arguments = parser.parse_args()
     if not torch.cuda.is_available():
         print("gpu_crowded: torch sees no CUDA device: nothing to check here", file=sys.stderr)
@@ -134,9 +138,13 @@ def main() -> int:
         report = Path(folder) / "report.json"
         with kvscope("serve", "--model", arguments.model, "--port", "0") as server:
             url = server.find(r"serving \S+ at (\S+)/v1")
-            titles, said = zip(*tell(url, arguments.rest * MIB, report), strict=True)
-            print(table(titles, list(said)))
+            titles, pages = zip(*tell(url, arguments.rest * MIB, report), strict=True)
+            said = [answers(page) for page in pages]
+            print(table(titles, said))
             print(server.text)
+        if arguments.pages is not None:
+            for number, page in enumerate(pages, 1):
+                (arguments.pages / f"stage-{number}.prom").write_text(page)
         crowded, afterwards = (
             json.loads(report.with_name(name).read_text())
             for name in (report.name, "afterwards.json")

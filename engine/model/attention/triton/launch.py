@@ -19,7 +19,7 @@ multiprocessor, together more than enough bytes in flight to hide the memory's l
 _PREFILL_TILE_BYTES = 1 << 14
 """Larger: the same K and V serve a whole tile of queries."""
 # None of these sizes has been measured: the kernels have been compiled, and run in Triton's
-# interpreter. `python -m benchmarks.gpu_decode --sweep` tries others.
+# interpreter. `python -m benchmarks.on_a_gpu --sweep` tries others.
 
 
 class ProgramShape(NamedTuple):

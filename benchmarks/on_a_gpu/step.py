@@ -4,13 +4,17 @@ A step has to read every weight once. That time, at the bandwidth of a copy, is 
 """
 
 import time
+from collections.abc import Callable
+from pathlib import Path
 from statistics import median
 
 import torch
+from torch.profiler import ProfilerActivity, profile
 from transformers import LlamaConfig, PreTrainedModel
 from transformers.models.auto import AutoModelForCausalLM
 
-from benchmarks.gpu_decode.report import Figure
+from benchmarks.on_a_gpu.ceilings import Ceilings
+from benchmarks.on_a_gpu.report import Figure
 from engine.config import SchedulerConfig
 from engine.hashing import PrefixHasher
 from engine.model.attention.choice import TORCH, choose_attention
@@ -18,6 +22,7 @@ from engine.model.attention.interface import IMPLEMENTATION
 from engine.model.device_memory import CudaMemory
 from engine.model.execution import Execution
 from engine.model.graphs import StaticDecoding
+from engine.model.kv_cache import kv_layout
 from engine.model.memory_report import weight_bytes
 from engine.model.profile import graph_bytes, step_peaks
 from engine.model.runner import ModelRunner
@@ -27,13 +32,16 @@ from engine.step_plan import ScheduledSequence, StepPlan
 DEVICE = torch.device("cuda")
 BLOCK_SIZE = 16
 CONTEXT = 1024
-SEQUENCES = (1, 32)
+SEQUENCES = (1, 8, 32, 128)
 STEPS = 60
+PROMPT = 2048
+"""Tokens of a step, as configured by default."""
 MAX_MODEL_LEN = 8192
 PEAK_SEQUENCES = 256
 PEAK_POOL_TOKENS = 1 << 18
 MIB = 2**20
 TARGET_RATIO = 1.5
+TARGET_AT = (1, 32)
 TARGET_PEAK = 300
 
 CONFIG = LlamaConfig(
@@ -49,33 +57,49 @@ CONFIG = LlamaConfig(
 """The shape of Llama 3 8B."""
 
 
-def figures(copied: float) -> list[Figure]:
-    """copied: bytes a second of a copy."""
+def figures(ceilings: Ceilings, out: Path) -> list[Figure]:
+    """out: the folder for tables of the kernels' times."""
     model = random_model()
     embeddings = model.get_input_embeddings().weight
     assert isinstance(embeddings, torch.Tensor)
-    embedding = embeddings.nbytes  # of which a step reads a few rows
-    read_seconds = (weight_bytes(model) - embedding) / copied
+    weights = weight_bytes(model) - embeddings.nbytes  # a step reads a few rows of the embeddings
+    read_seconds = weights / ceilings.copied
     found = [Figure("reading the 8B weights once", read_seconds * 1e3, "ms")]
     triton = choose_attention("triton", DEVICE)
     assert triton.prepare_static is not None
     static = StaticDecoding(
-        attention=triton.prepare_static, max_num_seqs=32, max_model_len=MAX_MODEL_LEN
+        attention=triton.prepare_static, max_num_seqs=max(SEQUENCES), max_model_len=MAX_MODEL_LEN
     )
     graphs = Execution(attention=triton.prepare, static=static)
     eager = graphs.without_static()
     plain = Execution(attention=TORCH.prepare)
     for count in SEQUENCES:
         named = f"8B decode step of {count} over reading the weights"
-        seconds = step_seconds(model, graphs, count)
-        found.append(Figure(f"{named}, graphs", seconds / read_seconds, "", TARGET_RATIO))
+        table = out / f"decode-of-{count}.txt"
+        seconds = step_seconds(model, graphs, count, table)
+        target = TARGET_RATIO if count in TARGET_AT else None
+        found.append(Figure(f"{named}, graphs", seconds / read_seconds, "", target))
+        kv = count * CONTEXT * kv_layout(model.config, BLOCK_SIZE, model.dtype).bytes_per_token
+        both = (weights + kv) / ceilings.copied
+        found.append(Figure(f"{named} and K and V, graphs", seconds / both, ""))
         for name, execution in (("eager Triton", eager), ("plain torch", plain)):
             seconds = step_seconds(model, execution, count)
             found.append(Figure(f"{named}, {name}", seconds / read_seconds, ""))
+    multiplied = 2 * PROMPT * (weights - embeddings.nbytes) / model.dtype.itemsize
+    seconds = prompt_seconds(model, eager, out / "prefill.txt")
+    share = multiplied / seconds / ceilings.multiplied
+    found.append(Figure(f"8B prefill of {PROMPT} tokens over a matrix product", share, ""))
+    return [*found, *memory_figures(model, graphs, plain)]
+
+
+def memory_figures(model: PreTrainedModel, graphs: Execution, plain: Execution) -> list[Figure]:
+    """What start-up measures of each batch, and of the graphs."""
+    found = []
     memory = CudaMemory(DEVICE)
     limits = SchedulerConfig(
-        max_model_len=MAX_MODEL_LEN, max_num_seqs=PEAK_SEQUENCES, max_num_batched_tokens=2048
+        max_model_len=MAX_MODEL_LEN, max_num_seqs=PEAK_SEQUENCES, max_num_batched_tokens=PROMPT
     )
+    eager = graphs.without_static()
     for name, execution, target in (("Triton", eager, TARGET_PEAK), ("plain torch", plain, None)):
         peaks = step_peaks(
             model,
@@ -92,8 +116,8 @@ def figures(copied: float) -> list[Figure]:
             )
     taken = graph_bytes(model, memory, graphs, block_size=BLOCK_SIZE)
     assert taken is not None, "an 8B Llama was not captured"
-    found.append(Figure("memory of the graphs, up to 32 sequences", taken / MIB, "MiB"))
-    return found
+    named = f"memory of the graphs, up to {max(SEQUENCES)} sequences"
+    return [*found, Figure(named, taken / MIB, "MiB")]
 
 
 def random_model() -> PreTrainedModel:
@@ -107,8 +131,13 @@ def random_model() -> PreTrainedModel:
     return model
 
 
-def step_seconds(model: PreTrainedModel, execution: Execution, count: int) -> float:
-    """Wall time of one step, sampling included, while the sequences grow; the median."""
+def step_seconds(
+    model: PreTrainedModel, execution: Execution, count: int, table: Path | None = None
+) -> float:
+    """Wall time of one step, sampling included, while the sequences grow; the median.
+
+    table: the file for the kernels' times in the last step.
+    """
     blocks = -(-(CONTEXT + STEPS + 1) // BLOCK_SIZE)
     runner = ModelRunner(
         model, num_blocks=count * blocks, block_size=BLOCK_SIZE, execution=execution
@@ -127,13 +156,51 @@ def step_seconds(model: PreTrainedModel, execution: Execution, count: int) -> fl
         )
         for number in range(count)
     ]
-    seconds = []
-    for _ in range(STEPS):
+
+    def step() -> float:
         begin = time.perf_counter()
         plan = StepPlan([ScheduledSequence(s, len(s.tokens) - 1, 1) for s in sequences])
         tokens = runner.execute(plan)  # waits for the device: the tokens are on the host
-        seconds.append(time.perf_counter() - begin)
+        seconds = time.perf_counter() - begin
         for sequence, token in zip(sequences, tokens, strict=True):
             assert token is not None
             sequence.tokens.append(token.token_id)
+        return seconds
+
+    seconds = [step() for _ in range(STEPS - 1)]
+    if table is not None:
+        write_kernels(step, table)
     return median(seconds[STEPS // 6 :])
+
+
+def prompt_seconds(model: PreTrainedModel, execution: Execution, table: Path) -> float:
+    """Wall time of one prompt that fills a step; the median."""
+    blocks = PROMPT // BLOCK_SIZE
+    runner = ModelRunner(model, num_blocks=blocks, block_size=BLOCK_SIZE, execution=execution)
+    sequence = Sequence(
+        sequence_id=0,
+        request_id=0,
+        tokens=[1] * PROMPT,
+        prompt_length=PROMPT,
+        sampling=SamplingParams(max_tokens=1),
+        hasher=PrefixHasher(b"", BLOCK_SIZE),
+        block_table=list(range(blocks)),
+    )
+
+    def step() -> float:
+        begin = time.perf_counter()
+        runner.execute(StepPlan([ScheduledSequence(sequence, 0, PROMPT)]))
+        return time.perf_counter() - begin
+
+    seconds = [step() for _ in range(12)]
+    write_kernels(step, table)
+    return median(seconds[2:])
+
+
+def write_kernels(step: Callable[[], object], table: Path) -> None:
+    """The time that one step spends in each kernel, and before and between them."""
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiled:
+        step()
+        torch.cuda.synchronize()
+    averages = profiled.key_averages()
+    table.write_text(averages.table(sort_by="cuda_time_total", row_limit=30))

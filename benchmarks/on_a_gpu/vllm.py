@@ -6,8 +6,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.gpu_decode.report import Figure
-from benchmarks.gpu_decode.step import CONFIG, CONTEXT, MAX_MODEL_LEN, SEQUENCES, STEPS
+from benchmarks.on_a_gpu.report import Figure
+from benchmarks.on_a_gpu.step import CONFIG, CONTEXT, MAX_MODEL_LEN, SEQUENCES, STEPS
 
 PEER = Path(__file__).with_name("vllm_peer.py")
 

@@ -1,4 +1,4 @@
-"""The vLLM side of `benchmarks.gpu_decode`: runs where vLLM is installed and needs nothing of ours.
+"""The vLLM side of `benchmarks.on_a_gpu`: runs where vLLM is installed and needs nothing of ours.
 
 PYTHON vllm_peer.py FOLDER CONTEXT STEPS MAX_MODEL_LEN SEQUENCES...
 """
