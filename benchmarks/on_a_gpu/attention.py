@@ -26,6 +26,7 @@ QUERY_HEADS = 32
 UNCACHED_BYTES = 1 << 29
 """Several times the L2 cache: calls go round layers until they have read as much."""
 TARGET = 0.85
+SWEPT_AT = ((1, 8192), (32, 1024), (64, 8192))
 TARGET_AT = (64, 8192, torch.bfloat16)
 
 
@@ -45,23 +46,25 @@ def sweep(ceilings: Ceilings) -> list[Figure]:
     found = []
     chosen = PagedLayer.decode_shape
     try:
-        for tile_keys, warps, stages in product((32, 64, 128), (4, 8), (3, 5)):
+        for tile_keys, warps, stages in product((32, 64, 128), (2, 4), (3, 5)):
             shape = ProgramShape(tile_keys, warps, stages)
             PagedLayer.decode_shape = _always(shape)  # type: ignore[method-assign, assignment]
             for stored, name in ((torch.bfloat16, "bf16"), (FP8, "fp8")):
                 try:
-                    share = kv_bandwidth(64, 8192, stored) / ceilings.copied
+                    shares = [kv_bandwidth(*at, stored) / ceilings.copied for at in SWEPT_AT]
                 except RuntimeError as error:  # more shared memory than there is
                     print(f"{shape}: {error}", file=sys.stderr)
                     continue
-                found.append(Figure(f"decode attention, {name}, {shape}", share, ""))
+                for (rows, context), share in zip(SWEPT_AT, shares, strict=True):
+                    named = f"decode attention, {name}, {rows} x {context}, {shape}"
+                    found.append(Figure(named, share, ""))
     finally:
         PagedLayer.decode_shape = chosen  # type: ignore[method-assign]
     return found
 
 
-def _always(shape: ProgramShape) -> Callable[[PagedLayer], ProgramShape]:
-    return lambda layer: shape
+def _always(shape: ProgramShape) -> Callable[[PagedLayer, int], ProgramShape]:
+    return lambda layer, query_bytes: shape
 
 
 def kv_bandwidth(rows: int, context: int, stored: torch.dtype) -> float:

@@ -3,6 +3,7 @@
 import subprocess
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import fields
 from pathlib import Path
 
@@ -15,8 +16,9 @@ from exporter.machine.gpu.sample import DeviceSample, Sensors
 
 MIB, MEGA = 2**20, 1e6
 WARM_SECONDS = 6.0
-"""Of work before reading: power is an average over a second, and sensors are read every few."""
-TARGET = 0.05
+"""Of work before reading, and during it: power is an average over a second."""
+TARGET = 0.15
+"""Both are read within a second: clocks and power change as fast, the others must be equal."""
 SMI = (
     *("temperature.gpu", "temperature.memory", "power.draw.average", "enforced.power.limit"),
     *("clocks.sm", "clocks.mem", "memory.total", "memory.reserved", "memory.used", "memory.free"),
@@ -28,15 +30,19 @@ SMI = (
 
 def figures(out: Path) -> list[Figure]:
     """Reads while the card multiplies; writes what was read, and what was absent, to `out`."""
-    poller = GpuPoller(Cadence(processes=1.0))
+    poller = GpuPoller(Cadence(memory=0.5, processes=1.0, sensors=0.5))
     poller.start()
     product = torch.randn(PRODUCT, PRODUCT, device="cuda", dtype=torch.bfloat16)
     until = time.monotonic() + WARM_SECONDS
-    while time.monotonic() < until:
-        for _ in range(50):
-            torch.mm(product, product)
-        torch.cuda.synchronize()
-    theirs = nvidia_smi()
+    with ThreadPoolExecutor(1) as beside:
+        asked: Future[dict[str, str]] | None = None
+        while asked is None or not asked.done():
+            for _ in range(50):
+                torch.mm(product, product)
+            torch.cuda.synchronize()
+            if asked is None and time.monotonic() > until:
+                asked = beside.submit(nvidia_smi)
+        theirs = asked.result()
     sample = poller.read().sample
     poller.stop()
     assert sample is not None, "NVML could not be read: `kvscope doctor` says why"
@@ -82,7 +88,8 @@ def both(device: DeviceSample, theirs: dict[str, str]) -> Iterator[tuple[str, fl
 
 def nvidia_smi() -> dict[str, str]:
     """What it prints, by query; one query at a time, since it refuses all for an unknown one."""
-    return {name: _asked(name) for name in SMI}
+    with ThreadPoolExecutor(len(SMI)) as beside:
+        return dict(zip(SMI, beside.map(_asked, SMI), strict=True))
 
 
 def _asked(name: str) -> str:

@@ -18,6 +18,8 @@ from engine.model.demo import demo_tokenizer
 COMPONENT = "kvscope_gpu_memory_component_bytes"
 TOTAL = "kvscope_gpu_memory_total_bytes"
 TARGET_SHARE = 0.01
+REST_MIB = 64
+"""Less than a step of the largest size takes."""
 
 
 def figures(out: Path) -> list[Figure]:
@@ -32,6 +34,7 @@ def figures(out: Path) -> list[Figure]:
         crowded = _program(
             out / "gpu_crowded.txt",
             *("tools.checks.gpu_crowded", "--model", str(checkpoint), "--pages", str(pages)),
+            *("--rest", str(REST_MIB)),
         )
         planned = _plan(checkpoint)
     said = (out / "gpu_crowded.txt").read_text()

@@ -42,6 +42,19 @@ class Batch(NamedTuple):
 
 BATCHES = (Batch(1, TOKENS), Batch(8, 1024), Batch(1, 2048, cached=30_720), Batch(64, 128))
 
+SHAPES = (
+    ProgramShape(64, 4, 3, 64),
+    ProgramShape(32, 4, 3, 64),
+    ProgramShape(64, 4, 5, 64),
+    ProgramShape(32, 4, 5, 64),
+    ProgramShape(64, 8, 3, 128),
+    ProgramShape(64, 8, 5, 128),
+    ProgramShape(128, 8, 3, 128),
+    ProgramShape(32, 8, 3, 128),
+    ProgramShape(32, 8, 5, 128),
+)
+"""Programs that the sweep tries."""
+
 
 def figures(ceilings: Ceilings) -> list[Figure]:
     found = []
@@ -63,17 +76,19 @@ def sweep(ceilings: Ceilings) -> list[Figure]:
     """The same with other shapes of the kernel's programs."""
     found = []
     chosen = PagedLayer.prefill_shape
-    batch = BATCHES[0]
     try:
-        for tile_keys, warps, stages in product((32, 64, 128), (4, 8), (2, 3)):
-            shape = ProgramShape(tile_keys, warps, stages)
+        for shape in SHAPES:
             PagedLayer.prefill_shape = _always(shape)  # type: ignore[method-assign, assignment]
-            try:
-                share = batch.operations / seconds(batch, torch.bfloat16) / ceilings.multiplied
-            except RuntimeError as error:  # more shared memory than there is
-                print(f"{shape}: {error}")
-                continue
-            found.append(Figure(f"prefill attention, {shape}", share, ""))
+            for batch, (stored, name) in product(
+                BATCHES[:2], ((torch.bfloat16, "bf16"), (FP8, "fp8"))
+            ):
+                try:
+                    share = batch.operations / seconds(batch, stored) / ceilings.multiplied
+                except RuntimeError as error:  # more shared memory than there is
+                    print(f"{shape}: {error}")
+                    continue
+                named = f"prefill attention, {name}, {batch.prompts} x {batch.tokens}, {shape}"
+                found.append(Figure(named, share, ""))
     finally:
         PagedLayer.prefill_shape = chosen  # type: ignore[method-assign]
     return found

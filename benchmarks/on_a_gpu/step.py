@@ -70,7 +70,7 @@ def figures(ceilings: Ceilings, out: Path) -> list[Figure]:
     static = StaticDecoding(
         attention=triton.prepare_static, max_num_seqs=max(SEQUENCES), max_model_len=MAX_MODEL_LEN
     )
-    graphs = Execution(attention=triton.prepare, static=static)
+    graphs = Execution(attention=triton.prepare, static=static, kernels=True)
     eager = graphs.without_static()
     plain = Execution(attention=TORCH.prepare)
     for count in SEQUENCES:

@@ -33,6 +33,7 @@ from engine.step_plan import ScheduledSequence
 
 CHECKS = {
     "attention as by its definition": "attention_checks.py",
+    "a layer's other kernels as by torch": "decoder_checks.py",
     "tokens as of plain transformers": "token_checks.py",
     "the engine with forks, preemption and swap": "engine_checks.py",
 }
@@ -80,8 +81,9 @@ def _checks(out: Path) -> Iterator[Figure]:
     """1 where all of a file passes."""
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
     for name, file in CHECKS.items():
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "8"]
-        command.append(f"tests/engine/model/triton/{file}")
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+        # Beside xdist the benchmark plugin warns, and here warnings are errors.
+        command += ["-p", "no:benchmark", "-n", "8", f"tests/engine/model/triton/{file}"]
         with (out / f"{file}.txt").open("w") as log:
             ended = subprocess.run(command, env=environment, stdout=log, stderr=log, check=False)
         yield Figure(f"{name}, compiled", float(ended.returncode == 0), "", 1, "higher")
@@ -158,7 +160,7 @@ def our_logits(
     static = StaticDecoding(
         attention=triton.prepare_static, max_num_seqs=len(texts), max_model_len=2048
     )
-    execution = Execution(attention=triton.prepare, stored=stored, static=static)
+    execution = Execution(attention=triton.prepare, stored=stored, static=static, kernels=True)
     if not graphs:
         execution = execution.without_static()
     sizes = [-(-len(text) // block_size) for text in texts]
@@ -191,6 +193,7 @@ def our_logits(
         rows = [ScheduledSequence(s, len(s.tokens) - 1, 1) for s in sequences]
         for row, logits in zip(found, runner.forward_logits(rows), strict=True):
             row.append(logits.clone())
+        torch.cuda.synchronize()  # as sampling does: the next step overwrites this one's inputs
     return [torch.stack(rows) for rows in found]
 
 

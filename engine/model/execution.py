@@ -32,6 +32,8 @@ class Execution:
     """Type of K and V; None: the model's."""
     static: StaticDecoding | None = None
     """Decode steps of fixed sizes; None: all steps are as large as their rows."""
+    kernels: bool = False
+    """Whether layers run with Triton kernels, besides attention."""
 
     def without_static(self) -> "Execution":
         return replace(self, static=None)
@@ -53,4 +55,9 @@ def execution_of(
             max_num_seqs=scheduler.max_num_seqs,
             max_model_len=scheduler.max_model_len,
         )
-    return Execution(attention=attention.prepare, stored=stored_dtype(config), static=static)
+    return Execution(
+        attention=attention.prepare,
+        stored=stored_dtype(config),
+        static=static,
+        kernels=attention.kernels,
+    )

@@ -13,9 +13,12 @@ Forward = Callable[[PagedStep], Tensor]
 """Writes the step's K and V. Returns (S + P, V), a row for each of the batch's logit positions."""
 
 
-def forward_of(model: PreTrainedModel) -> Forward:
-    """The fastest path through a model. May move weights in memory; their values stay."""
-    return plain_decoder(model) or _through_transformers(model)
+def forward_of(model: PreTrainedModel, *, kernels: bool = False) -> Forward:
+    """The fastest path through a model. May move weights in memory; their values stay.
+
+    kernels: whether Triton runs here.
+    """
+    return plain_decoder(model, kernels=kernels) or _through_transformers(model)
 
 
 @torch.inference_mode()

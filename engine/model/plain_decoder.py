@@ -1,13 +1,14 @@
 """Llama and its nearest relatives without transformers' layers: the same sums, in half the calls.
 
-A small model on a CPU spends more time between its operations than in them. Here Q, K and V are one
-product, as are gate and up, and work common to all layers is done once. Every model goes through
-transformers' own layers as well when it is loaded, and both must agree (`probe`).
+A small model on a CPU, and a decode step on a GPU, spend more time between their products than in
+them. Here Q, K and V are one product, as are gate and up, and work common to all layers is done
+once. Every model goes through transformers' own layers as well when it is loaded, and both must
+agree (`probe`).
 """
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -62,79 +63,129 @@ class _Layer(NamedTuple):
     """(I, C)"""
 
 
+class Operations(Protocol):
+    """A layer's work between its products."""
+
+    def write_heads(
+        self, projected: Tensor, layer: _Layer, angles: tuple[Tensor, Tensor], step: PagedStep
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Norm and rotate the heads of (T, (H + 2 H_kv) * D), and write K and V to their slots.
+
+        angles: cos and sin, (T, D) each; the first half of the sines has the sign that rotation
+        gives it. Returns queries (T, H, D), keys and values (T, H_kv, D).
+        """
+
+    def gated(self, projected: Tensor, layer: _Layer) -> Tensor:
+        """The activated first half of each row times the second. (T, 2 I) to (T, I)."""
+
+
+class _TorchOperations:
+    """`Operations` of torch's."""
+
+    def write_heads(
+        self, projected: Tensor, layer: _Layer, angles: tuple[Tensor, Tensor], step: PagedStep
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        num_kv_heads, head_dim = step.cache.layout.layers[layer.options.layer]
+        heads = projected.view(len(projected), -1, head_dim)
+        turning = heads.shape[1] - num_kv_heads
+        num_heads = turning - num_kv_heads
+        rotated = heads[:, :turning]
+        if layer.head_norms is not None:
+            query_norm, key_norm = layer.head_norms
+            queries, keys = query_norm(heads[:, :num_heads]), key_norm(rotated[:, num_heads:])
+            rotated = torch.cat((queries, keys), dim=1)
+        cos, sin = (angle[:, None] for angle in angles)
+        swapped = rotated.roll(head_dim // 2, dims=-1)
+        rotated = rotated * cos + swapped * sin
+        keys, values = rotated[:, num_heads:], heads[:, turning:]
+        step.cache.write(layer.options.layer, step.batch.slots, keys, values)
+        return rotated[:, :num_heads], keys, values
+
+    def gated(self, projected: Tensor, layer: _Layer) -> Tensor:
+        gate, up = projected.chunk(2, dim=-1)
+        return layer.activation(gate) * up
+
+
+class _KernelOperations:
+    """`Operations` of one Triton kernel each."""
+
+    def __init__(self) -> None:
+        from engine.model import decoder_kernels
+
+        self._kernels = decoder_kernels
+
+    def write_heads(
+        self, projected: Tensor, layer: _Layer, angles: tuple[Tensor, Tensor], step: PagedStep
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        norms = None
+        if layer.head_norms is not None:
+            query, key = layer.head_norms
+            norms = (query.weight, key.weight, query.epsilon)
+        number = layer.options.layer
+        return self._kernels.write_heads(
+            projected, norms, angles, step.cache, number, step.batch.slots
+        )
+
+    def gated(self, projected: Tensor, layer: _Layer) -> Tensor:
+        return self._kernels.silu_gated(projected)
+
+
 class PlainDecoder:
     """A `Forward` of one model. Its weights are those of the model, not copies."""
 
-    def __init__(self, model: Any, window: Callable[[Any], int | None]) -> None:
+    def __init__(
+        self, model: Any, window: Callable[[Any], int | None], operations: Operations
+    ) -> None:
         inner = model.model
-        attention = inner.layers[0].self_attn
-        self._head_dim: int = attention.head_dim
-        self._num_heads: int = attention.q_proj.out_features // self._head_dim
-        self._num_kv_heads: int = attention.k_proj.out_features // self._head_dim
         self._embedding: Tensor = inner.embed_tokens.weight
         self._rotary = inner.rotary_emb
         self._layers = [_layer(layer, window) for layer in inner.layers]
         self._norm = _norm(inner.norm)
         self._head: Tensor = model.lm_head.weight
+        self._operations = operations
 
     def __call__(self, step: PagedStep) -> Tensor:
         """(S + P, V): as in `StepBatch`. Writes the cache."""
-        cache, batch, attention = step
+        batch, operations = step.batch, self._operations
         hidden = F.embedding(batch.token_ids, self._embedding)  # (T, C)
-        cos, sin = self._angles(hidden, batch.positions)
-        for number, layer in enumerate(self._layers):
+        angles = self._angles(hidden, batch.positions)
+        for layer in self._layers:
             projected = F.linear(layer.attention_norm(hidden), layer.qkv, layer.qkv_bias)
-            query, key, value = self._heads(projected, layer, cos, sin)
-            cache.write(number, batch.slots, key, value)
-            attended = attention.attend(
-                query.transpose(0, 1)[None],
-                key.transpose(0, 1)[None],
-                value.transpose(0, 1)[None],
-                layer.options,
-            )
+            heads = operations.write_heads(projected, layer, angles, step)
+            query, key, value = (part.transpose(0, 1)[None] for part in heads)
+            attended = step.attention.attend(query, key, value, layer.options)
             hidden = torch.addmm(hidden, attended.flatten(1), layer.output)
-            gate, up = F.linear(layer.mlp_norm(hidden), layer.gate_up).chunk(2, dim=-1)
-            hidden = torch.addmm(hidden, layer.activation(gate) * up, layer.down)
+            gate_and_up = F.linear(layer.mlp_norm(hidden), layer.gate_up)
+            hidden = torch.addmm(hidden, operations.gated(gate_and_up, layer), layer.down)
         return F.linear(self._norm(hidden.index_select(0, batch.logit_positions)), self._head)
 
     def _angles(self, hidden: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """(T, 1, D) each; the first half of the sines has the sign that rotation gives it."""
+        """See `Operations.write_heads`."""
         cos, sin = self._rotary(hidden, positions[None])
         lower, upper = sin[0].chunk(2, dim=-1)
-        return cos[0, :, None], torch.cat((-lower, upper), dim=-1)[:, None]
-
-    def _heads(
-        self, projected: Tensor, layer: _Layer, cos: Tensor, sin: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Rotated queries (T, H, D) and keys (T, H_kv, D), and the values."""
-        num_heads, num_rotated = self._num_heads, self._num_heads + self._num_kv_heads
-        heads = projected.view(len(projected), -1, self._head_dim)
-        rotated = heads[:, :num_rotated]
-        if layer.head_norms is not None:
-            query_norm, key_norm = layer.head_norms
-            queries, keys = query_norm(heads[:, :num_heads]), key_norm(rotated[:, num_heads:])
-            rotated = torch.cat((queries, keys), dim=1)
-        swapped = rotated.roll(self._head_dim // 2, dims=-1)
-        rotated = rotated * cos + swapped * sin
-        return rotated[:, :num_heads], rotated[:, num_heads:], heads[:, num_rotated:]
+        return cos[0].contiguous(), torch.cat((-lower, upper), dim=-1)
 
 
-def plain_decoder(model: PreTrainedModel) -> PlainDecoder | None:
-    """The fast path through a model, or None.
+def plain_decoder(model: PreTrainedModel, *, kernels: bool = False) -> PlainDecoder | None:
+    """The fast path through a model, or None. kernels: whether Triton runs here.
 
-    Only in float32, where transformers' norms round as torch's own, and on a CPU, where it pays.
-    Places weights that are multiplied together side by side.
+    Without Triton only in float32, where transformers' norms round as torch's own, and on a CPU,
+    where it pays. Places weights that are multiplied together side by side.
     """
     window = _WINDOWS.get(type(model))
-    if window is None or model.device.type != "cpu":
+    types = {parameter.dtype for parameter in model.parameters()}
+    if window is None or len(types) != 1:
         return None
-    if any(parameter.dtype != torch.float32 for parameter in model.parameters()):
+    if kernels:
+        if model.config.hidden_act != "silu":
+            return None
+    elif model.device.type != "cpu" or types != {torch.float32}:
         return None
     whole: Any = model
     if not all(_is_plain(layer) for layer in whole.model.layers) or whole.lm_head.bias is not None:
         return None
     with torch.no_grad():
-        return PlainDecoder(model, window)
+        return PlainDecoder(model, window, _KernelOperations() if kernels else _TorchOperations())
 
 
 def _is_plain(layer: Any) -> bool:
@@ -181,6 +232,9 @@ def _joined(parameters: list[nn.Parameter]) -> Tensor:
     for parameter in parameters:
         begin, end = end, end + len(parameter)
         parameter.data = joined[begin:end]
+    if joined.is_cuda:
+        del parts
+        torch.cuda.empty_cache()  # the next ones are too large for the room that these leave
     return joined
 
 

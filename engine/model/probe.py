@@ -113,7 +113,7 @@ def _paged_logits(
 ) -> Tensor:
     """(4, V) float32: last logits after a whole prompt, a chunk, and single tokens."""
     lengths = [len(sequence.tokens) for sequence in sequences]
-    forward = forward_of(model)
+    forward = forward_of(model, kernels=attention.kernels)
     # [0, length // 2) whole, [length // 2, length - 1) as a chunk, [length - 1, length) alone.
     bounds = [(0, length // 2, length - 1, length) for length in lengths]
     for step in range(3):

@@ -66,7 +66,7 @@ class ModelRunner:
         seed: for calls without one. profiled_peak: bytes that start-up's largest step took.
         """
         self._model = model
-        self._forward = forward_of(model)
+        self._forward = forward_of(model, kernels=execution.kernels)
         self._attention = execution.attention
         self.layout: KVLayout = kv_layout(model.config, block_size, model.dtype, execution.stored)
         static = execution.static

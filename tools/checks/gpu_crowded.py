@@ -23,7 +23,7 @@ import torch
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.gpu.story import QUESTIONS, Said, table
-from tests.support.process import kvscope
+from tests.support.process import ROOT, kvscope
 
 MIB, GIB = 2**20, 2**30
 LEFT = (8 * GIB, 2 * GIB, GIB // 2)
@@ -92,10 +92,10 @@ def answers(page: str) -> Said:
 def load(
     url: str, report: Path, seconds: int = LOAD_SECONDS
 ) -> Iterator["subprocess.Popen[bytes]"]:
-    command = [sys.executable, "-P", "-m", "kvscope", "load", "rag", "--url", url]
+    command = [sys.executable, "-m", "kvscope", "load", "rag", "--url", url]
     command += ["--concurrency", "32", "--duration", str(seconds)]
     command += ["--output-json", str(report)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL) as process:
         yield process
 
 

@@ -31,6 +31,11 @@ class Attention(NamedTuple):
     prepare_static: StaticBackend | None = None
     """None: its steps cannot be captured in a CUDA graph."""
 
+    @property
+    def kernels(self) -> bool:
+        """Whether other Triton kernels can run as well."""
+        return self.name == "triton"
+
 
 TORCH = Attention("torch", TorchAttention)
 CPU = Attention("cpu", CpuAttention)

@@ -17,7 +17,11 @@ CHECKS = Path(__file__).with_name("triton")
 @pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "file", ["attention_checks.py", "token_checks.py", "engine_checks.py", "compile_checks.py"]
+    "file",
+    [
+        *("attention_checks.py", "decoder_checks.py", "token_checks.py", "engine_checks.py"),
+        "compile_checks.py",
+    ],
 )
 def test_kernels(file: str) -> None:
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}

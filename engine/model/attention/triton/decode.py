@@ -17,8 +17,11 @@ _JOINED_AT_ONCE = 16
 """Splits; most steps have no more."""
 
 
-# Not recompiled for new values of these: they change from step to step.
-@triton.jit(do_not_specialize=["window", "table_row_stride", "table_stride", "splits"])
+# Not recompiled for new values or alignments of these: they change from step to step.
+@triton.jit(
+    do_not_specialize=["window", "table_row_stride", "table_stride", "splits", "least_tiles"],
+    do_not_specialize_on_alignment=["tables", "contexts"],
+)
 def _decode_kernel(
     query,
     keys,
@@ -40,6 +43,7 @@ def _decode_kernel(
     kv_head_stride,
     num_heads,
     splits,
+    least_tiles,
     GROUP: tl.constexpr,
     GROUP_TILES: tl.constexpr,
     TILE_HEADS: tl.constexpr,
@@ -55,7 +59,7 @@ def _decode_kernel(
     """Grid (H_kv * GROUP_TILES, splits, rows). Writes a split's normalized output, and its weight.
 
     output: (rows, H, splits, D), final without SPLIT. logsumexp: (rows, H, splits), in base 2, -inf
-    for an empty split; written with SPLIT.
+    for an empty split, whose output is not written; written with SPLIT.
     """
     kv_head = tl.program_id(0) // GROUP_TILES
     split = tl.program_id(1)
@@ -65,21 +69,26 @@ def _decode_kernel(
     is_head = head_in_group < GROUP
     dims = tl.arange(0, PADDED_DIM)
     is_dim = dims < HEAD_DIM
-    offsets = row * query_row_stride + heads[:, None] * query_head_stride + dims[None, :]
-    is_element = is_head[:, None] & is_dim[None, :]
-    one_token = tl.load(query + offsets, mask=is_element, other=0.0).to(DOT_TYPE)
+    place = (row * num_heads + heads) * splits + split
 
-    # Keys [low, context) are seen; the tiles that hold them are dealt out to the splits evenly.
+    # Keys [low, context) are seen; the tiles that hold them are dealt out to the splits evenly. A
+    # row too short for all of them takes the first few: partial outputs are memory traffic too.
     context = tl.load(contexts + row)
     low = 0
     if WINDOWED:
         low = tl.maximum(context - window, 0)
     first_tile = low // TILE_KEYS
     end_tile = tl.cdiv(context, TILE_KEYS)
-    tiles = tl.cdiv(end_tile - first_tile, splits)
+    tiles = tl.maximum(tl.cdiv(end_tile - first_tile, splits), least_tiles)
     begin = first_tile + split * tiles
     end = tl.minimum(begin + tiles, end_tile)
+    if begin >= end:
+        tl.store(logsumexp + place, float("-inf"), mask=is_head)
+        return
 
+    offsets = row * query_row_stride + heads[:, None] * query_head_stride + dims[None, :]
+    is_element = is_head[:, None] & is_dim[None, :]
+    one_token = tl.load(query + offsets, mask=is_element, other=0.0).to(DOT_TYPE)
     best = tl.full([TILE_HEADS], float("-inf"), tl.float32)
     total = tl.zeros([TILE_HEADS], tl.float32)
     sums = tl.zeros([TILE_HEADS, PADDED_DIM], tl.float32)
@@ -93,30 +102,26 @@ def _decode_kernel(
             table, table_stride, positions, visible, block_stride, slot_stride, BLOCK_SIZE
         )
         slots += kv_head * kv_head_stride
-        key_tile = tl.load(
-            keys + slots[None, :] + dims[:, None],
-            mask=visible[None, :] & is_dim[:, None],
-            other=0.0,
-        )
+        places = slots[:, None] + dims[None, :]
+        is_kept = visible[:, None] & is_dim[None, :]
+        key_tile = tl.load(keys + places, mask=is_kept, other=0.0)
         scores = tile_scores(one_token, key_tile, visible[None, :], scale, softcap, SOFTCAP)
-        value_tile = tl.load(
-            values + slots[:, None] + dims[None, :],
-            mask=visible[:, None] & is_dim[None, :],
-            other=0.0,
-        ).to(DOT_TYPE)
+        value_tile = tl.load(values + places, mask=is_kept, other=0.0).to(DOT_TYPE)
+        if values.dtype.element_ty.primitive_bitwidth == 8:
+            # Without this Triton moves the conversion behind the transposition through shared
+            # memory, which then reads single bytes.
+            even, odd = tl.split(tl.reshape(value_tile, [TILE_KEYS, PADDED_DIM // 2, 2]))
+            value_tile = tl.reshape(tl.join(even, odd), [TILE_KEYS, PADDED_DIM])
         best, total, sums = fold_tile(scores, value_tile, best, total, sums)
 
-    seen = total > 0.0
-    attended = sums * (value_scale / tl.where(seen, total, 1.0))[:, None]
-    place = (row * num_heads + heads) * splits + split
+    attended = sums * (value_scale / total)[:, None]
     tl.store(
         output + place[:, None] * HEAD_DIM + dims[None, :],
         attended.to(output.dtype.element_ty),
         mask=is_element,
     )
     if SPLIT:
-        weight = tl.where(seen, best + tl.log2(tl.where(seen, total, 1.0)), float("-inf"))
-        tl.store(logsumexp + place, weight, mask=is_head)
+        tl.store(logsumexp + place, best + tl.log2(total), mask=is_head)
 
 
 @triton.jit(do_not_specialize=["splits"])
@@ -135,7 +140,9 @@ def _join_kernel(
     best = float("-inf")
     total = 0.0
     sums = tl.zeros([PADDED_DIM], tl.float32)
-    for first in range(0, splits, TILE_SPLITS):
+    first = 0
+    going = True
+    while going:
         split = first + tl.arange(0, TILE_SPLITS)
         place = head * splits + split
         weights = tl.load(logsumexp + place, mask=split < splits, other=float("-inf"))
@@ -143,13 +150,15 @@ def _join_kernel(
         parts = tl.load(
             partial + place[:, None] * HEAD_DIM + dims[None, :], mask=is_element, other=0.0
         )
-        higher = tl.maximum(best, tl.max(weights, 0))
-        shift = tl.where(higher == float("-inf"), 0.0, higher)  # as in `fold_tile`
-        weights = tl.exp2(weights - shift)
-        shrink = tl.exp2(best - shift)
+        last = tl.min(weights, 0)
+        higher = tl.maximum(best, tl.max(weights, 0))  # the first split is never empty
+        weights = tl.exp2(weights - higher)
+        shrink = tl.exp2(best - higher)
         total = total * shrink + tl.sum(weights, 0)
         sums = sums * shrink + tl.sum(parts * weights[:, None], 0)
         best = higher
+        first += TILE_SPLITS
+        going = (first < splits) & (last > float("-inf"))  # behind an empty one all are empty
     tl.store(
         output + head * HEAD_DIM + dims,
         (sums / total).to(output.dtype.element_ty),
@@ -164,12 +173,14 @@ def paged_decode(
     tables: Tensor,
     contexts: Tensor,
     splits: int,
+    least_keys: int,
 ) -> None:
     """Each row's one token attends to the last `contexts[row]` tokens, itself included.
 
     query: (rows, H, D), any strides but 1 in D. output: (rows, H, D), contiguous, is written.
     tables: (rows, max_blocks) int32, any strides; entries beyond a row's context are not read.
-    contexts: (rows,) int32, > 0. splits: programs that share one row's keys.
+    contexts: (rows,) int32, > 0. splits: programs that may share one row's keys. least_keys: below
+    this a row is not split further.
 
     Launches one kernel, or two where splits > 1; takes rows * H * splits * (D + 1) float32.
     """
@@ -179,7 +190,7 @@ def paged_decode(
     # tl.dot needs at least 16 rows; groups above 64 heads are split, or registers would spill.
     tile_heads = min(64, max(16, power_of_two(group)))
     group_tiles = triton.cdiv(group, tile_heads)
-    shape = layer.decode_shape()
+    shape = layer.decode_shape(query.itemsize)
     partial, logsumexp = output, output
     if splits > 1:
         partial = torch.empty(
@@ -206,6 +217,7 @@ def paged_decode(
         *layer.keys.stride()[:3],
         num_heads,
         splits,
+        triton.cdiv(least_keys, shape.tile_keys),
         GROUP=group,
         GROUP_TILES=group_tiles,
         TILE_HEADS=tile_heads,
@@ -216,7 +228,7 @@ def paged_decode(
         SPLIT=splits > 1,
         WINDOWED=layer.window > 0,
         SOFTCAP=layer.softcap > 0,
-        DOT_TYPE=dot_type(query.dtype),
+        DOT_TYPE=dot_type(query.dtype, layer.keys.dtype),
         num_warps=shape.num_warps,
         num_stages=shape.num_stages,
     )

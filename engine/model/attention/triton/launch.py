@@ -9,7 +9,7 @@ import triton.language as tl
 from torch import Tensor
 
 from engine.model.attention.backend import LayerOptions
-from engine.model.kv_cache import KVCache
+from engine.model.kv_cache import FP8, KVCache
 
 _LOG2_E = math.log2(math.e)
 _DECODE_TILE_BYTES = 1 << 13
@@ -31,6 +31,8 @@ class ProgramShape(NamedTuple):
     num_stages: int
     """Triton's pipeline stages, half of them for block tables: 3 is one tile in flight, 5 is
     two."""
+    tile_tokens: int = 1
+    """Queries at once: a power of two, at least 16 and at most PREFILL_TILE; one in decoding."""
 
 
 class PagedLayer(NamedTuple):
@@ -49,9 +51,11 @@ class PagedLayer(NamedTuple):
     window: int
     """Keys that a token sees, itself included; 0: all before it."""
 
-    def decode_shape(self) -> ProgramShape:
-        """For programs with the few queries of one token."""
-        tile_keys = self._tile_keys(_DECODE_TILE_BYTES, self.keys.itemsize, most=128)
+    def decode_shape(self, query_bytes: int) -> ProgramShape:
+        """For programs with the few queries of one token. query_bytes: an element's."""
+        # Multiplied without tensor cores, fp8 takes the registers of the type it is converted to.
+        element = self.keys.itemsize if query_bytes <= 2 else query_bytes
+        tile_keys = self._tile_keys(_DECODE_TILE_BYTES, element, most=128)
         return ProgramShape(tile_keys, num_warps=4, num_stages=5)
 
     def prefill_shape(self, query_bytes: int) -> ProgramShape:
@@ -59,12 +63,13 @@ class PagedLayer(NamedTuple):
 
         fp8 counts as the type it is converted to.
         """
-        element = max(self.keys.itemsize, query_bytes)
-        tile_keys = self._tile_keys(_PREFILL_TILE_BYTES, element, most=64)
         wide = self.keys.shape[3] > 128
-        # With queries of 256 elements of 4 bytes there is no shared memory for a second tile.
-        stages = 1 if wide and query_bytes > 2 else 3
-        return ProgramShape(tile_keys, num_warps=8 if wide else 4, num_stages=stages)
+        if query_bytes > 2:  # multiplied without tensor cores: larger tiles spill registers
+            if wide:
+                return ProgramShape(16, num_warps=4, num_stages=1, tile_tokens=16)
+            return ProgramShape(16, num_warps=8, num_stages=3, tile_tokens=64)
+        tile_keys = self._tile_keys(_PREFILL_TILE_BYTES, query_bytes, most=64)
+        return ProgramShape(tile_keys, num_warps=8 if wide else 4, num_stages=3, tile_tokens=64)
 
     def _tile_keys(self, tile_bytes: int, element_bytes: int, most: int) -> int:
         row_bytes = power_of_two(self.keys.shape[3]) * element_bytes
@@ -95,8 +100,8 @@ _DOT_TYPES = {
 }
 
 
-def dot_type(dtype: torch.dtype) -> tl.dtype:
-    """Type of the operands of matrix products, for queries of `dtype`.
+def dot_type(dtype: torch.dtype, stored: torch.dtype) -> tl.dtype:
+    """Type of the operands of matrix products, for queries of `dtype` and the KV's own type.
 
     Raises TypeError for types that models do not compute in.
     """
@@ -106,6 +111,9 @@ def dot_type(dtype: torch.dtype) -> tl.dtype:
         return (
             tl.float32
         )  # the interpreter multiplies the bits of bfloat16 as if they were integers
+    if dtype == torch.bfloat16 and stored == FP8:
+        # GPUs convert fp8 to float16; from there to bfloat16 takes longer than reading the KV.
+        return tl.float16
     return _DOT_TYPES[dtype]
 
 

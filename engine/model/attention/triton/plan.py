@@ -15,14 +15,18 @@ from torch import Tensor
 
 from engine.model.step_batch import StepBatch
 
-PREFILL_TILE = 64
-"""Tokens of a span in one program."""
+PREFILL_TILE = 128
+"""Tokens of a span in one tile, which one or more programs share; a power of two."""
 _PROGRAMS_PER_CORE = 8
 """Decode programs that keep a multiprocessor busy: two or three at once, and a short last wave."""
 _LEAST_KEYS = 256
 """Length of a split: below this, joining costs more than splitting saves."""
+_FEWEST_KEYS = 64
+"""The same in a batch so small that most of the device would idle."""
 _MOST_WAVES = 8
 """Bounds the splits' memory: a multiple of the programs that keep the device busy."""
+_FULL_PARTS = 4
+"""A batch counts as small while its rows, in so many parts each, do not fill the device."""
 _SKEW = 4
 """Assumed ratio of the longest to the mean context for splitting batches of unknown lengths."""
 
@@ -67,6 +71,12 @@ class DecodePlan:
         if known is None:
             known = self._splits[num_kv_heads, window] = self._split(num_kv_heads, window)
         return known
+
+    def least_keys(self, num_kv_heads: int) -> int:
+        """Keys below which no row is split further, whatever its length turns out to be."""
+        unsplit = self.contexts.shape[0] * num_kv_heads
+        filling = _LEAST_KEYS * unsplit * _FULL_PARTS // self._programs
+        return max(_FEWEST_KEYS, min(_LEAST_KEYS, filling))
 
     def _split(self, num_kv_heads: int, window: int | None) -> int:
         rows = self.contexts.shape[0]

@@ -28,12 +28,12 @@ def tile_offsets(
 
 @triton.jit
 def tile_scores(query, keys, visible, scale, softcap, SOFTCAP: tl.constexpr):
-    """(M, N) float32, -inf where not visible. query: (M, D). keys: (D, N). scale: with log₂ e.
+    """(M, N) float32, -inf where not visible. query: (M, D). keys: (N, D). scale: with log₂ e.
 
     With SOFTCAP, scale is without log₂ e and divided by softcap.
     """
     # Without "ieee" float32 is rounded to 19 bits on tensor cores; 16-bit types are exact anyway.
-    scores = tl.dot(query, keys.to(query.dtype), input_precision="ieee") * scale
+    scores = tl.dot(query, tl.trans(keys.to(query.dtype)), input_precision="ieee") * scale
     if SOFTCAP:
         # tanh x = 1 - 2 / (e^2x + 1), which is 1 long before e^2x = 2^64.
         doubled = tl.minimum(scores * 2.8853900817779268, 64.0)

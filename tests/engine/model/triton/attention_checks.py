@@ -20,6 +20,7 @@ def finely_split(batch: StepBatch, cache: KVCache) -> TritonAttention:
     decode, tiles = step_plan(batch)
     if decode is not None:
         decode.splits = lambda num_kv_heads, window: 19  # type: ignore[method-assign]
+        decode.least_keys = lambda num_kv_heads: 1  # type: ignore[method-assign]
     return TritonAttention(cache, decode, tiles)
 
 

@@ -6,23 +6,28 @@
 import pytest
 import torch
 import triton
-import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from engine.model import decoder_kernels
 from engine.model.attention.triton import decode, prefill
-from engine.model.attention.triton.launch import PagedLayer, ProgramShape, power_of_two
+from engine.model.attention.triton.launch import (
+    PagedLayer,
+    ProgramShape,
+    dot_type,
+    power_of_two,
+)
+from engine.model.attention.triton.plan import PREFILL_TILE
 from engine.model.kv_cache import FP8
 
 SHARED_BYTES = {80: 163 * 1024, 89: 99 * 1024, 90: 227 * 1024}
 """Limit of one program, by compute capability."""
 NAMES = {torch.bfloat16: "bf16", torch.float32: "fp32", FP8: "fp8e4nv"}
-DOT = {torch.bfloat16: tl.bfloat16, torch.float32: tl.float32}
 POINTERS = {"query", "keys", "values", "tables", "contexts", "spans", "tiles", "output"} | {
-    "logsumexp",
-    "partial",
+    *("logsumexp", "partial", "projected", "cos", "sin", "slots", "rotated", "gated"),
+    *("query_weight", "key_weight"),
 }
-FLOATS = {"scale", "softcap", "value_scale"}
+FLOATS = {"scale", "softcap", "value_scale", "kv_scale", "epsilon"}
 ALIGNED = {"query_row_stride", "query_token_stride", "query_head_stride", "block_stride"} | {
     "slot_stride",
     "kv_head_stride",
@@ -82,11 +87,11 @@ def test_kernels_compile(
         "BLOCK_SIZE": 16,
         "WINDOWED": extras,
         "SOFTCAP": extras,
-        "DOT_TYPE": DOT[dtype],
+        "DOT_TYPE": dot_type(dtype, stored),
     }
     types = {"query": NAMES[dtype], "keys": NAMES[stored], "values": NAMES[stored]}
     for split in (False, True):
-        shape = layer.decode_shape()
+        shape = layer.decode_shape(dtype.itemsize)
         constants = common | {
             "GROUP_TILES": 1,
             "TILE_HEADS": 16,
@@ -95,10 +100,14 @@ def test_kernels_compile(
         }
         written = {"output": "fp32" if split else NAMES[dtype], "logsumexp": "fp32"}
         used = shared_bytes(decode._decode_kernel, capability, types | written, constants, shape)
-        beside = 2 if dtype.itemsize == 2 else 1  # programs at once on one multiprocessor
+        beside = 2 if stored.itemsize == 2 else 1  # programs at once on one multiprocessor
         assert used <= SHARED_BYTES[capability] // beside
     shape = layer.prefill_shape(dtype.itemsize)
-    constants = common | {"TILE_TOKENS": 64, "TILE_KEYS": shape.tile_keys}
+    constants = common | {
+        "PIECES": PREFILL_TILE // shape.tile_tokens,
+        "TILE_TOKENS": shape.tile_tokens,
+        "TILE_KEYS": shape.tile_keys,
+    }
     written = {"output": NAMES[dtype]}
     used = shared_bytes(prefill._prefill_kernel, capability, types | written, constants, shape)
     assert used <= SHARED_BYTES[capability]
@@ -108,3 +117,22 @@ def test_the_join_compiles() -> None:
     constants = {"HEAD_DIM": 80, "PADDED_DIM": 128, "TILE_SPLITS": decode._JOINED_AT_ONCE}
     types = {"partial": "fp32", "logsumexp": "fp32", "output": "bf16"}
     assert shared_bytes(decode._join_kernel, 80, types, constants, ProgramShape(0, 4, 3)) < 1 << 16
+
+
+@pytest.mark.parametrize("stored", [torch.bfloat16, FP8])
+@pytest.mark.parametrize("normed", [False, True])
+def test_a_layer_s_kernels_compile(stored: torch.dtype, normed: bool) -> None:
+    constants = {
+        "NUM_HEADS": 32,
+        "NUM_KV_HEADS": 8,
+        "TILE_HEADS": 8,
+        "HEAD_DIM": 80,
+        "PADDED_DIM": 128,
+        "NORMED": normed,
+        "MOST": 448.0 if stored == FP8 else 0.0,
+    }
+    computed = dict.fromkeys(POINTERS, "bf16")
+    types = computed | {"slots": "i64", "keys": NAMES[stored], "values": NAMES[stored]}
+    shape = ProgramShape(0, 4, 3)
+    shared_bytes(decoder_kernels._heads_kernel, 90, types, constants, shape)
+    shared_bytes(decoder_kernels._gate_kernel, 90, computed, {"TILE": 1024}, shape)

@@ -19,12 +19,6 @@ CASE = Case(num_blocks=7, budget=20, swap_blocks=2)
 """Each sample takes two or three blocks, and some of those preempted find no room on the host."""
 
 
-@pytest.fixture(autouse=True)
-def transformers_layers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on CUDA: the shorter way through some models is one of a CPU's alone."""
-    monkeypatch.setattr("engine.model.forward.plain_decoder", lambda model: None)
-
-
 @pytest.mark.parametrize("architecture", ["llama", "gemma2"])
 def test_samples_equal_plain_transformers(architecture: str, tmp_path: Path) -> None:
     folder = make_checkpoint(tmp_path, architecture, num_hidden_layers=2)

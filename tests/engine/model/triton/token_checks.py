@@ -37,12 +37,6 @@ KINDS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def transformers_layers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on CUDA: the shorter way through some models is one of a CPU's alone."""
-    monkeypatch.setattr("engine.model.forward.plain_decoder", lambda model: None)
-
-
 @pytest.mark.parametrize(("architecture", "changes", "enforce_eager"), KINDS.values(), ids=KINDS)
 def test_greedy_tokens_equal_plain_transformers(
     architecture: str, changes: dict[str, object], enforce_eager: bool, tmp_path: Path
