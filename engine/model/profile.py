@@ -29,7 +29,7 @@ Spans = list[tuple[int, int]]
 _SAMPLING = SamplingParams(
     max_tokens=1, temperature=1.0, top_p=0.9, min_p=0.01, logit_bias=((0, 1.0),), logprobs=0
 )
-"""Sorting every row of logits, changed in a copy, is what takes the most memory."""
+"""Rows that are changed, sorted and reported take the most memory, a few rows at a time."""
 
 
 def activation_peak(

@@ -162,7 +162,8 @@ def _score_prompts(logits: Tensor, rows: list[ScheduledSequence]) -> None:
         if scored:
             tokens = row.sequence.tokens[scored.start : scored.stop]
             alternatives = row.sequence.sampling.prompt_logprobs or 0
-            row.prompt_tokens = score(logits[done : done + len(scored)], tokens, alternatives)
+            lines = list(range(done, done + len(scored)))
+            row.prompt_tokens = score(logits, lines, tokens, alternatives)
             done += len(scored)
 
 

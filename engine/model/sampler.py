@@ -3,7 +3,12 @@
 A draw needs one uniform number. It is a hash of the call's seed and the token's position, so
 there is no generator to keep: preemption, batch order and device do not change what a sequence
 draws, and nothing has to be released when it ends.
+
+Rows are only ever copied a few at a time: a batch's logits are hundreds of MiB, and whatever is as
+large as they are would be memory that the KV cannot have.
 """
+
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -14,8 +19,8 @@ from engine.step_plan import SampledToken
 
 _MASK = (1 << 64) - 1
 _ELEMENTS_AT_ONCE = 1 << 21
-"""Logits that are drawn from together: sorted in float64 they take 100 MiB, all of a large batch's
-more than the rest of its step.
+"""Logits that are copied together: sorted in float64 they take 100 MiB, all of a large batch's more
+than the rest of its step.
 """
 
 
@@ -27,7 +32,6 @@ class Sampler:
 
     def sample(self, logits: Tensor, sequences: list[Sequence]) -> list[SampledToken]:
         """One token per row. logits: (N, V) float32, row i belonging to sequences[i]."""
-        unchanged = logits
         changed: list[int] = []
         plain: list[int] = []
         filtered: list[int] = []
@@ -37,26 +41,33 @@ class Sampler:
             if sampling.temperature != 0.0:
                 narrowed = sampling.top_k > 0 or sampling.top_p < 1.0 or sampling.min_p > 0.0
                 (filtered if narrowed else plain).append(row)
+            elif sampling.changes_logits:
+                changed.append(row)
             if sampling.logprobs is not None:
                 reported.append(row)
-            if sampling.changes_logits:
-                changed.append(row)
-        if changed:
-            logits = logits.clone()
-            for row in changed:
-                adjust(logits[row], sequences[row])
-        chosen: list[int] = logits.argmax(dim=-1).tolist()
-        at_once = max(1, _ELEMENTS_AT_ONCE // logits.shape[1])
-        for drawing, draw in ((plain, _draw), (filtered, _draw_filtered)):
-            for begin in range(0, len(drawing), at_once):
-                rows = drawing[begin : begin + at_once]
-                uniforms = [self._uniform(sequences[row]) for row in rows]
-                drawn = draw(logits[rows], [sequences[row] for row in rows], uniforms)
-                for row, token_id in zip(rows, drawn, strict=True):
-                    chosen[row] = token_id
-        tokens = [SampledToken(token_id) for token_id in chosen]
+        # Every row's likeliest token, then those of the rows that choose from a copy.
+        chosen = [logits.argmax(dim=-1)]
+        order = list(range(len(sequences)))
+        for choose, choosing in (
+            (_likeliest, changed),
+            (_draw, plain),
+            (_draw_filtered, filtered),
+        ):
+            for part in _parts(len(choosing), logits.shape[1]):
+                rows = choosing[part]
+                owners = [sequences[row] for row in rows]
+                copies = logits[rows]
+                for number, owner in enumerate(owners):
+                    if owner.sampling.changes_logits:
+                        adjust(copies[number], owner)
+                uniforms = [self._uniform(owner) for owner in owners]
+                chosen.append(choose(copies, owners, uniforms))
+                order += rows
+        # One wait for the device. A row's last entry counts.
+        token_ids: dict[int, int] = dict(zip(order, torch.cat(chosen).tolist(), strict=True))
+        tokens = [SampledToken(token_ids[row]) for row in range(len(sequences))]
         if reported:
-            _report(tokens, unchanged, sequences, reported)
+            _report(tokens, logits, sequences, reported)
         return tokens
 
     def _uniform(self, sequence: Sequence) -> float:
@@ -75,6 +86,17 @@ def _mix(number: int) -> int:
     return number ^ (number >> 31)
 
 
+def _parts(count: int, vocab_size: int) -> Iterator[slice]:
+    """The parts of a list of `count` rows whose logits may be copied together."""
+    at_once = max(1, _ELEMENTS_AT_ONCE // vocab_size)
+    return (slice(begin, begin + at_once) for begin in range(0, count, at_once))
+
+
+def _likeliest(logits: Tensor, sequences: list[Sequence], uniforms: list[float]) -> Tensor:
+    """Token ids (N,), without a draw. logits: (N, V)."""
+    return logits.argmax(dim=-1)
+
+
 def _probabilities(logits: Tensor, sequences: list[Sequence]) -> Tensor:
     """(N, V) float64, scaled by temperature. Shifted first: tiny temperatures must not overflow."""
     temperatures = _column([sequence.sampling.temperature for sequence in sequences], logits)
@@ -82,17 +104,16 @@ def _probabilities(logits: Tensor, sequences: list[Sequence]) -> Tensor:
     return (shifted / temperatures).softmax(dim=-1)
 
 
-def _draw(logits: Tensor, sequences: list[Sequence], uniforms: list[float]) -> list[int]:
-    """Token ids from the whole vocabulary. logits: (N, V). uniforms: N, in [0, 1)."""
+def _draw(logits: Tensor, sequences: list[Sequence], uniforms: list[float]) -> Tensor:
+    """Token ids (N,) from the whole vocabulary. logits: (N, V). uniforms: N, in [0, 1)."""
     cumulative = _probabilities(logits, sequences).cumsum(dim=-1)
     targets = _column(uniforms, logits) * cumulative[:, -1:]
     indices = torch.searchsorted(cumulative, targets, right=True)
-    drawn: list[int] = indices.clamp_(max=logits.shape[1] - 1)[:, 0].tolist()
-    return drawn
+    return indices.clamp_(max=logits.shape[1] - 1)[:, 0]
 
 
-def _draw_filtered(logits: Tensor, sequences: list[Sequence], uniforms: list[float]) -> list[int]:
-    """Token ids of each row's top_k and min_p, and of those from the likeliest of mass top_p.
+def _draw_filtered(logits: Tensor, sequences: list[Sequence], uniforms: list[float]) -> Tensor:
+    """Token ids (N,) of each row's top_k and min_p, and of those from the likeliest of mass top_p.
 
     Drawn in the order of the vocabulary, as without a filter: the order of two almost equally
     likely tokens would depend on a batch's rounding.
@@ -119,8 +140,7 @@ def _draw_filtered(logits: Tensor, sequences: list[Sequence], uniforms: list[flo
     indices = torch.searchsorted(cumulative, targets, right=True)
     # Rounded up to the whole mass, a target would lie beyond the last token that is kept.
     final = vocab_size - 1 - kept.flip(-1).to(torch.int8).argmax(dim=-1, keepdim=True)
-    drawn: list[int] = indices.minimum(final)[:, 0].tolist()
-    return drawn
+    return indices.minimum(final)[:, 0]
 
 
 def _column(numbers: list[float], like: Tensor) -> Tensor:
@@ -128,19 +148,25 @@ def _column(numbers: list[float], like: Tensor) -> Tensor:
     return torch.tensor(numbers, dtype=torch.float64, device=like.device)[:, None]
 
 
-def score(logits: Tensor, token_ids: list[int], alternatives: int) -> list[SampledToken]:
-    """Given tokens with their log probabilities. logits: (N, V) float32, of the N tokens."""
-    logprobs = logits.log_softmax(dim=-1)
-    chosen_ids = torch.tensor(token_ids, device=logits.device)
-    chosen: list[float] = logprobs.gather(1, chosen_ids[:, None])[:, 0].tolist()
-    best = logprobs.topk(min(alternatives, logits.shape[1]), dim=-1)
-    best_ids: list[list[int]] = best.indices.tolist()
-    best_logprobs: list[list[float]] = best.values.tolist()
+def score(
+    logits: Tensor, rows: list[int], token_ids: list[int], alternatives: int
+) -> list[SampledToken]:
+    """Given tokens with their log probabilities: token_ids[i] by logits[rows[i]].
+
+    logits: (N, V) float32. At least one row.
+    """
+    chosen, best_ids, best_logprobs = [], [], []
+    for part in _parts(len(rows), logits.shape[1]):
+        logprobs = logits[rows[part]].log_softmax(dim=-1)
+        chosen_ids = torch.tensor(token_ids[part], device=logits.device)
+        chosen.append(logprobs.gather(1, chosen_ids[:, None])[:, 0])
+        best = logprobs.topk(min(alternatives, logits.shape[1]), dim=-1)
+        best_ids.append(best.indices)
+        best_logprobs.append(best.values)
+    columns = [torch.cat(parts).tolist() for parts in (chosen, best_ids, best_logprobs)]
     return [
         SampledToken(token_id, logprob, list(zip(ids, likeliest, strict=True)))
-        for token_id, logprob, ids, likeliest in zip(
-            token_ids, chosen, best_ids, best_logprobs, strict=True
-        )
+        for token_id, logprob, ids, likeliest in zip(token_ids, *columns, strict=True)
     ]
 
 
@@ -149,7 +175,7 @@ def _report(
 ) -> None:
     """Replace the tokens of `rows` by ones that carry log probabilities."""
     counts = [sequences[row].sampling.logprobs or 0 for row in rows]
-    scored = score(logits[rows], [tokens[row].token_id for row in rows], max(counts))
+    scored = score(logits, rows, [tokens[row].token_id for row in rows], max(counts))
     for row, count, token in zip(rows, counts, scored, strict=True):
         alternatives = token.alternatives or []
         tokens[row] = token._replace(alternatives=alternatives[:count])

@@ -5,6 +5,9 @@ from collections import Counter
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.weak import WeakIdKeyDictionary
 
 from engine.hashing import PrefixHasher
 from engine.model.sampler import Sampler
@@ -33,6 +36,25 @@ def draw(logits: Tensor, count: int = 4000, **sampling: object) -> Counter[int]:
     sequences = [make_sequence(length=length, **sampling) for length in range(1, count + 1)]
     sampled = sampler.sample(logits.expand(count, -1), sequences)
     return Counter(token.token_id for token in sampled)
+
+
+class Allocations(TorchDispatchMode):
+    """The most bytes that tensors made by operations take at a time."""
+
+    def __init__(self, given: Tensor) -> None:
+        super().__init__()
+        self.peak_bytes = 0
+        self._given = given.untyped_storage()
+        self._living = WeakIdKeyDictionary()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        result = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(result):
+            storage = tensor.untyped_storage()
+            if storage is not self._given:
+                self._living[storage] = storage.nbytes()
+        self.peak_bytes = max(self.peak_bytes, sum(self._living.values()))
+        return result
 
 
 def test_greedy_is_the_likeliest() -> None:
@@ -141,13 +163,41 @@ def test_no_rows() -> None:
     assert Sampler(seed=0).sample(torch.empty(0, 50), []) == []
 
 
-def test_rows_drawn_in_several_pieces_are_those_drawn_at_once(
+def test_rows_copied_in_several_pieces_are_those_copied_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    logits = make_logits(7)
+    logits = make_logits(11)
+    kinds = [{}, {"temperature": 1.0}, {"temperature": 1.0, "top_p": 0.9}]
     sequences = [
-        make_sequence(row, temperature=1.0, top_p=0.9 if row % 3 else 1.0) for row in range(7)
+        make_sequence(
+            row,
+            logprobs=row % 4 or None,
+            logit_bias=((row, 4.0),) if row % 5 else (),
+            **kinds[row % 3],
+        )
+        for row in range(11)
     ]
     at_once = Sampler(seed=0).sample(logits, sequences)
     monkeypatch.setattr("engine.model.sampler._ELEMENTS_AT_ONCE", 2 * logits.shape[1])
     assert Sampler(seed=0).sample(logits, sequences) == at_once
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [{}, {"temperature": 1.0}, {"temperature": 1.0, "top_p": 0.9}],
+    ids=["greedy", "drawn", "filtered"],
+)
+def test_only_the_logits_themselves_are_as_large_as_a_batch(
+    sampling: dict[str, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, vocab_size, rows_at_once = 64, 5000, 2
+    monkeypatch.setattr("engine.model.sampler._ELEMENTS_AT_ONCE", rows_at_once * vocab_size)
+    logits = make_logits(rows, vocab_size)
+    sequences = [
+        make_sequence(row, logprobs=3, logit_bias=((1, 2.0),), **sampling) for row in range(rows)
+    ]
+    with Allocations(logits) as allocations:
+        Sampler(seed=0).sample(logits, sequences)
+    copied = rows_at_once * logits[0].nbytes
+    # Sorting takes some float64 and int64 tensors of a copy's shape, 2 copies each.
+    assert copied <= allocations.peak_bytes <= 16 * copied < logits.nbytes
