@@ -32,10 +32,11 @@ from engine.request import SamplingParams, Sequence
 from engine.step_plan import ScheduledSequence
 
 CHECKS = {
-    "attention as by its definition": "attention_checks.py",
-    "a layer's other kernels as by torch": "decoder_checks.py",
-    "tokens as of plain transformers": "token_checks.py",
-    "the engine with forks, preemption and swap": "engine_checks.py",
+    "attention as by its definition": "triton/attention_checks.py",
+    "a layer's other kernels as by torch": "triton/decoder_checks.py",
+    "tokens as of plain transformers": "triton/token_checks.py",
+    "the engine with forks, preemption and swap": "triton/engine_checks.py",
+    "blocks swapped out and in": "test_swap_space.py",
 }
 DEVICE = torch.device("cuda")
 CONFIG = LlamaConfig(
@@ -83,8 +84,8 @@ def _checks(out: Path) -> Iterator[Figure]:
     for name, file in CHECKS.items():
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
         # Beside xdist the benchmark plugin warns, and here warnings are errors.
-        command += ["-p", "no:benchmark", "-n", "8", f"tests/engine/model/triton/{file}"]
-        with (out / f"{file}.txt").open("w") as log:
+        command += ["-p", "no:benchmark", "-n", "8", f"tests/engine/model/{file}"]
+        with (out / f"{Path(file).stem}.txt").open("w") as log:
             ended = subprocess.run(command, env=environment, stdout=log, stderr=log, check=False)
         yield Figure(f"{name}, compiled", float(ended.returncode == 0), "", 1, "higher")
 
