@@ -17,6 +17,28 @@ _ELEMENTS_AT_ONCE = 1024
 _FP8_MOST = torch.finfo(FP8).max
 
 
+@triton.jit
+def _norm_kernel(hidden, weight, normed, epsilon, WIDTH: tl.constexpr, PADDED: tl.constexpr):
+    """Grid (T). hidden, normed: (T, WIDTH)."""
+    row = tl.program_id(0).to(tl.int64) * WIDTH
+    columns = tl.arange(0, PADDED)
+    is_column = columns < WIDTH
+    elements = tl.load(hidden + row + columns, mask=is_column, other=0.0).to(tl.float32)
+    factors = tl.load(weight + columns, mask=is_column, other=0.0).to(tl.float32)
+    result = elements * tl.rsqrt(tl.sum(elements * elements, 0) / WIDTH + epsilon) * factors
+    tl.store(normed + row + columns, result.to(normed.dtype.element_ty), mask=is_column)
+
+
+def rms_normed(hidden: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+    """hidden / √(mean of squares + epsilon) * weight. hidden: (T, C), contiguous."""
+    tokens, width = hidden.shape
+    normed = torch.empty_like(hidden)
+    _norm_kernel[(tokens,)](
+        hidden, weight, normed, epsilon, WIDTH=width, PADDED=power_of_two(width), num_warps=8
+    )
+    return normed
+
+
 @triton.jit(do_not_specialize=["row_stride"])
 def _heads_kernel(
     projected,

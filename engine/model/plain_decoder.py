@@ -39,9 +39,6 @@ class _Norm(NamedTuple):
     weight: Tensor
     epsilon: float
 
-    def __call__(self, hidden: Tensor) -> Tensor:
-        return F.rms_norm(hidden, self.weight.shape, self.weight, self.epsilon)
-
 
 class _Layer(NamedTuple):
     """The weights of one layer, C hidden and I intermediate elements. H query and H_kv KV heads."""
@@ -66,6 +63,9 @@ class _Layer(NamedTuple):
 class Operations(Protocol):
     """A layer's work between its products."""
 
+    def normed(self, hidden: Tensor, norm: _Norm) -> Tensor:
+        """hidden: (T, C)."""
+
     def write_heads(
         self, projected: Tensor, layer: _Layer, angles: tuple[Tensor, Tensor], step: PagedStep
     ) -> tuple[Tensor, Tensor, Tensor]:
@@ -82,6 +82,9 @@ class Operations(Protocol):
 class _TorchOperations:
     """`Operations` of torch's."""
 
+    def normed(self, hidden: Tensor, norm: _Norm) -> Tensor:
+        return F.rms_norm(hidden, norm.weight.shape, norm.weight, norm.epsilon)
+
     def write_heads(
         self, projected: Tensor, layer: _Layer, angles: tuple[Tensor, Tensor], step: PagedStep
     ) -> tuple[Tensor, Tensor, Tensor]:
@@ -92,7 +95,8 @@ class _TorchOperations:
         rotated = heads[:, :turning]
         if layer.head_norms is not None:
             query_norm, key_norm = layer.head_norms
-            queries, keys = query_norm(heads[:, :num_heads]), key_norm(rotated[:, num_heads:])
+            queries = self.normed(heads[:, :num_heads], query_norm)
+            keys = self.normed(rotated[:, num_heads:], key_norm)
             rotated = torch.cat((queries, keys), dim=1)
         cos, sin = (angle[:, None] for angle in angles)
         swapped = rotated.roll(head_dim // 2, dims=-1)
@@ -113,6 +117,9 @@ class _KernelOperations:
         from engine.model import decoder_kernels
 
         self._kernels = decoder_kernels
+
+    def normed(self, hidden: Tensor, norm: _Norm) -> Tensor:
+        return self._kernels.rms_normed(hidden, norm.weight, norm.epsilon)
 
     def write_heads(
         self, projected: Tensor, layer: _Layer, angles: tuple[Tensor, Tensor], step: PagedStep
@@ -150,14 +157,16 @@ class PlainDecoder:
         hidden = F.embedding(batch.token_ids, self._embedding)  # (T, C)
         angles = self._angles(hidden, batch.positions)
         for layer in self._layers:
-            projected = F.linear(layer.attention_norm(hidden), layer.qkv, layer.qkv_bias)
+            normed = operations.normed(hidden, layer.attention_norm)
+            projected = F.linear(normed, layer.qkv, layer.qkv_bias)
             heads = operations.write_heads(projected, layer, angles, step)
             query, key, value = (part.transpose(0, 1)[None] for part in heads)
             attended = step.attention.attend(query, key, value, layer.options)
-            hidden = torch.addmm(hidden, attended.flatten(1), layer.output)
-            gate_and_up = F.linear(layer.mlp_norm(hidden), layer.gate_up)
-            hidden = torch.addmm(hidden, operations.gated(gate_and_up, layer), layer.down)
-        return F.linear(self._norm(hidden.index_select(0, batch.logit_positions)), self._head)
+            hidden.addmm_(attended.flatten(1), layer.output)
+            gate_and_up = F.linear(operations.normed(hidden, layer.mlp_norm), layer.gate_up)
+            hidden.addmm_(operations.gated(gate_and_up, layer), layer.down)
+        last = hidden.index_select(0, batch.logit_positions)
+        return F.linear(operations.normed(last, self._norm), self._head)
 
     def _angles(self, hidden: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         """See `Operations.write_heads`."""

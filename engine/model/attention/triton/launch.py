@@ -1,7 +1,8 @@
 """Launch arguments of both kernels for a layer, and the shape of their programs."""
 
 import math
-from typing import NamedTuple
+from functools import cache
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -18,8 +19,11 @@ multiprocessor, together more than enough bytes in flight to hide the memory's l
 """
 _PREFILL_TILE_BYTES = 1 << 14
 """Larger: the same K and V serve a whole tile of queries."""
-# None of these sizes has been measured: the kernels have been compiled, and run in Triton's
-# interpreter. `python -m benchmarks.on_a_gpu --sweep` tries others.
+_LARGE_TILE_BYTES = 1 << 15
+"""The same where shared memory holds three of them, beside twice the queries."""
+_ROOM_FOR_LARGE = 200 * 1024
+"""Bytes of shared memory that one program may have there: a Hopper, not an Ada."""
+# `python -m benchmarks.on_a_gpu --only sweep` tries other sizes; these are the best of an H100's.
 
 
 class ProgramShape(NamedTuple):
@@ -56,18 +60,21 @@ class PagedLayer(NamedTuple):
         # Multiplied without tensor cores, fp8 takes the registers of the type it is converted to.
         element = self.keys.itemsize if query_bytes <= 2 else query_bytes
         tile_keys = self._tile_keys(_DECODE_TILE_BYTES, element, most=128)
-        return ProgramShape(tile_keys, num_warps=4, num_stages=5)
+        return ProgramShape(tile_keys, num_warps=2 if element == 1 else 4, num_stages=5)
 
-    def prefill_shape(self, query_bytes: int) -> ProgramShape:
+    def prefill_shape(self, query_bytes: int, shared_bytes: int) -> ProgramShape:
         """For programs with a tile of tokens, whose sums take registers. query_bytes: an element's.
 
-        fp8 counts as the type it is converted to.
+        fp8 counts as the type it is converted to. shared_bytes: what one program may have.
         """
         wide = self.keys.shape[3] > 128
         if query_bytes > 2:  # multiplied without tensor cores: larger tiles spill registers
             if wide:
                 return ProgramShape(16, num_warps=4, num_stages=1, tile_tokens=16)
             return ProgramShape(16, num_warps=8, num_stages=3, tile_tokens=64)
+        if shared_bytes >= _ROOM_FOR_LARGE and not wide:
+            tile_keys = self._tile_keys(_LARGE_TILE_BYTES, query_bytes, most=128)
+            return ProgramShape(tile_keys, num_warps=8, num_stages=3, tile_tokens=128)
         tile_keys = self._tile_keys(_PREFILL_TILE_BYTES, query_bytes, most=64)
         return ProgramShape(tile_keys, num_warps=8 if wide else 4, num_stages=3, tile_tokens=64)
 
@@ -91,6 +98,16 @@ def paged_layer(cache: KVCache, options: LayerOptions) -> PagedLayer:
         kv_scale=cache.layout.kv_scale,
         window=options.window or 0,
     )
+
+
+@cache
+def shared_bytes(device: torch.device) -> int:
+    """Shared memory that one program may have."""
+    if device.type != "cuda":
+        return _ROOM_FOR_LARGE  # the interpreter's programs have no limit
+    properties: Any = torch.cuda.get_device_properties(device)  # typed without it
+    size: int = properties.shared_memory_per_block_optin
+    return size
 
 
 _DOT_TYPES = {

@@ -8,7 +8,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from engine.model.attention.triton.launch import PagedLayer, dot_type, power_of_two
+from engine.model.attention.triton.launch import (
+    PagedLayer,
+    dot_type,
+    power_of_two,
+    shared_bytes,
+)
 from engine.model.attention.triton.plan import PREFILL_TILE, PrefillTiles
 from engine.model.attention.triton.tile import fold_tile, tile_offsets, tile_scores
 
@@ -205,7 +210,7 @@ def paged_prefill(query: Tensor, output: Tensor, layer: PagedLayer, tiles: Prefi
     contiguous; the spans' rows are written. Launches one kernel, takes no memory.
     """
     num_heads, head_dim = query.shape[1:]
-    shape = layer.prefill_shape(query.itemsize)
+    shape = layer.prefill_shape(query.itemsize, shared_bytes(query.device))
     pieces = PREFILL_TILE // shape.tile_tokens
     _prefill_kernel[(tiles.num_tiles * pieces, num_heads)](
         query,

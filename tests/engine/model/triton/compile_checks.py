@@ -25,6 +25,7 @@ SHARED_BYTES = {80: 163 * 1024, 89: 99 * 1024, 90: 227 * 1024}
 NAMES = {torch.bfloat16: "bf16", torch.float32: "fp32", FP8: "fp8e4nv"}
 POINTERS = {"query", "keys", "values", "tables", "contexts", "spans", "tiles", "output"} | {
     *("logsumexp", "partial", "projected", "cos", "sin", "slots", "rotated", "gated"),
+    *("hidden", "weight", "normed"),
     *("query_weight", "key_weight"),
 }
 FLOATS = {"scale", "softcap", "value_scale", "kv_scale", "epsilon"}
@@ -102,7 +103,7 @@ def test_kernels_compile(
         used = shared_bytes(decode._decode_kernel, capability, types | written, constants, shape)
         beside = 2 if stored.itemsize == 2 else 1  # programs at once on one multiprocessor
         assert used <= SHARED_BYTES[capability] // beside
-    shape = layer.prefill_shape(dtype.itemsize)
+    shape = layer.prefill_shape(dtype.itemsize, SHARED_BYTES[capability])
     constants = common | {
         "PIECES": PREFILL_TILE // shape.tile_tokens,
         "TILE_TOKENS": shape.tile_tokens,
@@ -136,3 +137,5 @@ def test_a_layer_s_kernels_compile(stored: torch.dtype, normed: bool) -> None:
     shape = ProgramShape(0, 4, 3)
     shared_bytes(decoder_kernels._heads_kernel, 90, types, constants, shape)
     shared_bytes(decoder_kernels._gate_kernel, 90, computed, {"TILE": 1024}, shape)
+    widths: dict[str, object] = {"WIDTH": 5120, "PADDED": 8192}
+    shared_bytes(decoder_kernels._norm_kernel, 90, computed, widths, ProgramShape(0, 8, 3))

@@ -77,6 +77,18 @@ def test_gates_are_those_of_torch(dtype: torch.dtype, width: int) -> None:
     torch.testing.assert_close(ours.float(), exact, atol=tolerance, rtol=tolerance)
 
 
+@pytest.mark.parametrize("dtype", TOLERANCES)
+@pytest.mark.parametrize("width", [64, 300])
+def test_norms_are_those_of_torch(dtype: torch.dtype, width: int) -> None:
+    torch.manual_seed(width)
+    hidden = (2 * torch.randn(TOKENS, width)).to(DEVICE, dtype)
+    norm = _Norm((0.5 + torch.rand(width)).to(DEVICE, dtype), 1e-6)
+    ours = _KernelOperations().normed(hidden, norm)
+    theirs = _TorchOperations().normed(hidden.float(), _Norm(norm.weight.float(), 1e-6))
+    tolerance = TOLERANCES[dtype]
+    torch.testing.assert_close(ours.float(), theirs, atol=tolerance, rtol=tolerance)
+
+
 def _layer(norms: tuple[_Norm, _Norm] | None, like: torch.Tensor) -> _Layer:
     """Only what is between the products."""
     norm = _Norm(like, 1e-6)
