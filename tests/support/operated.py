@@ -104,6 +104,7 @@ def operated(
     port: int,
     folder: Path,
     name: str,
+    start_seconds: float = START_SECONDS,
 ) -> Iterator[_Server]:
     """The command, once the server on `port` answers; ended afterwards with all that it started.
 
@@ -122,7 +123,7 @@ def operated(
         )
     server = kind(process, f"http://127.0.0.1:{port}", log_file, keyboard)
     try:
-        wait_for(lambda: _answers(server), f"{name} starts", START_SECONDS)
+        wait_for(lambda: _answers(server), f"{name} starts", start_seconds)
         assert server.alive(), f"{name} ended with {process.returncode}:\n{server.tail(200)}"
         yield server
     finally:

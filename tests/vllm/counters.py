@@ -56,6 +56,11 @@ def _allowed(own: _Values, name: str, labels: tuple[tuple[str, str], ...]) -> fl
     return allowed
 
 
+def compared(ours: str) -> int:
+    """Counters, and parts of histograms, of vLLM's names on the page."""
+    return len(_values(ours, frozenset()))
+
+
 def total(page: str, name: str) -> float:
     """Sum over engines and further labels of a counter on a page."""
     return sum(value for (found, _), value in _values(page, frozenset()).items() if found == name)

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from tests.support.operated import Operated, operated
+from tests.support.operated import START_SECONDS, Operated, operated
 from tests.support.process import ROOT
 
 BLOCK_SIZE = 32
@@ -52,6 +52,28 @@ def server_environment(**further: str) -> dict[str, str]:
             "OMP_NUM_THREADS": "1",
             "VLLM_HOST_IP": "127.0.0.1",
             "VLLM_SERVER_DEV_MODE": "1",  # POST /reset_prefix_cache
+            "VLLM_NO_USAGE_STATS": "1",
+            "DO_NOT_TRACK": "1",
+            "HF_HUB_OFFLINE": "1",
+            "PYTHONUNBUFFERED": "1",
+        }
+        | further
+    )
+
+
+def card_environment(**further: str) -> dict[str, str]:
+    """This process's environment, for a vLLM on a GPU that compiles no sampler and makes no calls.
+
+    Its PYTHONPATH, made absolute, may be where vLLM is.
+    """
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith("KVSCOPE_")}
+    folders = inherited.get("PYTHONPATH", "").split(os.pathsep)
+    inherited["PYTHONPATH"] = os.pathsep.join(str(Path(each).resolve()) for each in folders if each)
+    return (
+        inherited
+        | {
+            "VLLM_USE_FLASHINFER_SAMPLER": "0",
+            "VLLM_HOST_IP": "127.0.0.1",
             "VLLM_NO_USAGE_STATS": "1",
             "DO_NOT_TRACK": "1",
             "HF_HUB_OFFLINE": "1",
@@ -105,10 +127,15 @@ class VllmServer(Operated):
 
 
 def started(
-    command: list[str], environment: Mapping[str, str], port: int, folder: Path, name: str
+    command: list[str],
+    environment: Mapping[str, str],
+    port: int,
+    folder: Path,
+    name: str,
+    start_seconds: float = START_SECONDS,
 ) -> AbstractContextManager[VllmServer]:
     """The command, once the server on `port` answers; ended afterwards with all that it started."""
-    return operated(VllmServer, command, environment, port, folder, name)
+    return operated(VllmServer, command, environment, port, folder, name, start_seconds)
 
 
 def kvscope_command(*arguments: str) -> list[str]:

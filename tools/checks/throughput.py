@@ -1,6 +1,7 @@
 """Output throughput of a server with a means of observation, over the same one without it.
 
     python -m tools.checks.throughput vllm|sglang [--python PYTHON] [--starts 5] [--pairs 24]
+        [--model FOLDER --engine-options JSON]
 
 PYTHON is an interpreter with that server. Means: the observer, with its sidecar beside (`kvscope
 run`); in a vLLM also `--kv-cache-metrics` unsampled, and the KV event publisher without a reader;
@@ -10,7 +11,7 @@ Both sides of a pair are one process (`tests/*/offline.py`), since two processes
 differ by more than what is measured for as long as they live. It is without its HTTP server: on a
 CPU vLLM's runs two processes that wait by spinning, and on few cores it decides by chance which of
 them is held up. The sidecar is stopped while the observer is away. The order alternates from pair
-to pair, and each process is restarted `--starts` times.
+to pair, and each process is restarted `--starts` times. With `--engine-options`, vLLM is on a GPU.
 """
 
 import argparse
@@ -24,6 +25,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from benchmarks.report import environment
 from tests.sglang import offline as sglang
@@ -31,7 +33,7 @@ from tests.sglang.server import ON_A_CPU
 from tests.support.process import ROOT
 from tests.vllm import offline as vllm
 from tests.vllm.model import tiny_model
-from tests.vllm.server import free_port, kvscope_command, server_environment
+from tests.vllm.server import card_environment, free_port, kvscope_command, server_environment
 
 MEANS = {"vllm": vllm.MEANS, "sglang": sglang.MEANS}
 """By server."""
@@ -44,47 +46,85 @@ Pair = dict[bool, dict[str, float]]
 class Peer:
     """A server whose means of observation is switched from batch to batch."""
 
-    def __init__(self, means: str, process: "subprocess.Popen[str]", log: Path) -> None:
+    def __init__(
+        self, means: str, process: "subprocess.Popen[str]", log: Path, page_port: int
+    ) -> None:
         self._sidecar = process.pid if means == "observer" else None
         self._process = process
         self._log = log
+        self.page = f"http://127.0.0.1:{page_port}/metrics"
+        """URL of the sidecar's, where there is one."""
+        self.gaps: list[float] = []
+        """Seconds between the decode steps of the last batch, from a vLLM."""
         self._answer()
 
-    def rates(self, on: bool, sequences: int, seed: int) -> dict[str, float]:
-        """Output tokens a second of one batch, of elapsed and of CPU time."""
+    def rates(self, on: bool, sequences: int, seed: int, **tokens: int) -> dict[str, float]:
+        """Output tokens a second of one batch, of elapsed and of CPU time.
+
+        tokens: of `prompt` and `output`, of a vLLM.
+        """
         if self._sidecar is not None:
             os.kill(self._sidecar, signal.SIGCONT if on else signal.SIGSTOP)
-        assert self._process.stdin is not None
-        order = {"on": on, "sequences": sequences, "seed": seed}
-        self._process.stdin.write(json.dumps(order) + "\n")
-        self._process.stdin.flush()
-        return self._answer()
+        return self._obey({"on": on, "sequences": sequences, "seed": seed, **tokens})
+
+    def memory(self) -> dict[str, float]:
+        """Bytes in its torch's allocator."""
+        return self._obey({"memory": True})
 
     def resume(self) -> None:
         """Let a stopped sidecar go on."""
         if self._sidecar is not None:
             os.kill(self._sidecar, signal.SIGCONT)
 
+    def _obey(self, order: dict[str, Any]) -> dict[str, float]:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+        return self._answer()
+
     def _answer(self) -> dict[str, float]:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if line.startswith('{"peer"'):
-                answer: dict[str, float] = json.loads(line)["peer"]
+                said = json.loads(line)
+                self.gaps = said.get("gaps", [])
+                answer: dict[str, float] = said["peer"]
                 return answer
         raise SystemExit(f"it ended:\n{self._log.read_text()[-4000:]}")
 
 
 @contextmanager
-def running(server: str, means: str, python: Path, model: Path, folder: Path) -> Iterator[Peer]:
-    """A peer with this means; its files go to `folder`."""
+def running(
+    server: str,
+    means: str,
+    python: Path,
+    model: Path,
+    folder: Path,
+    *,
+    engine: dict[str, Any] | None = None,
+    log: Path | None = None,
+) -> Iterator[Peer]:
+    """A peer with this means; its files go to `folder`, and its output to the log.
+
+    engine: options of a vLLM on a GPU; None: on a CPU.
+    """
     command = [str(python), "-m", f"tests.{server}.offline", means, str(model), str(folder)]
+    page_port = free_port()
+    if engine is not None:
+        command.append(json.dumps(engine))
     if means == "observer":
-        options = ("--port", str(free_port()), "--no-gpu", "--")
+        options = ("--port", str(page_port), *(("--no-gpu",) if engine is None else ()), "--")
         command = [*kvscope_command("run", *options), *command]
-    variables = server_environment(KVSCOPE_RUN_DIR=str(folder / "run"), PYTHONPATH=str(ROOT))
+    if engine is None:
+        variables = server_environment(PYTHONPATH=str(ROOT))
+    else:
+        variables = card_environment()
+        paths = filter(None, (str(ROOT), variables.get("PYTHONPATH")))
+        variables["PYTHONPATH"] = os.pathsep.join(paths)
+    variables["KVSCOPE_RUN_DIR"] = str(folder / "run")
     if server == "sglang":
         variables |= ON_A_CPU
-    log = folder / "log"
+    log = log or folder / "log"
     with (
         log.open("wb") as errors,
         subprocess.Popen(
@@ -97,11 +137,15 @@ def running(server: str, means: str, python: Path, model: Path, folder: Path) ->
             text=True,
         ) as process,
     ):
-        peer = Peer(means, process, log)
         try:
-            yield peer
-        finally:
-            peer.resume()
+            peer = Peer(means, process, log, page_port)
+            try:
+                yield peer
+            finally:
+                peer.resume()
+        except BaseException:
+            process.terminate()  # or it would first end its start, or its batch
+            raise
 
 
 def compare(peer: Peer, sequences: int, pairs: int) -> list[Pair]:
@@ -132,18 +176,23 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=24, help="pairs a start")
     parser.add_argument("--means", nargs="+", choices=vllm.MEANS, help="by default all it has")
     parser.add_argument("--sequences", nargs="+", type=int, default=SEQUENCES)
+    parser.add_argument("--model", type=Path, help="checkpoint; by default a tiny one")
+    parser.add_argument(
+        "--engine-options", type=json.loads, help="JSON: a vLLM on a GPU, with these of its LLM's"
+    )
     arguments = parser.parse_args()
     server = arguments.server
     python = arguments.python or ROOT / ".venv" / server / "bin" / "python"
     tried = arguments.means or MEANS[server]
     pairs: dict[tuple[str, int], list[Pair]] = {}
     with tempfile.TemporaryDirectory() as name:
-        model = tiny_model(Path(name) / "model", "llama")
+        model = arguments.model or tiny_model(Path(name) / "model", "llama")
         for start in range(arguments.starts):
             for means in tried:
                 folder = Path(name) / f"{means}-{start}".replace(" ", "-")
                 folder.mkdir(mode=0o700)
-                with running(server, means, python, model, folder) as peer:
+                engine = arguments.engine_options
+                with running(server, means, python, model, folder, engine=engine) as peer:
                     for count in arguments.sequences:
                         found = compare(peer, count, arguments.pairs)
                         pairs.setdefault((means, count), []).extend(found)

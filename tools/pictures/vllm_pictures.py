@@ -27,14 +27,29 @@ PICTURES = {
 }
 
 
+def draw_all(prometheus: str, window: Window, folder: Path) -> bool:
+    """Draw all of them into the folder; whether all could be drawn. prometheus: its URL."""
+    EVERYTHING.mkdir(parents=True, exist_ok=True)
+    board = EVERYTHING / "comparison.json"
+    board.write_text(as_json(comparison.build))
+    measured = Measured(url=prometheus, url_of_many="", instance="", windows=[window])
+    good = [
+        draw(measured, window, picture, folder / f"{name}.png")
+        for name, picture in PICTURES.items()
+    ]
+    side_by_side = Picture(dashboard="comparison", situation="vllm")
+    out = folder / "vllm-side-by-side.png"
+    good.append(draw(measured, window, side_by_side, out, board=board))
+    for name in (*PICTURES, "vllm-side-by-side"):
+        shrink(folder / f"{name}.png")
+    return all(good)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=180, help="of the load")
     parser.add_argument("--python", type=Path, default=ROOT / ".venv/vllm/bin/python")
     arguments = parser.parse_args()
-    EVERYTHING.mkdir(parents=True, exist_ok=True)
-    board = EVERYTHING / "comparison.json"
-    board.write_text(as_json(comparison.build))
     with (
         tempfile.TemporaryDirectory() as folder,
         stage(Path(folder), arguments.python) as on,
@@ -43,17 +58,8 @@ def main() -> None:
         with on.load(*LOAD, "--period", f"{arguments.seconds / 2.5:.0f}"):
             time.sleep(arguments.seconds)
             window = Window(name="vllm", began=began + SETTLE_SECONDS, ended=time.time())
-        measured = Measured(url=on.prometheus.url, url_of_many="", instance="", windows=[window])
-        good = [
-            draw(measured, window, picture, IMAGES / f"{name}.png")
-            for name, picture in PICTURES.items()
-        ]
-        side_by_side = Picture(dashboard="comparison", situation="vllm")
-        out = IMAGES / "vllm-side-by-side.png"
-        good.append(draw(measured, window, side_by_side, out, board=board))
-    for name in (*PICTURES, "vllm-side-by-side"):
-        shrink(IMAGES / f"{name}.png")
-    sys.exit(0 if all(good) else 1)
+        good = draw_all(on.prometheus.url, window, IMAGES)
+    sys.exit(0 if good else 1)
 
 
 if __name__ == "__main__":
