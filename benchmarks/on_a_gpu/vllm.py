@@ -69,12 +69,12 @@ def on_a_card(python: Path, model: Path) -> Setting:
         batches=(8, 64, 256),
         output=128,
         rounds=12,
-        compare_seconds=150,
+        compare_seconds=110,
         decoded=SEQUENCES,
         context=CONTEXT,
         steps=STEPS,
         users=96,
-        load_seconds=110,
+        load_seconds=90,
     )
 
 
