@@ -38,7 +38,7 @@ SECONDS = {
     "vllm-served": 400,
 }
 """Limit of each section, in the order they run."""
-SWEEPS = {"sweep": 240}
+SWEEPS = {"sweep": 240, "split-sweep": 60}
 """Sections that run only by name."""
 END_SECONDS = 60.0
 """For what a section has started to end, after its limit."""
@@ -152,6 +152,7 @@ def _measure(name: str, arguments: argparse.Namespace) -> int:
         "step": lambda: held(lambda measured: step.figures(measured, out)),
         "swap": swap.figures,
         "memory": lambda: memory.figures(out),
+        "split-sweep": lambda: held(attention.split_sweep),
         "sweep": lambda: held(
             lambda measured: [*attention.sweep(measured), *prefill.sweep(measured)]
         ),

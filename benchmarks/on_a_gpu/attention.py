@@ -14,6 +14,7 @@ from benchmarks.on_a_gpu.report import Figure
 from engine.model.attention.backend import LayerOptions
 from engine.model.attention.triton.backend import static_attention
 from engine.model.attention.triton.launch import PagedLayer, ProgramShape
+from engine.model.attention.triton.plan import DecodePlan
 from engine.model.kv_cache import FP8, KVCache, KVLayout, LayerShape
 
 DEVICE = torch.device("cuda")
@@ -27,6 +28,7 @@ UNCACHED_BYTES = 1 << 29
 """Several times the L2 cache: calls go round layers until they have read as much."""
 TARGET = 0.85
 SWEPT_AT = ((1, 8192), (32, 1024), (64, 8192))
+SPLIT_AT = ((1, 1024), (8, 1024), (32, 1024), (128, 1024), (8, 8192))
 TARGET_AT = (64, 8192, torch.bfloat16)
 
 
@@ -63,6 +65,25 @@ def sweep(ceilings: Ceilings) -> list[Figure]:
     return found
 
 
+def split_sweep(ceilings: Ceilings) -> list[Figure]:
+    """The same with other least lengths of a split."""
+    found = []
+    chosen = DecodePlan.least_keys
+    try:
+        for keys, (rows, context) in product((32, 64, 128, 256, 512), SPLIT_AT):
+            DecodePlan.least_keys = _least(keys)  # type: ignore[method-assign, assignment]
+            share = kv_bandwidth(rows, context, torch.bfloat16) / ceilings.copied
+            named = f"decode attention, {rows} x {context} tokens, splits of {keys} or more"
+            found.append(Figure(named, share, ""))
+    finally:
+        DecodePlan.least_keys = chosen  # type: ignore[method-assign]
+    return found
+
+
+def _least(keys: int) -> Callable[[DecodePlan, int], int]:
+    return lambda plan, num_kv_heads: keys
+
+
 def _always(shape: ProgramShape) -> Callable[[PagedLayer, int], ProgramShape]:
     return lambda layer, query_bytes: shape
 
@@ -77,7 +98,7 @@ def kv_bandwidth(rows: int, context: int, stored: torch.dtype) -> float:
     )
     cache, tables = scattered(layout, rows, context)
     contexts = torch.full((rows,), context, dtype=torch.int32, device=DEVICE)
-    attention = static_attention(cache, tables, contexts, context)
+    attention = static_attention(cache, tables, contexts, max(CONTEXTS))  # of an engine
     query = torch.randn(1, QUERY_HEADS, rows, SHAPE.head_dim, device=DEVICE).bfloat16()
     options = [LayerOptions(layer, None, None, None) for layer in range(layers)]
 

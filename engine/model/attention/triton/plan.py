@@ -86,7 +86,7 @@ class DecodePlan:
         else:
             seen = [min(length, window or length) for length in self._lengths]
             longest, total = max(seen), sum(seen)
-        fair = max(_LEAST_KEYS, total * num_kv_heads // self._programs)
+        fair = max(self.least_keys(num_kv_heads), total * num_kv_heads // self._programs)
         most = max(1, _MOST_WAVES * self._programs // (rows * num_kv_heads))
         return max(1, min(most, -(-longest // fair)))
 

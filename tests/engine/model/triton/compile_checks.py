@@ -71,6 +71,7 @@ def shared_bytes(
         (89, torch.bfloat16, FP8, 80),
         (89, torch.float32, torch.float32, 256),
         (89, torch.float32, FP8, 128),
+        (90, torch.bfloat16, torch.bfloat16, 128),
         (90, torch.bfloat16, torch.bfloat16, 256),
         (90, torch.bfloat16, FP8, 128),
     ],
