@@ -14,7 +14,7 @@ from benchmarks.on_a_gpu.report import Figure
 from engine.model.attention.backend import LayerOptions
 from engine.model.attention.triton.backend import static_attention
 from engine.model.attention.triton.launch import PagedLayer, ProgramShape
-from engine.model.attention.triton.plan import DecodePlan
+from engine.model.attention.triton.plan import DecodePlan, Splitting
 from engine.model.kv_cache import FP8, KVCache, KVLayout, LayerShape
 
 DEVICE = torch.device("cuda")
@@ -66,22 +66,22 @@ def sweep(ceilings: Ceilings) -> list[Figure]:
 
 
 def split_sweep(ceilings: Ceilings) -> list[Figure]:
-    """The same with other least lengths of a split."""
+    """The same with splits of one length, whatever the batch."""
     found = []
-    chosen = DecodePlan.least_keys
+    chosen = DecodePlan.splitting
     try:
-        for keys, (rows, context) in product((32, 64, 128, 256, 512), SPLIT_AT):
-            DecodePlan.least_keys = _least(keys)  # type: ignore[method-assign, assignment]
+        for keys, (rows, context) in product((64, 128, 256, 512), SPLIT_AT):
+            DecodePlan.splitting = _of(keys, context)  # type: ignore[method-assign, assignment]
             share = kv_bandwidth(rows, context, torch.bfloat16) / ceilings.copied
-            named = f"decode attention, {rows} x {context} tokens, splits of {keys} or more"
+            named = f"decode attention, {rows} x {context} tokens, splits of {keys}"
             found.append(Figure(named, share, ""))
     finally:
-        DecodePlan.least_keys = chosen  # type: ignore[method-assign]
+        DecodePlan.splitting = chosen  # type: ignore[method-assign]
     return found
 
 
-def _least(keys: int) -> Callable[[DecodePlan, int], int]:
-    return lambda plan, num_kv_heads: keys
+def _of(keys: int, context: int) -> Callable[[DecodePlan, int, int | None], Splitting]:
+    return lambda plan, num_kv_heads, window: Splitting(-(-context // keys), 1, keys, keys)
 
 
 def _always(shape: ProgramShape) -> Callable[[PagedLayer, int], ProgramShape]:

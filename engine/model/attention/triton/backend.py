@@ -31,16 +31,9 @@ class TritonAttention:
         layer = paged_layer(self._cache, options)
         if self._decode is not None:
             rows = self._decode.contexts.shape[0]
-            num_kv_heads = layer.keys.shape[2]
-            paged_decode(
-                tokens[:rows],
-                output[:rows],
-                layer,
-                self._decode.tables,
-                self._decode.contexts,
-                self._decode.splits(num_kv_heads, options.window),
-                self._decode.least_keys(num_kv_heads),
-            )
+            splitting = self._decode.splitting(layer.keys.shape[2], options.window)
+            tables, contexts = self._decode.tables, self._decode.contexts
+            paged_decode(tokens[:rows], output[:rows], layer, tables, contexts, splitting)
         if self._tiles is not None:
             paged_prefill(tokens, output, layer, self._tiles)
         return output

@@ -11,6 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from engine.model.attention.triton.launch import PagedLayer, dot_type, power_of_two
+from engine.model.attention.triton.plan import Splitting
 from engine.model.attention.triton.tile import fold_tile, tile_offsets, tile_scores
 
 _JOINED_AT_ONCE = 16
@@ -19,7 +20,10 @@ _JOINED_AT_ONCE = 16
 
 # Not recompiled for new values or alignments of these: they change from step to step.
 @triton.jit(
-    do_not_specialize=["window", "table_row_stride", "table_stride", "splits", "least_tiles"],
+    do_not_specialize=[
+        *("window", "table_row_stride", "table_stride"),
+        *("splits", "filling", "fewest_tiles", "most_tiles"),
+    ],
     do_not_specialize_on_alignment=["tables", "contexts"],
 )
 def _decode_kernel(
@@ -43,7 +47,9 @@ def _decode_kernel(
     kv_head_stride,
     num_heads,
     splits,
-    least_tiles,
+    filling,
+    fewest_tiles,
+    most_tiles,
     GROUP: tl.constexpr,
     GROUP_TILES: tl.constexpr,
     TILE_HEADS: tl.constexpr,
@@ -72,14 +78,16 @@ def _decode_kernel(
     place = (row * num_heads + heads) * splits + split
 
     # Keys [low, context) are seen; the tiles that hold them are dealt out to the splits evenly. A
-    # row too short for all of them takes the first few: partial outputs are memory traffic too.
+    # row too short for all of them takes the first few, as partial outputs are memory traffic too.
     context = tl.load(contexts + row)
     low = 0
     if WINDOWED:
         low = tl.maximum(context - window, 0)
     first_tile = low // TILE_KEYS
     end_tile = tl.cdiv(context, TILE_KEYS)
-    tiles = tl.maximum(tl.cdiv(end_tile - first_tile, splits), least_tiles)
+    all_tiles = end_tile - first_tile
+    tiles = tl.minimum(tl.maximum(tl.cdiv(all_tiles, filling), fewest_tiles), most_tiles)
+    tiles = tl.maximum(tiles, tl.cdiv(all_tiles, splits))
     begin = first_tile + split * tiles
     end = tl.minimum(begin + tiles, end_tile)
     if begin >= end:
@@ -172,15 +180,13 @@ def paged_decode(
     layer: PagedLayer,
     tables: Tensor,
     contexts: Tensor,
-    splits: int,
-    least_keys: int,
+    splitting: Splitting,
 ) -> None:
     """Each row's one token attends to the last `contexts[row]` tokens, itself included.
 
     query: (rows, H, D), any strides but 1 in D. output: (rows, H, D), contiguous, is written.
     tables: (rows, max_blocks) int32, any strides; entries beyond a row's context are not read.
-    contexts: (rows,) int32, > 0. splits: programs that may share one row's keys. least_keys: below
-    this a row is not split further.
+    contexts: (rows,) int32, > 0.
 
     Launches one kernel, or two where splits > 1; takes rows * H * splits * (D + 1) float32.
     """
@@ -191,6 +197,7 @@ def paged_decode(
     tile_heads = min(64, max(16, power_of_two(group)))
     group_tiles = triton.cdiv(group, tile_heads)
     shape = layer.decode_shape(query.itemsize)
+    splits = splitting.splits
     partial, logsumexp = output, output
     if splits > 1:
         partial = torch.empty(
@@ -217,7 +224,9 @@ def paged_decode(
         *layer.keys.stride()[:3],
         num_heads,
         splits,
-        triton.cdiv(least_keys, shape.tile_keys),
+        splitting.filling,
+        triton.cdiv(splitting.fewest_keys, shape.tile_keys),
+        triton.cdiv(splitting.most_keys, shape.tile_keys),
         GROUP=group,
         GROUP_TILES=group_tiles,
         TILE_HEADS=tile_heads,

@@ -19,14 +19,13 @@ PREFILL_TILE = 128
 """Tokens of a span in one tile, which one or more programs share; a power of two."""
 _PROGRAMS_PER_CORE = 8
 """Decode programs that keep a multiprocessor busy: two or three at once, and a short last wave."""
-_LEAST_KEYS = 256
-"""Length of a split: below this, joining costs more than splitting saves."""
-_FEWEST_KEYS = 64
-"""The same in a batch so small that most of the device would idle."""
+_FEWEST_KEYS, _MOST_KEYS = 128, 512
+"""Lengths of a split: below, joining costs more than splitting saves; above, with a full device,
+nothing is saved."""
+_MOST_SPLITS = 32
+"""Of one row: they are joined one after the other."""
 _MOST_WAVES = 8
 """Bounds the splits' memory: a multiple of the programs that keep the device busy."""
-_FULL_PARTS = 4
-"""A batch counts as small while its rows, in so many parts each, do not fill the device."""
 _SKEW = 4
 """Assumed ratio of the longest to the mean context for splitting batches of unknown lengths."""
 
@@ -48,6 +47,18 @@ class PrefillTiles(NamedTuple):
         return self.tiles.shape[0]
 
 
+class Splitting(NamedTuple):
+    """How finely the rows of a step are split. How long they are is known on the device alone."""
+
+    splits: int
+    """Programs that may share one row's keys, the same for all rows."""
+    filling: int
+    """Splits of each row that keep the device busy together."""
+    fewest_keys: int
+    most_keys: int
+    """Bounds of a split's length, as far as there are splits enough."""
+
+
 class DecodePlan:
     """One-token rows: their block tables, their lengths, and how finely they are split."""
 
@@ -60,25 +71,17 @@ class DecodePlan:
         self.contexts = contexts
         self._lengths = lengths
         self._programs = _PROGRAMS_PER_CORE * _cores(tables.device)
-        self._splits: dict[tuple[int, int | None], int] = {}
+        self._splittings: dict[tuple[int, int | None], Splitting] = {}
 
-    def splits(self, num_kv_heads: int, window: int | None) -> int:
-        """Programs that share one row's keys, the same for all rows.
-
-        Enough that no program has more than its fair share of the step's keys.
-        """
-        known = self._splits.get((num_kv_heads, window))
+    def splitting(self, num_kv_heads: int, window: int | None) -> Splitting:
+        """For layers with as many heads and this window."""
+        known = self._splittings.get((num_kv_heads, window))
         if known is None:
-            known = self._splits[num_kv_heads, window] = self._split(num_kv_heads, window)
+            known = self._split(num_kv_heads, window)
+            self._splittings[num_kv_heads, window] = known
         return known
 
-    def least_keys(self, num_kv_heads: int) -> int:
-        """Keys below which no row is split further, whatever its length turns out to be."""
-        unsplit = self.contexts.shape[0] * num_kv_heads
-        filling = _LEAST_KEYS * unsplit * _FULL_PARTS // self._programs
-        return max(_FEWEST_KEYS, min(_LEAST_KEYS, filling))
-
-    def _split(self, num_kv_heads: int, window: int | None) -> int:
+    def _split(self, num_kv_heads: int, window: int | None) -> Splitting:
         rows = self.contexts.shape[0]
         if isinstance(self._lengths, int):
             longest = min(self._lengths, window or self._lengths)
@@ -86,9 +89,12 @@ class DecodePlan:
         else:
             seen = [min(length, window or length) for length in self._lengths]
             longest, total = max(seen), sum(seen)
-        fair = max(self.least_keys(num_kv_heads), total * num_kv_heads // self._programs)
-        most = max(1, _MOST_WAVES * self._programs // (rows * num_kv_heads))
-        return max(1, min(most, -(-longest // fair)))
+        # Enough that no program has more than its fair share of the step's keys.
+        fair = max(_FEWEST_KEYS, total * num_kv_heads // self._programs)
+        most = min(_MOST_SPLITS, _MOST_WAVES * self._programs // (rows * num_kv_heads))
+        splits = max(1, min(most, -(-longest // fair)))
+        filling = max(1, self._programs // (rows * num_kv_heads))
+        return Splitting(splits, filling, _FEWEST_KEYS, _MOST_KEYS)
 
 
 def step_plan(batch: StepBatch) -> tuple[DecodePlan | None, PrefillTiles | None]:

@@ -5,7 +5,7 @@ import torch
 
 from engine.model.attention.backend import AttentionBackend
 from engine.model.attention.triton.backend import TritonAttention, triton_attention
-from engine.model.attention.triton.plan import step_plan
+from engine.model.attention.triton.plan import Splitting, step_plan
 from engine.model.kv_cache import KVCache
 from engine.model.step_batch import StepBatch
 from tests.support.attention_cases import Case, run_case
@@ -19,8 +19,8 @@ def finely_split(batch: StepBatch, cache: KVCache) -> TritonAttention:
     """As on a GPU with enough cores that even short contexts are split, some into empty parts."""
     decode, tiles = step_plan(batch)
     if decode is not None:
-        decode.splits = lambda num_kv_heads, window: 19  # type: ignore[method-assign]
-        decode.least_keys = lambda num_kv_heads: 1  # type: ignore[method-assign]
+        parts = Splitting(19, 19, 1, 1)
+        decode.splitting = lambda num_kv_heads, window: parts  # type: ignore[method-assign]
     return TritonAttention(cache, decode, tiles)
 
 
