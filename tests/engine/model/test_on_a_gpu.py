@@ -1,16 +1,17 @@
-"""The command that measures decoding on a GPU: its message without one, and its table."""
+"""The command that measures on a GPU: its message without one, and its table."""
 
 import os
 import subprocess
 import sys
+from pathlib import Path
 
-from benchmarks.gpu_decode.report import Figure, table
+from benchmarks.on_a_gpu.report import Figure, table
 from tests.repo.checkout import ROOT
 
 
-def test_without_a_device_it_says_so_in_one_line_and_ends_with_2() -> None:
+def test_without_a_device_it_says_so_in_one_line_and_ends_with_2(tmp_path: Path) -> None:
     ended = subprocess.run(
-        [sys.executable, "-m", "benchmarks.gpu_decode"],
+        [sys.executable, "-m", "benchmarks.on_a_gpu", "--out", str(tmp_path / "out")],
         env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
         cwd=ROOT,
         capture_output=True,
@@ -18,7 +19,7 @@ def test_without_a_device_it_says_so_in_one_line_and_ends_with_2() -> None:
         check=False,
     )
     assert ended.returncode == 2, ended.stderr
-    assert ended.stderr == "benchmarks.gpu_decode: no CUDA device here: nothing measured\n"
+    assert ended.stderr == "benchmarks.on_a_gpu: no CUDA device here: nothing measured\n"
     assert ended.stdout == ""
 
 
