@@ -96,7 +96,7 @@ def main() -> int:
 
 
 def _run(name: str, arguments: argparse.Namespace) -> str | None:
-    """Why it failed."""
+    """The reason, if it failed."""
     command = [sys.executable, "-m", "benchmarks.on_a_gpu"]
     command += ["--out", str(arguments.out), "--section", name]
     if arguments.vllm_python and arguments.vllm_model:

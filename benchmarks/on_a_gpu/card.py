@@ -1,4 +1,4 @@
-"""What the exporter says of the card, beside what nvidia-smi says at the same moment."""
+"""The exporter's readings of the card, beside those of nvidia-smi at the same moment."""
 
 import subprocess
 import time
@@ -16,7 +16,7 @@ from exporter.machine.gpu.sample import DeviceSample, Sensors
 
 MIB, MEGA = 2**20, 1e6
 WARM_SECONDS = 6.0
-"""Of work before reading, and during it: power is an average over a second."""
+"""The card works as long before it is read: power is an average over a second."""
 TARGET = 0.15
 """Both are read within a second: clocks and power change as fast, the others must be equal."""
 SMI = (
@@ -87,7 +87,7 @@ def both(device: DeviceSample, theirs: dict[str, str]) -> Iterator[tuple[str, fl
 
 
 def nvidia_smi() -> dict[str, str]:
-    """What it prints, by query; one query at a time, since it refuses all for an unknown one."""
+    """Its answers, by query; one query at a time, since it refuses all for an unknown one."""
     with ThreadPoolExecutor(len(SMI)) as beside:
         return dict(zip(SMI, beside.map(_asked, SMI), strict=True))
 

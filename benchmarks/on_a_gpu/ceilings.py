@@ -1,4 +1,4 @@
-"""What the card itself reaches: a plain copy and a matrix product. All rates are held to these."""
+"""The card's own rates: a plain copy and a matrix product. All others are held to these."""
 
 from typing import NamedTuple
 

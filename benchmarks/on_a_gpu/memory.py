@@ -1,4 +1,4 @@
-"""Where the card's bytes are, through an engine's life: start, load, a neighbour, out of memory."""
+"""The ledger of the card through an engine's life: start, load, a neighbour, out of memory."""
 
 import json
 import re

@@ -93,7 +93,7 @@ def figures(ceilings: Ceilings, out: Path) -> list[Figure]:
 
 
 def memory_figures(model: PreTrainedModel, graphs: Execution, plain: Execution) -> list[Figure]:
-    """What start-up measures of each batch, and of the graphs."""
+    """The same figures as start-up measures: each batch's peak, and the graphs."""
     found = []
     memory = CudaMemory(DEVICE)
     limits = SchedulerConfig(

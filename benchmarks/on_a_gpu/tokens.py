@@ -54,8 +54,8 @@ LENGTHS = (3, 64, 129, 700, 1500)
 OUTPUT = 24
 CHUNK = 500
 DECIDED = 8.0
-"""Of the errors' root mean square. How far a lead differs between two models that err as much is
-twice that, so these are four standard deviations."""
+"""Times the errors' root mean square. A lead differs between two models that err as much by twice
+that, so these are four standard deviations."""
 ERROR_TARGET = 1.25
 """Over the error of plain transformers in the same type, both against float32."""
 
@@ -66,10 +66,10 @@ class Compared(NamedTuple):
     decided: int
     """Positions where the likeliest token does not hang on rounding."""
     same: int
-    """Of them, positions with the same token."""
+    """Those of the decided positions with the same token."""
     positions: int
     error: float
-    """Of the logits, over that of plain transformers."""
+    """The logits' own, over that of plain transformers."""
 
 
 def figures(out: Path) -> list[Figure]:

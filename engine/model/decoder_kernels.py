@@ -1,4 +1,4 @@
-"""What lies between a layer's products, in one Triton kernel each instead of some eight of torch's.
+"""A layer's work between its products, each in one Triton kernel instead of several of torch's.
 
 In a decode step a GPU spends as long on a kernel of a few rows as on starting it. Importing this
 imports Triton; only `engine.model.plain_decoder` does so.

@@ -23,7 +23,7 @@ _FEWEST_KEYS, _MOST_KEYS = 128, 512
 """Lengths of a split: below, joining costs more than splitting saves; above, with a full device,
 nothing is saved."""
 _MOST_SPLITS = 32
-"""Of one row: they are joined one after the other."""
+"""The limit of one row: they are joined one after the other."""
 _MOST_WAVES = 8
 """Bounds the splits' memory: a multiple of the programs that keep the device busy."""
 _SKEW = 4
@@ -48,7 +48,7 @@ class PrefillTiles(NamedTuple):
 
 
 class Splitting(NamedTuple):
-    """How finely the rows of a step are split. How long they are is known on the device alone."""
+    """The splits of a step's rows, whose lengths are known on the device alone."""
 
     splits: int
     """Programs that may share one row's keys, the same for all rows."""
