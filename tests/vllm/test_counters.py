@@ -36,6 +36,7 @@ LENT = {
 LEAVING = 16
 
 
+@pytest.mark.weekly
 def test_ngram_speculation(
     vllm_python: Path, models: Callable[[str], Path], tmp_path: Path
 ) -> None:
@@ -70,6 +71,7 @@ def test_lora_adapters(vllm_python: Path, models: Callable[[str], Path], tmp_pat
         _only_what_was_dropped_differs(vllm, leaving=3)
 
 
+@pytest.mark.weekly
 def test_two_data_parallel_ranks(
     vllm_python: Path, models: Callable[[str], Path], tmp_path: Path
 ) -> None:
