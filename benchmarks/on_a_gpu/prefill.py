@@ -94,8 +94,8 @@ def sweep(ceilings: Ceilings) -> list[Figure]:
     return found
 
 
-def _always(shape: ProgramShape) -> Callable[[PagedLayer, int, int], ProgramShape]:
-    return lambda layer, query_bytes, shared_bytes: shape
+def _always(shape: ProgramShape) -> Callable[[PagedLayer, int, int, int], ProgramShape]:
+    return lambda layer, query_bytes, shared_bytes, longest: shape
 
 
 def seconds(batch: Batch, stored: torch.dtype) -> float:

@@ -23,6 +23,8 @@ _LARGE_TILE_BYTES = 1 << 15
 """The same where shared memory holds three of them, beside twice the queries."""
 _ROOM_FOR_LARGE = 200 * 1024
 """Bytes of shared memory that one program may have there: a Hopper, not an Ada."""
+_LARGE_FROM = 2048
+"""Keys of a sequence from which on large tiles are faster; short prompts do not fill them."""
 # `python -m benchmarks.on_a_gpu --only sweep` tries other sizes; these are the best of an H100's.
 
 
@@ -62,17 +64,18 @@ class PagedLayer(NamedTuple):
         tile_keys = self._tile_keys(_DECODE_TILE_BYTES, element, most=128)
         return ProgramShape(tile_keys, num_warps=2 if element == 1 else 4, num_stages=5)
 
-    def prefill_shape(self, query_bytes: int, shared_bytes: int) -> ProgramShape:
+    def prefill_shape(self, query_bytes: int, shared_bytes: int, longest: int) -> ProgramShape:
         """For programs with a tile of tokens, whose sums take registers. query_bytes: an element's.
 
-        fp8 counts as the type it is converted to. shared_bytes: what one program may have.
+        fp8 counts as the type it is converted to. shared_bytes: what one program may have. longest:
+        keys of the longest sequence.
         """
         wide = self.keys.shape[3] > 128
         if query_bytes > 2:  # multiplied without tensor cores: larger tiles spill registers
             if wide:
                 return ProgramShape(16, num_warps=4, num_stages=1, tile_tokens=16)
             return ProgramShape(16, num_warps=8, num_stages=3, tile_tokens=64)
-        if shared_bytes >= _ROOM_FOR_LARGE and not wide:
+        if shared_bytes >= _ROOM_FOR_LARGE and longest >= _LARGE_FROM and not wide:
             tile_keys = self._tile_keys(_LARGE_TILE_BYTES, query_bytes, most=128)
             return ProgramShape(tile_keys, num_warps=8, num_stages=3, tile_tokens=128)
         tile_keys = self._tile_keys(_PREFILL_TILE_BYTES, query_bytes, most=64)

@@ -210,7 +210,8 @@ def paged_prefill(query: Tensor, output: Tensor, layer: PagedLayer, tiles: Prefi
     contiguous; the spans' rows are written. Launches one kernel, takes no memory.
     """
     num_heads, head_dim = query.shape[1:]
-    shape = layer.prefill_shape(query.itemsize, shared_bytes(query.device))
+    longest = tiles.tables.shape[1] * layer.keys.shape[1]
+    shape = layer.prefill_shape(query.itemsize, shared_bytes(query.device), longest)
     pieces = PREFILL_TILE // shape.tile_tokens
     _prefill_kernel[(tiles.num_tiles * pieces, num_heads)](
         query,

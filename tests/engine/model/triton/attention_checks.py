@@ -67,6 +67,12 @@ def test_element_types(dtype: torch.dtype, fp8: bool) -> None:
     check(case, finely_split)
 
 
+@pytest.mark.parametrize("window", [None, 300])
+def test_chunks_of_long_prompts_in_wide_tiles(window: int | None) -> None:
+    rows = ((2040, 140), (0, 20), (500, 1))
+    check(Case(16, 1, 2, 16, window, None, rows, 6, torch.float16), triton_attention)
+
+
 def test_fp8_beside_float32() -> None:
     case = Case(16, 2, 2, 64, None, None, RAGGED, 5, torch.float32, True, 0.5)
     check(case, triton_attention)

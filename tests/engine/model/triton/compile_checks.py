@@ -104,7 +104,7 @@ def test_kernels_compile(
         used = shared_bytes(decode._decode_kernel, capability, types | written, constants, shape)
         beside = 2 if stored.itemsize == 2 else 1  # programs at once on one multiprocessor
         assert used <= SHARED_BYTES[capability] // beside
-    shape = layer.prefill_shape(dtype.itemsize, SHARED_BYTES[capability])
+    shape = layer.prefill_shape(dtype.itemsize, SHARED_BYTES[capability], 8192)
     constants = common | {
         "PIECES": PREFILL_TILE // shape.tile_tokens,
         "TILE_TOKENS": shape.tile_tokens,
