@@ -60,6 +60,11 @@ def test_an_unknown_gpu_is_named_with_the_nearest() -> None:
         find_gpu("H300")
 
 
+def test_a_card_of_another_vendor_is_taken_for_none_of_these() -> None:
+    with pytest.raises(ValueError, match="no GPU 'MI300X' here: There are"):
+        find_gpu("MI300X")
+
+
 @pytest.mark.parametrize("known", GPUS, ids=lambda known: known.name)
 def test_no_gpu_has_more_than_its_datasheet_says_in_gib(known: object) -> None:
     assert isinstance(known, type(GPUS[0]))

@@ -38,6 +38,15 @@ def test_the_cause_is_named_first(incident: Incident, cause: Kind) -> None:
     )
 
 
+def test_a_single_reset_is_told_without_its_number() -> None:
+    stage = Stage()
+    stage.play(chat(2, 60), 60)
+    stage.pool.reset()
+    answer = play(stage, chat(3, 30), 30)
+    assert answer.chain[0].kind == "cache_reset"
+    assert answer.chain[0].text == "the prefix cache was emptied"
+
+
 def test_every_cause_has_words() -> None:
     assert list(PHRASES) == list(get_args(Kind))
 

@@ -31,9 +31,14 @@ def found(scene: Scene, kind: Kind, shift: Shift, text: str, remedy: str = "") -
 
 
 def counted(
-    scene: Scene, kind: Kind, count: Callable[[Figures], float], least: float, text: str
+    scene: Scene,
+    kind: Kind,
+    count: Callable[[Figures], float],
+    least: float,
+    text: str,
+    one: str | None = None,
 ) -> Iterator[Finding]:
-    """Something that should not happen, with its number in the text."""
+    """Something that should not happen, with its number in the text. one: the text for 1."""
     course = scene.course
     shift = occurred([count(each.sums) for each in course.slices], least=least)
     if shift is not None:
@@ -42,7 +47,7 @@ def counted(
             kind=kind,
             began_ns=course.first_ns(shift.begin, count),
             ended_ns=course.begin_ns(shift.end) if shift.is_over else None,
-            text=text.format(number),
+            text=one if one is not None and number == 1 else text.format(number),
             evidence={"number": number},
         )
 

@@ -123,6 +123,7 @@ def content(scene: Scene) -> Iterator[Finding]:
             lambda sums: sums.resets,
             1,
             "the prefix cache was emptied, {:,.0f} times",
+            "the prefix cache was emptied",
         )
     ]
     yield from resets

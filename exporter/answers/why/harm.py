@@ -67,6 +67,7 @@ def harm(scene: Scene) -> Iterator[Finding]:
         lambda sums: sums.out_of_memory,
         1,
         "{:,.0f} steps ran out of device memory",
+        "a step ran out of device memory",
     )
     yield from counted(
         scene, "failures", lambda sums: sums.failed, _FEWEST, "{:,.0f} requests failed"
