@@ -4,10 +4,10 @@
         [--vllm-python PYTHON --vllm-model MODEL]
 
 Needs a CUDA device that nothing else uses, with 60 GiB, some 20 GiB of disk, and no network; takes
-about ten minutes, and as long again with a vLLM; `python -m benchmarks.on_a_gpu.rehearsal` tries
-that part without a card. Each section is a process of its own, so that one
-that fails or hangs leaves the others: its output is DIR/SECTION.log. Writes DIR/report.md and
-DIR/report.json. Ends with code 2 without a device, 1 where a target is missed or a section fails.
+about seven minutes, and as long again with a vLLM; `python -m benchmarks.on_a_gpu.rehearsal` tries
+that part without a card. Each section is a process of its own, so that one that fails or hangs
+leaves the others: its output is DIR/SECTION.log. Writes DIR/report.md and DIR/report.json. Ends
+with code 2 without a device, 1 where a target is missed or a section fails.
 """
 
 import argparse
@@ -115,6 +115,9 @@ def _run(name: str, arguments: argparse.Namespace) -> str | None:
                 os.killpg(child.pid, signal.SIGKILL)
                 child.wait()
             return f"not done after {limit} s"
+        except BaseException:  # Ctrl-C, which a session of its own does not get
+            os.killpg(child.pid, signal.SIGKILL)
+            raise
     return f"exit code {code}" if code else None
 
 

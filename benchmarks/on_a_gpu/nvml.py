@@ -43,7 +43,7 @@ def read() -> Memory:
 def beside(page: str, nvml: Memory) -> list[Figure]:
     """Components of the card's memory on the page, held to NVML's figures of the same moment."""
     parts = {
-        labels["component"]: value for name, labels, value in _samples(page) if name == COMPONENT
+        labels["component"]: value for name, labels, value in samples(page) if name == COMPONENT
     }
     if not parts:
         raise LookupError("the page has no components of the card's memory: see the server's log")
@@ -67,7 +67,7 @@ def beside(page: str, nvml: Memory) -> list[Figure]:
 
 def beside_torch(page: str, torch: dict[str, float]) -> list[Figure]:
     """The worker's figures on the page, held to what torch says in the worker itself."""
-    values = {name: value for name, _, value in _samples(page)}
+    values = {name: value for name, _, value in samples(page)}
     return [
         _off(f"torch's {name} bytes", values[named], said, said)
         for name, said in torch.items()
@@ -79,14 +79,14 @@ def components(page: str) -> dict[str, float]:
     """All that the page says of device memory, by name and component."""
     return {
         " ".join((name, labels.get("component", ""))).strip(): value
-        for name, labels, value in _samples(page)
+        for name, labels, value in samples(page)
         if name.startswith(("kvscope_gpu_memory_", "kvscope_gpu_torch_", "kvscope_kv_pool"))
     }
 
 
 def total(page: str, name: str) -> float:
     """Sum of a metric over its labels."""
-    return sum(value for found, _, value in _samples(page) if found == name)
+    return sum(value for found, _, value in samples(page) if found == name)
 
 
 def _off(name: str, ours: float, theirs: float, of: float, target: float = TARGET) -> Figure:
@@ -94,7 +94,8 @@ def _off(name: str, ours: float, theirs: float, of: float, target: float = TARGE
     return Figure(f"{name}, differs from the page's by", share, "of it", target)
 
 
-def _samples(page: str) -> list[tuple[str, dict[str, str], float]]:
+def samples(page: str) -> list[tuple[str, dict[str, str], float]]:
+    """Name, labels and value of each sample of a page."""
     return [
         (sample.name, sample.labels, sample.value)
         for family in text_string_to_metric_families(page)

@@ -23,7 +23,7 @@ ON_A_CARD = {
     **{"load_format": "dummy", "dtype": "bfloat16", "gpu_memory_utilization": 0.88},
     **{"max_model_len": MAX_MODEL_LEN, "max_num_seqs": 256, "max_num_batched_tokens": 8192},
 }
-"""Also what has other defaults in a server: so its start finds what the first one has compiled."""
+"""With options whose defaults differ in a server, which so reuses what the first one compiled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

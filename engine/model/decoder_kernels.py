@@ -39,7 +39,7 @@ def rms_normed(hidden: Tensor, weight: Tensor, epsilon: float) -> Tensor:
     return normed
 
 
-@triton.jit(do_not_specialize=["row_stride"])
+@triton.jit
 def _heads_kernel(
     projected,
     cos,
@@ -52,7 +52,6 @@ def _heads_kernel(
     values,
     epsilon,
     kv_scale,
-    row_stride,
     NUM_HEADS: tl.constexpr,
     NUM_KV_HEADS: tl.constexpr,
     TILE_HEADS: tl.constexpr,
@@ -69,7 +68,7 @@ def _heads_kernel(
     is_dim = (dims < HEAD_DIM)[None, :]
     turning = NUM_HEADS + NUM_KV_HEADS
     is_turned = (heads < turning)[:, None]
-    row = projected + token * row_stride + heads[:, None] * HEAD_DIM
+    row = projected + (token * (turning + NUM_KV_HEADS) + heads[:, None]) * HEAD_DIM
     is_head = (heads < turning + NUM_KV_HEADS)[:, None]
     own = tl.load(row + dims[None, :], mask=is_head & is_dim, other=0.0).to(tl.float32)
     other = tl.load(row + across[None, :], mask=is_turned & is_dim, other=0.0).to(tl.float32)
@@ -120,11 +119,12 @@ def write_heads(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Norm and rotate the heads, and write K and V to their slots.
 
-    projected: (T, (H + 2 H_kv) * D), contiguous in the last. norms: weights (D,) of the query and
-    of the key heads, and epsilon. angles: cos and sin, (T, D) each, the sines of the first half
+    projected: (T, (H + 2 H_kv) * D), contiguous. norms: weights (D,) of the query and of the key
+    heads, and epsilon. angles: cos and sin, (T, 1, D) each, contiguous, the sines of the first half
     negative. slots: (T,) int64.
 
-    Returns queries (T, H, D), keys and values (T, H_kv, D).
+    Returns queries (T, H, D), keys and values (T, H_kv, D). Raises ValueError for angles of only a
+    part of each head.
     """
     keys, values = cache.blocks[layer]
     num_kv_heads, head_dim = keys.shape[2:]
@@ -134,6 +134,8 @@ def write_heads(
     num_heads = turning - num_kv_heads
     rotated = projected.new_empty(tokens, turning, head_dim)
     cos, sin = angles
+    if cos.shape[-1] != head_dim:
+        raise ValueError(f"{cos.shape[-1]} of {head_dim} elements of each head are rotated")
     query_weight, key_weight, epsilon = norms or (cos, cos, 0.0)
     _heads_kernel[(tokens, triton.cdiv(num_all, _HEADS_AT_ONCE))](
         projected,
@@ -147,7 +149,6 @@ def write_heads(
         values,
         epsilon,
         cache.layout.kv_scale,
-        projected.stride(0),
         NUM_HEADS=num_heads,
         NUM_KV_HEADS=num_kv_heads,
         TILE_HEADS=_HEADS_AT_ONCE,
@@ -161,13 +162,13 @@ def write_heads(
     return rotated[:, :num_heads], rotated[:, num_heads:], value
 
 
-@triton.jit(do_not_specialize=["row_stride"])
-def _gate_kernel(projected, gated, width, row_stride, TILE: tl.constexpr):
+@triton.jit
+def _gate_kernel(projected, gated, width, TILE: tl.constexpr):
     """Grid (T, tiles of I). projected: (T, 2 I), the gates before what they let through."""
     token = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * TILE + tl.arange(0, TILE)
     is_column = columns < width
-    row = projected + token * row_stride
+    row = projected + token * 2 * width
     gate = tl.load(row + columns, mask=is_column, other=0.0).to(tl.float32)
     up = tl.load(row + width + columns, mask=is_column, other=0.0).to(tl.float32)
     result = gate * tl.sigmoid(gate) * up
@@ -175,10 +176,10 @@ def _gate_kernel(projected, gated, width, row_stride, TILE: tl.constexpr):
 
 
 def silu_gated(projected: Tensor) -> Tensor:
-    """SiLU of the first half of each row times the second. (T, 2 I) to (T, I)."""
+    """SiLU of the first half of each row times the second. (T, 2 I), contiguous, to (T, I)."""
     tokens, width = len(projected), projected.shape[1] // 2
     gated = projected.new_empty(tokens, width)
     _gate_kernel[(tokens, triton.cdiv(width, _ELEMENTS_AT_ONCE))](
-        projected, gated, width, projected.stride(0), TILE=_ELEMENTS_AT_ONCE, num_warps=4
+        projected, gated, width, TILE=_ELEMENTS_AT_ONCE, num_warps=4
     )
     return gated

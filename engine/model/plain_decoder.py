@@ -71,7 +71,7 @@ class Operations(Protocol):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Norm and rotate the heads of (T, (H + 2 H_kv) * D), and write K and V to their slots.
 
-        angles: cos and sin, (T, D) each; the first half of the sines has the sign that rotation
+        angles: cos and sin, (T, 1, D) each; the first half of the sines has the sign that rotation
         gives it. Returns queries (T, H, D), keys and values (T, H_kv, D).
         """
 
@@ -98,7 +98,7 @@ class _TorchOperations:
             queries = self.normed(heads[:, :num_heads], query_norm)
             keys = self.normed(rotated[:, num_heads:], key_norm)
             rotated = torch.cat((queries, keys), dim=1)
-        cos, sin = (angle[:, None] for angle in angles)
+        cos, sin = angles
         swapped = rotated.roll(head_dim // 2, dims=-1)
         rotated = rotated * cos + swapped * sin
         keys, values = rotated[:, num_heads:], heads[:, turning:]
@@ -172,7 +172,7 @@ class PlainDecoder:
         """See `Operations.write_heads`."""
         cos, sin = self._rotary(hidden, positions[None])
         lower, upper = sin[0].chunk(2, dim=-1)
-        return cos[0].contiguous(), torch.cat((-lower, upper), dim=-1)
+        return cos[0, :, None], torch.cat((-lower, upper), dim=-1)[:, None]
 
 
 def plain_decoder(model: PreTrainedModel, *, kernels: bool = False) -> PlainDecoder | None:
@@ -183,7 +183,8 @@ def plain_decoder(model: PreTrainedModel, *, kernels: bool = False) -> PlainDeco
     """
     window = _WINDOWS.get(type(model))
     types = {parameter.dtype for parameter in model.parameters()}
-    if window is None or len(types) != 1:
+    quantized = getattr(model.config, "quantization_config", None) is not None
+    if window is None or len(types) != 1 or quantized:
         return None
     if kernels:
         if model.config.hidden_act != "silu":
@@ -243,7 +244,7 @@ def _joined(parameters: list[nn.Parameter]) -> Tensor:
         parameter.data = joined[begin:end]
     if joined.is_cuda:
         del parts
-        torch.cuda.empty_cache()  # the next ones are too large for the room that these leave
+        torch.cuda.empty_cache()  # each joined tensor is larger than the gaps that its parts leave
     return joined
 
 

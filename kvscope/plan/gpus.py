@@ -75,7 +75,7 @@ def find_gpu(name: str) -> Gpu:
     by_key = {_key(each): known for known in GPUS for each in (known.name, *known.also)}
     if key in by_key:
         return by_key[key]
-    near = get_close_matches(key, by_key, n=1, cutoff=0.7)  # "MI300X" is no B300
+    near = get_close_matches(key, by_key, n=1, cutoff=0.7)  # or "MI300X" would be a B300
     hint = f"did you mean {by_key[near[0]].name}? " if near else ""
     known = ", ".join(each.name for each in GPUS)
     raise ValueError(f"no GPU {name!r} here: {hint}There are {known}; or give --gpu-memory")

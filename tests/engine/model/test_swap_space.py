@@ -72,7 +72,7 @@ def test_many_copies_leave_every_block_with_what_was_last_put_there(
     for block in range(BLOCKS):
         for stack in cache.stacks:
             stack.select(2, block).fill_(block)
-    device = {block: float(block) for block in range(BLOCKS)}
+    there = {block: float(block) for block in range(BLOCKS)}
     host: dict[int, float] = {}
     random = Random(7)
     for _ in range(60):
@@ -81,15 +81,15 @@ def test_many_copies_leave_every_block_with_what_was_last_put_there(
         if len(host) >= count and random.random() < 0.5:
             from_host = random.sample(sorted(host), count)
             space.swap_in(from_host, blocks)
-            device.update({b: host[h] for b, h in zip(blocks, from_host, strict=True)})
+            there.update({b: host[h] for b, h in zip(blocks, from_host, strict=True)})
         else:
             to_host = random.sample(range(HOST_BLOCKS), count)
             space.swap_out(blocks, to_host)
-            host.update({h: device[b] for b, h in zip(blocks, to_host, strict=True)})
-        for block, number in device.items():
+            host.update({h: there[b] for b, h in zip(blocks, to_host, strict=True)})
+        for block, number in there.items():
             for stack in cache.stacks:
                 assert (stack.select(2, block) == number).all()
-    assert set(device.values()) != set(map(float, range(BLOCKS))), "nothing was ever swapped in"
+    assert set(there.values()) != set(map(float, range(BLOCKS))), "nothing was ever swapped in"
 
 
 def test_a_copy_larger_than_its_buffers_keeps_every_block(device: str) -> None:

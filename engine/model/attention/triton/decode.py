@@ -12,7 +12,7 @@ from torch import Tensor
 
 from engine.model.attention.triton.launch import PagedLayer, dot_type, power_of_two
 from engine.model.attention.triton.plan import Splitting
-from engine.model.attention.triton.tile import fold_tile, tile_offsets, tile_scores
+from engine.model.attention.triton.tile import fold_tile, operand, tile_offsets, tile_scores
 
 _JOINED_AT_ONCE = 16
 """Splits; most steps have no more."""
@@ -96,7 +96,7 @@ def _decode_kernel(
 
     offsets = row * query_row_stride + heads[:, None] * query_head_stride + dims[None, :]
     is_element = is_head[:, None] & is_dim[None, :]
-    one_token = tl.load(query + offsets, mask=is_element, other=0.0).to(DOT_TYPE)
+    one_token = operand(tl.load(query + offsets, mask=is_element, other=0.0), DOT_TYPE)
     best = tl.full([TILE_HEADS], float("-inf"), tl.float32)
     total = tl.zeros([TILE_HEADS], tl.float32)
     sums = tl.zeros([TILE_HEADS, PADDED_DIM], tl.float32)
@@ -186,7 +186,7 @@ def paged_decode(
 
     query: (rows, H, D), any strides but 1 in D. output: (rows, H, D), contiguous, is written.
     tables: (rows, max_blocks) int32, any strides; entries beyond a row's context are not read.
-    contexts: (rows,) int32, > 0.
+    contexts: (rows,) int32, > 0, or the row's output is nonsense. splitting: the programs of a row.
 
     Launches one kernel, or two where splits > 1; takes rows * H * splits * (D + 1) float32.
     """

@@ -22,7 +22,7 @@ _PREFILL_TILE_BYTES = 1 << 14
 _LARGE_TILE_BYTES = 1 << 15
 """The same where shared memory holds three of them, beside twice the queries."""
 _ROOM_FOR_LARGE = 200 * 1024
-"""Bytes of shared memory that one program may have there: a Hopper, not an Ada."""
+"""Bytes of shared memory that one program may have there: a Hopper, but no A100 and no Ada."""
 _LARGE_FROM = 2048
 """Keys of a sequence from which on large tiles are faster; short prompts do not fill them."""
 # `python -m benchmarks.on_a_gpu --only sweep` tries other sizes; these are the best of an H100's.

@@ -1,7 +1,7 @@
 """Inputs of one step's kernels besides K and V: tables and lengths, transferred in one copy.
 
     decode rows   tables (B, max_blocks), contexts (B,)
-    prefill spans tables (S, max_blocks), spans (S, 3), tiles (n, 2): a program's span and token
+    prefill spans tables (S, max_blocks), spans (S, 3), tiles (n, 2): a tile's span and first token
 
 All of it is int32. Built from lists before the first layer; nothing is read back from the device.
 """
@@ -23,7 +23,7 @@ _FEWEST_KEYS, _MOST_KEYS = 128, 512
 """Lengths of a split: below, joining costs more than splitting saves; above, with a full device,
 nothing is saved."""
 _MOST_SPLITS = 32
-"""The limit of one row: they are joined one after the other."""
+"""The limit of one row: a few are joined at a time."""
 _MOST_WAVES = 8
 """Bounds the splits' memory: a multiple of the programs that keep the device busy."""
 _SKEW = 4
@@ -48,7 +48,7 @@ class PrefillTiles(NamedTuple):
 
 
 class Splitting(NamedTuple):
-    """The splits of a step's rows, whose lengths are known on the device alone."""
+    """The splits of a step's rows, whose lengths may be known on the device alone."""
 
     splits: int
     """Programs that may share one row's keys, the same for all rows."""

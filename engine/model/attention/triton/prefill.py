@@ -15,7 +15,7 @@ from engine.model.attention.triton.launch import (
     shared_bytes,
 )
 from engine.model.attention.triton.plan import PREFILL_TILE, PrefillTiles
-from engine.model.attention.triton.tile import fold_tile, tile_offsets, tile_scores
+from engine.model.attention.triton.tile import fold_tile, operand, tile_offsets, tile_scores
 
 
 @triton.jit
@@ -124,11 +124,14 @@ def _prefill_kernel(
     dims = tl.arange(0, PADDED_DIM)
     is_element = (tokens < count)[:, None] & (dims < HEAD_DIM)[None, :]
     rows = (begin + tokens).to(tl.int64)[:, None]
-    queries = tl.load(
-        query + rows * query_token_stride + head * query_head_stride + dims[None, :],
-        mask=is_element,
-        other=0.0,
-    ).to(DOT_TYPE)
+    queries = operand(
+        tl.load(
+            query + rows * query_token_stride + head * query_head_stride + dims[None, :],
+            mask=is_element,
+            other=0.0,
+        ),
+        DOT_TYPE,
+    )
 
     # Keys [low, end): from the first that the tile's first token sees to its last token's own.
     end = start + tl.minimum(first + TILE_TOKENS, count)

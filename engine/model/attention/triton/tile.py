@@ -27,6 +27,14 @@ def tile_offsets(
 
 
 @triton.jit
+def operand(query, DOT_TYPE: tl.constexpr):
+    """The query in the type of the products. float16 is narrower than bfloat16: its ends hold."""
+    if DOT_TYPE == tl.float16:  # noqa: SIM300 - a constexpr compares itself
+        query = tl.minimum(tl.maximum(query.to(tl.float32), -65504.0), 65504.0)
+    return query.to(DOT_TYPE)
+
+
+@triton.jit
 def tile_scores(query, keys, visible, scale, softcap, SOFTCAP: tl.constexpr):
     """(M, N) float32, -inf where not visible. query: (M, D). keys: (N, D). scale: with log₂ e.
 

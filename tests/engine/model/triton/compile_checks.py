@@ -121,9 +121,12 @@ def test_the_join_compiles() -> None:
     assert shared_bytes(decode._join_kernel, 80, types, constants, ProgramShape(0, 4, 3)) < 1 << 16
 
 
-@pytest.mark.parametrize("stored", [torch.bfloat16, FP8])
+@pytest.mark.parametrize(
+    ("capability", "stored"),
+    [(80, torch.bfloat16), (89, torch.bfloat16), (89, FP8), (90, torch.bfloat16), (90, FP8)],
+)
 @pytest.mark.parametrize("normed", [False, True])
-def test_a_layer_s_kernels_compile(stored: torch.dtype, normed: bool) -> None:
+def test_the_kernels_of_a_layer_compile(capability: int, stored: torch.dtype, normed: bool) -> None:
     constants = {
         "NUM_HEADS": 32,
         "NUM_KV_HEADS": 8,
@@ -136,7 +139,7 @@ def test_a_layer_s_kernels_compile(stored: torch.dtype, normed: bool) -> None:
     computed = dict.fromkeys(POINTERS, "bf16")
     types = computed | {"slots": "i64", "keys": NAMES[stored], "values": NAMES[stored]}
     shape = ProgramShape(0, 4, 3)
-    shared_bytes(decoder_kernels._heads_kernel, 90, types, constants, shape)
-    shared_bytes(decoder_kernels._gate_kernel, 90, computed, {"TILE": 1024}, shape)
+    shared_bytes(decoder_kernels._heads_kernel, capability, types, constants, shape)
+    shared_bytes(decoder_kernels._gate_kernel, capability, computed, {"TILE": 1024}, shape)
     widths: dict[str, object] = {"WIDTH": 5120, "PADDED": 8192}
-    shared_bytes(decoder_kernels._norm_kernel, 90, computed, widths, ProgramShape(0, 8, 3))
+    shared_bytes(decoder_kernels._norm_kernel, capability, computed, widths, ProgramShape(0, 8, 3))

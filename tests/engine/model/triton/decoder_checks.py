@@ -38,7 +38,7 @@ def test_heads_are_rotated_and_written_as_by_torch(
     projected = (3 * torch.randn(TOKENS, width)).to(DEVICE, dtype)
     turns = torch.rand(TOKENS, head_dim // 2) * 6
     cos, sin = turns.cos().repeat(1, 2), torch.cat((-turns.sin(), turns.sin()), dim=1)
-    angles = (cos.to(DEVICE, dtype), sin.to(DEVICE, dtype))
+    angles = (cos[:, None].to(DEVICE, dtype), sin[:, None].to(DEVICE, dtype))
     weights = [(0.5 + torch.rand(head_dim)).to(DEVICE, dtype) for _ in range(2)]
     norms = (_Norm(weights[0], 1e-6), _Norm(weights[1], 1e-6)) if normed else None
     layer = _layer(norms, projected)

@@ -32,7 +32,9 @@ KINDS = {
     "full, one KV head a query head": ("llama", {"num_key_value_heads": 4}, STATIC),
     "full, grouped": ("qwen3", {}, EAGER),
     "full, grouped, static": ("qwen3", {}, STATIC),
+    "with biases": ("qwen2", {}, STATIC),
     "sliding window": ("mistral", {}, EAGER),
+    "sliding window, static": ("mistral", {}, STATIC),
     "sliding and full, softcapped": ("gemma2", {}, STATIC),
 }
 
