@@ -3,8 +3,7 @@
 from exporter.catalogue import COMPAT_SETS
 from exporter.configuration.check_server import check_server
 from exporter.configuration.error import ConfigurationError
-from exporter.configuration.model import ServerConfig, SidecarConfig
-from exporter.configuration.places import FOLDER, folder_of, place_of, place_of_page
+from exporter.configuration.model import FOLDER, ServerConfig, SidecarConfig
 from exporter.fetch.address import is_address
 from exporter.readings import metrics_path
 
@@ -49,7 +48,7 @@ def _check_names(config: SidecarConfig) -> None:
 
 
 def _check_places(config: SidecarConfig) -> None:
-    """Refuse to read anything twice, however it is spelled."""
+    """Refuse to read anything twice."""
     paths: dict[str, str] = {}
     for path, place in _places(config):
         other = paths.setdefault(place, path)
@@ -60,9 +59,9 @@ def _check_places(config: SidecarConfig) -> None:
         raise ConfigurationError("servers", problem, "split them among several sidecars")
     for path, server in _by_path(config):
         for number, endpoint in enumerate(server.events):
-            folder = folder_of(endpoint)
-            if folder in paths:
-                problem = f"{paths[folder]} names all sockets of {folder.removesuffix(FOLDER)}"
+            folder = endpoint.rpartition("/")[0]
+            if folder + FOLDER in paths and not endpoint.endswith(FOLDER):
+                problem = f"{paths[folder + FOLDER]} names all sockets of {folder}"
                 raise ConfigurationError(f"{path}.events[{number}]", problem, "keep one")
 
 
@@ -71,12 +70,11 @@ def _places(config: SidecarConfig) -> list[tuple[str, str]]:
     for path, server in _by_path(config):
         if server.url is not None:
             page = server.metrics_path or metrics_path(server.kind)
-            places.append((f"{path}.url", place_of_page(server.url, page)))
-        places += [(f"{path}.events[{n}]", place_of(e)) for n, e in enumerate(server.events)]
+            places.append((f"{path}.url", server.url.rstrip("/") + page))
+        places += [(f"{path}.events[{n}]", endpoint) for n, endpoint in enumerate(server.events)]
         if server.kv_events != "auto":
             for number, stream in enumerate(server.kv_events):
-                inner = f"{path}.kv_events[{number}]"
-                places.append((f"{inner}.endpoint", place_of(stream.endpoint)))
+                places.append((f"{path}.kv_events[{number}].endpoint", stream.endpoint))
                 if stream.replay is not None:
-                    places.append((f"{inner}.replay", place_of(stream.replay)))
+                    places.append((f"{path}.kv_events[{number}].replay", stream.replay))
     return places

@@ -7,8 +7,7 @@ import httpx
 from exporter.catalogue import CATALOGUE
 from exporter.configuration.access import check_tls, header_values
 from exporter.configuration.error import ConfigurationError
-from exporter.configuration.model import KvEventsConfig, ServerConfig
-from exporter.configuration.places import FOLDER
+from exporter.configuration.model import FOLDER, KvEventsConfig, ServerConfig
 from exporter.fetch.address import address_problem
 from exporter.readings.detect import OWN_PAGE, OWN_PAGE_REMEDY
 from exporter.sources.attachments import FILE_SCHEMES

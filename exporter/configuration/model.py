@@ -10,6 +10,8 @@ from kvscope_events.vocabulary import ServerKind
 
 Kind = Literal["auto"] | ServerKind
 KINDS = ("auto", *get_args(ServerKind))
+FOLDER = "/*"
+"""Suffix of an endpoint that stands for all sockets of a directory."""
 MAX_SERVERS = 256
 """Each takes threads and sockets; for more, run several sidecars."""
 MAX_STREAMS = 64

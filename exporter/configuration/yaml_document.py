@@ -1,4 +1,4 @@
-"""YAML as plain values, with the line of each path; refuses duplicate keys and aliases."""
+"""YAML as plain values, with the line of each path; refuses duplicate keys."""
 
 from dataclasses import dataclass, field
 
@@ -25,7 +25,7 @@ class Document:
 def parse_yaml(text: str) -> Document:
     """One document of mappings, lists and scalars. Raises ConfigurationError."""
     try:
-        loader = _Loader(text)
+        loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
         if node is None:
             return Document(None)
@@ -42,16 +42,6 @@ def parse_yaml(text: str) -> Document:
         raise ConfigurationError("", problem, "") from None
     except (LookupError, AttributeError):  # PyYAML's constructors raise these for `!!int ""`
         raise ConfigurationError("", "a value does not fit its tag", "leave out the `!!`") from None
-
-
-class _Loader(yaml.SafeLoader):  # type: ignore[misc] # PyYAML has no types
-    def compose_node(self, parent: yaml.Node | None, index: object) -> yaml.Node | None:
-        """An alias of aliases of aliases would make a small file large."""
-        if self.check_event(yaml.AliasEvent):
-            event = self.peek_event()
-            line = event.start_mark.line + 1
-            raise ConfigurationError("", f"the alias *{event.anchor}", "write the value out", line)
-        return super().compose_node(parent, index)
 
 
 def _note(node: yaml.Node, path: str, lines: dict[str, int]) -> None:

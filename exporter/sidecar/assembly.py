@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection
 from exporter.clock import Clock
 from exporter.configuration import ConfigurationError, ServerConfig
 from exporter.configuration.access import LiveHeaders, tls_of
-from exporter.configuration.places import is_folder
+from exporter.configuration.model import FOLDER
 from exporter.fetch.fetch import Fetcher
 from exporter.flight.recorder import Recorder
 from exporter.readings import PageReader, metrics_path
@@ -65,7 +65,7 @@ class _Builder:
         )
         try:
             for endpoint in config.events:
-                if is_folder(endpoint):
+                if endpoint.endswith(FOLDER):
                     exporter.attach(SocketFolder(endpoint, exporter, self._wire, self._clock))
                 else:
                     exporter.add(self._wire(endpoint))

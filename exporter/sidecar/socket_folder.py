@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from exporter.clock import Clock
-from exporter.configuration.places import FOLDER
+from exporter.configuration.model import FOLDER
 from exporter.watched.exporter import Exporter, Watcher
 from exporter.watched.target import Target
 from kvscope_events.events import Hello

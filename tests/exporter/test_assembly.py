@@ -86,6 +86,7 @@ def test_a_stream_is_labelled_as_the_page_is(peer: Peer) -> None:
     )
     with running(config) as exporter:
         wait_for(lambda: value(exporter, "kvscope_source_up", source="kv_events"), "connected")
+        publisher.joined()
         publisher.say(STORED)
         wait_for(lambda: resident(exporter, model_name="m", engine="0") == 3, "named by its page")
     publisher.close()
@@ -99,6 +100,7 @@ def test_a_configured_name_wins() -> None:
     )
     with running(config) as exporter:
         wait_for(lambda: value(exporter, "kvscope_source_up", source="kv_events"), "connected")
+        publisher.joined()
         publisher.say(STORED)
         wait_for(lambda: resident(exporter, model_name="x") == 3, "named by its configuration")
     publisher.close()
@@ -113,6 +115,7 @@ def test_a_vllm_is_asked_for_its_streams_until_it_says(peer: Peer) -> None:
         peer.answers["/kv_event_sources"] = json(sources(*ports))
         wait_for(lambda: len(exporter.targets) == 2, "both ranks are found")
         wait_for(lambda: all(t.source.up for t in exporter.targets), "connected")
+        publishers[1].joined()
         publishers[1].say(STORED)
         wait_for(lambda: resident(exporter, model_name="m", engine="1") == 3, "read")
     for publisher in publishers:

@@ -9,7 +9,6 @@ import pytest
 
 from exporter.clock import Clock
 from exporter.configuration import ServerConfig
-from exporter.configuration.places import is_folder
 from exporter.sidecar import socket_folder as module
 from exporter.sidecar.sidecar import Sidecar
 from exporter.sidecar.socket_folder import FORGET_NS, SocketFolder
@@ -183,8 +182,3 @@ def test_a_sidecar_watches_a_folder_beside_an_endpoint(tmp_path: Path) -> None:
     publisher.stop()
     sidecar.stop()
     assert not sidecar.own.watching
-
-
-def test_a_socket_is_no_folder() -> None:
-    assert is_folder("ipc:///x/*")
-    assert not is_folder("ipc:///x/y.sock")
