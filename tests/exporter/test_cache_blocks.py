@@ -16,8 +16,9 @@ def test_blocks_from_before_are_counted_until_they_are_written_or_lost(seed: int
     blocks.replace(PoolSnapshot(16, 4, 0, 0, [0] * 16, names, []))
     for time_ns in range(30):
         some = [rng.randint(-1, 17) for _ in range(rng.randint(0, 3))]
-        if rng.random() < 0.5:
-            blocks.write(some, [block_hash(99)] * len(some), time_ns)
+        named = [block_hash(99)] * len(some)
+        if rng.random() < 0.5 and blocks.can_hold(some, named):
+            blocks.write(some, named, time_ns)
         else:
             blocks.lose(some)
         held = zip(blocks.names, blocks.written_ns, strict=True)

@@ -65,16 +65,12 @@ class Blocks:
 
     def idle_among(self, blocks: Sequence[int]) -> list[int]:
         """The unreferenced ones among these blocks, in their order."""
-        is_idle, count = self.is_idle, len(self.is_idle)
-        return [block for block in blocks if 0 <= block < count and is_idle[block]]
+        is_idle = self.is_idle
+        return [block for block in self._in_pool(blocks) if is_idle[block]]
 
     def names_of(self, blocks: Sequence[int]) -> list[BlockHash]:
         """The findable names in these blocks, in their order."""
-        if not blocks:
-            return []
-        if min(blocks) < 0 or max(blocks) >= len(self.names):
-            blocks = [block for block in blocks if 0 <= block < len(self.names)]
-        held = list(map(self.names.__getitem__, blocks))
+        held = list(map(self.names.__getitem__, self._in_pool(blocks)))
         return [name for name in held if name is not None]
 
     def share(self, idle: Sequence[int]) -> None:
@@ -93,41 +89,40 @@ class Blocks:
         return in_pool and len(blocks) == len(names) <= len(self.names)
 
     def write(self, blocks: Sequence[int], names: Sequence[BlockHash], time_ns: int) -> None:
-        """Referenced blocks became findable."""
-        held, written_ns, count = self.names, self.written_ns, len(self.names)
+        """Referenced blocks became findable; `can_hold` has agreed."""
+        held, written_ns = self.names, self.written_ns
         if self.num_untimed:
             self._renew(blocks)
         for block, name in zip(blocks, names, strict=False):
-            if 0 <= block < count:
-                held[block] = name
-                written_ns[block] = time_ns
+            held[block] = name
+            written_ns[block] = time_ns
 
     def release(self, cached: Sequence[int], free: Sequence[int], time_ns: int) -> int:
         """These blocks lost their last reference; returns how many became idle."""
-        is_idle, idle_ns, count = self.is_idle, self.idle_ns, len(self.names)
-        beyond = 0
-        for block in cached:
-            if 0 <= block < count and not is_idle[block]:
+        is_idle, idle_ns = self.is_idle, self.idle_ns
+        became = 0
+        for block in self._in_pool(cached):
+            if not is_idle[block]:
                 is_idle[block] = 1
                 idle_ns[block] = time_ns
-            else:
-                beyond += 1
+                became += 1
         self.num_referenced = max(0, self.num_referenced - len(cached) - len(free))
         self.num_vacant += len(free)
-        return len(cached) - beyond
+        return became
 
     def lose(self, blocks: Sequence[int]) -> None:
         """These blocks no longer hold anything findable."""
-        names, is_idle, count = self.names, self.is_idle, len(self.names)
+        names, is_idle = self.names, self.is_idle
         written_ns, idle_ns = self.written_ns, self.idle_ns
         if self.num_untimed:
             self._renew(blocks)
-        for block in blocks:
-            if 0 <= block < count:
-                names[block] = None
-                self.num_vacant += is_idle[block]
-                is_idle[block] = 0
-                written_ns[block] = idle_ns[block] = NEVER
+        vacated = 0
+        for block in self._in_pool(blocks):
+            names[block] = None
+            vacated += is_idle[block]
+            is_idle[block] = 0
+            written_ns[block] = idle_ns[block] = NEVER
+        self.num_vacant += vacated
 
     def reset(self) -> None:
         """All idle blocks were emptied: nothing evictable is left."""
@@ -135,10 +130,17 @@ class Blocks:
 
     def _renew(self, blocks: Sequence[int]) -> None:
         """The content of these blocks is about to change: its time is known from now on."""
-        names, written_ns, count = self.names, self.written_ns, len(self.names)
-        for block in {*blocks}:
-            if 0 <= block < count and written_ns[block] == NEVER and names[block] is not None:
+        names, written_ns = self.names, self.written_ns
+        for block in {*self._in_pool(blocks)}:
+            if written_ns[block] == NEVER and names[block] is not None:
                 self.num_untimed = max(0, self.num_untimed - 1)
+
+    def _in_pool(self, blocks: Sequence[int]) -> Sequence[int]:
+        """All of them, nearly always; so one look at their range is cheaper than one at each."""
+        count = len(self.names)
+        if not blocks or (min(blocks) >= 0 and max(blocks) < count):
+            return blocks
+        return [block for block in blocks if 0 <= block < count]
 
 
 class Resident:
