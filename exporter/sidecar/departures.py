@@ -95,7 +95,8 @@ class Departures:
         now_ns, before = self._now_ns(), heard.hearing
         if target.source.up:
             if before in ("silent", "gone"):
-                again = "was started again" if target.source.session != heard.session else "is back"
+                is_other = target.source.session != heard.session or target.source.superseded
+                again = "was started again" if is_other else "is back"
                 logger.info("%s: %s %s", name, _who(target), again)
             elif before == "up":
                 return
