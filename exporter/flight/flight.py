@@ -25,6 +25,8 @@ AFTER_NS = 120 * 10**9
 """Time after a trigger that a recording still covers."""
 AGAIN_NS = 3600 * 10**9
 """Least time between two recordings of one trigger."""
+END_SECONDS = 10.0
+"""Time at the end of the process to write what is left, on a disk that is slow or hangs."""
 MAX_SAVED = 16
 """Saved recordings of one process; the oldest is forgotten first."""
 
@@ -151,9 +153,10 @@ class Flight:
             yield
         finally:
             self._stopping.set()
-            self._thread.join()
-            for watched in self._all():
-                self._guarded(watched, self._finish)
+            self._thread.join(END_SECONDS)
+            if self._thread.is_alive():
+                text = "the recording lacks its end: %s took longer than %g s"
+                logger.error(text, self._folder or "saving", END_SECONDS)
 
     def _run(self) -> None:
         while not self._stopping.wait(TICK_SECONDS):
@@ -164,6 +167,8 @@ class Flight:
                     watched.due = (0, "manual", "asked for by a signal")
                 self._guarded(watched, self._tick)
             self._bound()
+        for watched in self._all():
+            self._guarded(watched, self._finish)
 
     def _all(self) -> list[_Watched]:
         with self._lock:

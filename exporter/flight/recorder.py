@@ -273,6 +273,7 @@ class Recorder:
         """Write what waits; by the recorder's thread, or at the end. Raises OSError."""
         with self._writing:
             now_ns = self._clock.wall_ns()
+            self.ring.trim(now_ns)  # first: a full disk gets room
             if self._gpu is not None and not ends:
                 self._sample()
             segment = self._current(now_ns)
@@ -284,7 +285,6 @@ class Recorder:
             if ends:
                 segment.close()
                 self._segment = None
-            self.ring.trim(now_ns)
 
     def rotate(self) -> None:
         """Let the next record begin a segment. Raises OSError."""
@@ -306,8 +306,8 @@ class Recorder:
             segment.add([], now_ns, ends=True)
             segment = None
         if segment is None:
-            segment = self._segment = self.ring.begin(now_ns)
-            segment.add([records.encode(each) for each in self._opening(now_ns)], now_ns)
+            opening = [records.encode(each) for each in self._opening(now_ns)]
+            segment = self._segment = self.ring.begin(now_ns, opening)
         return segment
 
     def _opening(self, now_ns: int) -> Iterator[records.Record]:

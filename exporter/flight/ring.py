@@ -51,11 +51,11 @@ class Segment:
         return copied
 
     def drop(self) -> None:
-        """Forget it."""
+        """Forget it. A file that cannot be removed, as on a disk that became read-only, stays."""
         self.close()
         self._chunks.clear()
         if self.path is not None:
-            with suppress(FileNotFoundError):
+            with suppress(OSError):
                 self.path.unlink()
 
 
@@ -73,14 +73,19 @@ class Ring:
     def num_bytes(self) -> int:
         return sum(segment.num_bytes for segment in self.segments)
 
-    def begin(self, wall_ns: int) -> Segment:
-        """End the last segment, and begin another. Raises OSError."""
+    def begin(self, wall_ns: int, records: list[bytes]) -> Segment:
+        """End the last segment, and begin another with these; none if that raises OSError."""
         if self.segments:
             self.segments[-1].close()
         path = None
         if self._folder is not None:
             path = self._folder / f"{self._prefix}-{wall_ns // 1_000_000}{SUFFIX}"
         segment = Segment(wall_ns, path)
+        try:
+            segment.add(records, wall_ns)
+        except OSError:
+            segment.drop()
+            raise
         self.segments.append(segment)
         return segment
 

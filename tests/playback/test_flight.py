@@ -1,15 +1,19 @@
 """The flight recorder: what it keeps, when it saves, and what it survives."""
 
+import errno
 import os
+import threading
+import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar, Never
 
 import pytest
 import zstandard
 
 from exporter.clock import Clock
+from exporter.flight import flight, ring
 from exporter.flight import format as layout
 from exporter.flight.flight import AFTER_NS, Flight
 from exporter.flight.format import RecordingError, pack_chunk, read_chunks
@@ -21,6 +25,7 @@ from exporter.watched.exporter import in_process
 from kvscope_events.bus import EventBus
 from tests.events.producers import SNAPSHOT, hello
 from tests.exporter.page import value
+from tests.support.waiting import wait_for
 
 SECOND = 10**9
 
@@ -170,6 +175,71 @@ def test_a_full_disk_leaves_a_gap_and_recording_goes_on(
     newest = stage.recorder.ring.segments[-1].path
     assert newest is not None
     assert Playback(RecordingFile(newest)).index.pages
+
+
+def failing(number: int) -> Callable[..., Never]:
+    def fail(*_: object, **__: object) -> Never:
+        raise OSError(number, os.strerror(number))
+
+    return fail
+
+
+def test_a_disk_that_stays_full_gets_no_empty_files_and_room_from_what_is_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = Stage(tmp_path, keep_seconds=60)
+    for _ in range(60):
+        stage.tell(hello(), SNAPSHOT)
+        stage.tick()
+    before = {*tmp_path.iterdir()}
+    with monkeypatch.context() as patched:
+        patched.setattr(ring, "append_whole", failing(errno.ENOSPC))
+        for _ in range(40):
+            stage.tick()
+        assert {*tmp_path.iterdir()} < before
+    stage.tell(hello(), SNAPSHOT)
+    stage.tick()
+    assert len({*tmp_path.iterdir()} - before) == 1
+
+
+def test_a_disk_that_became_read_only_ends_no_recorder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage = Stage(tmp_path, keep_bytes=1 << 10)
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", failing(errno.EROFS))
+        for _ in range(60):
+            stage.tell(hello(model_name=os.urandom(80).hex()), SNAPSHOT)
+            stage.tick()
+        patched.setattr(os, "open", failing(errno.EROFS))
+        stage.tick(60)
+    assert caplog.text.count("the recording has a gap") == 1
+    stage.tell(hello(), SNAPSHOT)
+    stage.tick()
+    assert stage.recorder.ring.num_bytes <= 1 << 10
+
+
+def test_a_disk_that_hangs_does_not_hold_the_end_of_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(flight, "END_SECONDS", 0.3)
+    answers = threading.Event()
+    append = ring.append_whole
+
+    def hang(*given: Any) -> None:
+        answers.wait()
+        append(*given)
+
+    monkeypatch.setattr(ring, "append_whole", hang)
+    stage = Stage(tmp_path)
+    stage.tell(hello(), SNAPSHOT)
+    began = time.monotonic()
+    with stage.flight.running():
+        pass
+    assert time.monotonic() - began < 5
+    assert f"the recording lacks its end: {tmp_path} took longer than 0.3 s" in caplog.text
+    answers.set()
+    wait_for(lambda: [each.trigger for each in stage.flight.saved()] == ["exit"], "it is saved")
 
 
 def test_a_chunk_that_unpacks_to_more_than_it_states_is_refused(tmp_path: Path) -> None:
