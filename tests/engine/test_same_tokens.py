@@ -90,7 +90,17 @@ def oracle_of(folder: Path, prompts: list[list[int]], output_tokens: int) -> Ora
     return Oracle(load_model(config), prompts, outputs)
 
 
-@pytest.fixture(scope="module", params=ARCHITECTURES)
+AT_EACH_CHANGE = {"llama", "gemma3", "qwen3_moe"}
+"""The others differ from these in what tests/engine/model/test_parity.py compares."""
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(name, marks=() if name in AT_EACH_CHANGE else pytest.mark.nightly)
+        for name in ARCHITECTURES
+    ],
+)
 def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("checkpoint") / request.param
     return make_checkpoint(folder, request.param)

@@ -76,7 +76,13 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-@pytest.fixture(scope="module", params=VERSIONS)
+OLDEST, *LATER = VERSIONS
+
+
+@pytest.fixture(
+    scope="module",
+    params=[OLDEST, *(pytest.param(version, marks=pytest.mark.nightly) for version in LATER)],
+)
 def alone(
     request: pytest.FixtureRequest, wheel: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:

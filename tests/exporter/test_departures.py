@@ -64,7 +64,7 @@ def test_an_engine_that_ends_and_comes_back_is_logged_once_each(
     assert server.startswith("llama: the server is gone, after 3 h 0 min as ready")
     before = exporter.targets[0].source.session
     scene.engine(model_name="meta\x1b[2J\nllama", pid=4243)
-    # Its heartbeat may come first, which makes it ready, with what the former one has told.
+    # Its heartbeat may come first, which makes it ready with the state of the former one.
     wait_for(lambda: exporter.targets[0].source.session != before, "its first batch is taken")
     comes_to(exporter, "ready")
     scene.fall_silent()

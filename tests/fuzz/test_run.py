@@ -57,6 +57,7 @@ def accepts_json(content: bytes) -> bool:
     return True
 
 
+@pytest.mark.nightly
 def test_a_parser_that_accepts_or_refuses_everything_has_no_finding(
     make_target: MakeTarget,
 ) -> None:
@@ -70,6 +71,7 @@ def test_inputs_that_are_all_refused_show_nothing_and_are_a_finding(
         feed(make_target(lambda content: False))
 
 
+@pytest.mark.nightly
 def test_inputs_are_of_the_format_and_not(make_target: MakeTarget) -> None:
     seen: list[bytes] = []
     with pytest.raises(FindingError):
@@ -122,6 +124,7 @@ def taken(size: int) -> mmap.mmap:
     return memory
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("before_mib", [0, 512])
 def test_memory_that_grows_is_a_finding_whatever_the_process_took_before(
     before_mib: int, make_target: MakeTarget, monkeypatch: pytest.MonkeyPatch
@@ -139,6 +142,7 @@ def test_memory_that_grows_is_a_finding_whatever_the_process_took_before(
         feed(make_target(parse))
 
 
+@pytest.mark.nightly
 def test_memory_that_is_given_back_is_no_finding(
     make_target: MakeTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:

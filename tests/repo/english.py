@@ -71,11 +71,10 @@ def found(passage: Passage) -> list[str]:
 def _python(path: Path, place: str, is_product: bool) -> Iterator[Passage]:
     """Strings of the product are for its users; docstrings and comments are for developers."""
     source = path.read_text()
-    tree = ast.parse(source)
-    statements = [node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)]
-    inner = {id(part) for node in ast.walk(tree) for part in getattr(node, "values", ())}
-    docstrings = {id(value) for value in statements}
-    for node in ast.walk(tree):
+    nodes = [*ast.walk(ast.parse(source))]
+    inner = {id(part) for node in nodes for part in getattr(node, "values", ())}
+    docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    for node in nodes:
         if isinstance(node, ast.JoinedStr):
             parts = (getattr(part, "value", "") for part in node.values)
             text = "".join(part if isinstance(part, str) else "{}" for part in parts)

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.process import ROOT
 
 SETTINGS = """
@@ -72,6 +74,7 @@ def test_noise_alone_is_a_success(tmp_path: Path) -> None:
     assert "passed only when run alone:" in output
 
 
+@pytest.mark.nightly
 def test_a_worker_that_crashed_is_a_failure(tmp_path: Path) -> None:
     status, output = run(tmp_path, {"crash": KILLS_ITS_WORKER, "well": PASSES})
     assert status == 1, output
@@ -79,12 +82,14 @@ def test_a_worker_that_crashed_is_a_failure(tmp_path: Path) -> None:
     assert "tests/test_crash.py::test_it" in named, output
 
 
+@pytest.mark.nightly
 def test_a_file_that_cannot_be_collected_is_a_failure(tmp_path: Path) -> None:
     status, output = run(tmp_path, {"spoilt": CANNOT_BE_COLLECTED, "once": FAILS_ONCE_BESIDE})
     assert status == 1, output
     assert "crashed or not collected:" in output
 
 
+@pytest.mark.nightly
 def test_many_failures_are_not_run_again(tmp_path: Path) -> None:
     many = "import pytest\n\n@pytest.mark.parametrize('n', range(21))\ndef test_it(n) -> None:\n"
     status, output = run(tmp_path, {"many": many + "    assert False\n"})
@@ -101,6 +106,7 @@ def test_each_target_runs_its_own(tmp_path: Path) -> None:
     assert "tests/test_timed.py::test_it" in output.partition("passed only when run alone:")[2]
 
 
+@pytest.mark.nightly
 def test_a_check_beside_the_tests_fails_the_run_and_is_shown_after_them(tmp_path: Path) -> None:
     command = shlex.join([sys.executable, "-c", "print('checked'); raise SystemExit(3)"])
     status, output = run(tmp_path, {"well": PASSES}, "--beside", command)
@@ -109,6 +115,7 @@ def test_a_check_beside_the_tests_fails_the_run_and_is_shown_after_them(tmp_path
     assert "kvscope: failed in" in output.partition("checked")[2], output
 
 
+@pytest.mark.nightly
 def test_no_test_selected_is_no_success(tmp_path: Path) -> None:
     status, output = run(tmp_path, {"night": NIGHTLY}, "tests/test_night.py")
     assert status == 5, output
