@@ -211,6 +211,16 @@ LOSS_COLOURS = {
 """Tokens that a fleet's caches found, and the causes of the rest; no cache helps against new
 content."""
 
+ANSWER_COLOURS = {
+    "2xx": "green",
+    "3xx": "light-blue",
+    "4xx": "yellow",
+    "429": "orange",
+    "5xx": "red",
+    "left": "purple",
+}
+"""Answers of an API server by class of status."""
+
 REPLICA_COLOURS = {
     "counted": "green",
     "unknown": "orange",

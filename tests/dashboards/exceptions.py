@@ -2,14 +2,6 @@
 
 NOT_SHOWN = {
     "kvscope_build_info": "a version, not a state; `kvscope doctor` and the page show it",
-    **dict.fromkeys(
-        (
-            "kvscope_front_end_answers_total",
-            "kvscope_front_end_first_part_seconds",
-            "kvscope_front_end_seconds",
-        ),
-        "of an observed API server; boards show the families that every server's page has",
-    ),
     "kvscope_config_last_reload_successful": "of a sidecar with a configuration file; it says so "
     "when asked to reload",
     "kvscope_config_last_reload_success_timestamp_seconds": "as before: an act of the operator's",
@@ -96,6 +88,14 @@ NOT_ON_THIS_MACHINE: dict[Query, str] = {
     **dict.fromkeys(
         [("kvscope-memory", 201, ref) for ref in "GJ"],
         "a card whose parts cannot be told apart",
+    ),
+    **dict.fromkeys(
+        [
+            ("kvscope-service-levels", 401, "A"),
+            *(("kvscope-service-levels", 402, ref) for ref in "AB"),
+            *(("kvscope-service-levels", 403, ref) for ref in "AB"),
+        ],
+        "an observed API server",
     ),
     ("kvscope-memory", 503, "B"): "a card in MIG mode, where the first query is empty in turn",
     ("kvscope-kv-pool", 302, "D"): "an engine that swaps",

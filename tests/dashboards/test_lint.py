@@ -97,12 +97,14 @@ def exposed(stage: Stage) -> Exposed:
         )
     )
     pages = read([*stage.pages(), elsewhere])
-    of_vllm = {row.name: row for row in CATALOGUE if row.servers == ("vllm",)}
+    of_vllm = {
+        row.name: row for row in CATALOGUE if row.servers == ("vllm",) or row.group == "front_end"
+    }
+    suffixes = {"histogram": ("_bucket", "_sum", "_count"), "summary": ("_sum", "_count")}
     for name, row in (ELSEWHERE | of_vllm).items():
-        histogram = row.kind == "histogram"
-        for suffix in ("_bucket", "_sum", "_count") if histogram else ("",):
+        for suffix in suffixes.get(row.kind, ("",)):
             pages.kinds[name + suffix] = row.kind
-            pages.labels[name + suffix] = {*row.labels, *(("le",) if histogram else ())}
+            pages.labels[name + suffix] = {*row.labels, *(("le",) if suffix == "_bucket" else ())}
     return pages
 
 

@@ -1,8 +1,9 @@
-"""Service levels: is the promise kept, how fast is its budget used, how long will capacity last?"""
+"""Service levels: is the promise kept, how fast is its budget used, how long will capacity last,
+and what did clients see?"""
 
 from grafana_foundation_sdk.builders import dashboard as db
 
-from dashboards.boards.service_levels import budget, burn, capacity
+from dashboards.boards.service_levels import budget, burn, capacity, clients
 from dashboards.kit.frame import assemble, every_variable
 from dashboards.kit.links import LEVELS
 
@@ -14,6 +15,6 @@ def build() -> db.Dashboard:
         LEVELS,
         "By model: is the promise kept, how fast is the error budget used, does capacity last?",
         every_variable(levels="all"),
-        [budget.row(), burn.row(), capacity.row()],
+        [budget.row(), burn.row(), capacity.row(), clients.row()],
         since="now-7d",
     )
