@@ -91,7 +91,10 @@ class Reference:
     """By sampling, prompt and sample."""
 
 
-@pytest.fixture(scope="module", params=[pytest.param("llama", marks=pytest.mark.nightly), "gemma3"])
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param("llama", marks=(pytest.mark.nightly, pytest.mark.weekly)), "gemma3"],
+)
 def reference(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Reference:

@@ -92,13 +92,13 @@ def oracle_of(folder: Path, prompts: list[list[int]], output_tokens: int) -> Ora
 
 AT_EACH_CHANGE = {"llama", "gemma3", "qwen3_moe"}
 """The others differ from these in what tests/engine/model/test_parity.py compares."""
+WEEKLY = (pytest.mark.nightly, pytest.mark.weekly)
 
 
 @pytest.fixture(
     scope="module",
     params=[
-        pytest.param(name, marks=() if name in AT_EACH_CHANGE else pytest.mark.nightly)
-        for name in ARCHITECTURES
+        pytest.param(name, marks=() if name in AT_EACH_CHANGE else WEEKLY) for name in ARCHITECTURES
     ],
 )
 def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -52,7 +52,10 @@ def test_every_cause_has_words() -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("kind", QUIET)
+@pytest.mark.parametrize(
+    "kind",
+    [*QUIET[:2], *(pytest.param(kind, marks=pytest.mark.weekly) for kind in QUIET[2:])],
+)
 def test_nothing_is_named_in_a_quiet_hour(kind: str) -> None:
     stage, calls = Stage(), list(_quiet_calls(kind))
     for minute in range(0, 60, 2):

@@ -12,22 +12,24 @@ import pytest
 import torch
 
 CHECKS = Path(__file__).with_name("triton")
+FILES = ("attention", "decoder", "token", "engine", "compile")
 
 
 @pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "file",
+    ("file", "marked"),
     [
-        *("attention_checks.py", "decoder_checks.py", "token_checks.py", "engine_checks.py"),
-        "compile_checks.py",
+        *((file, "not weekly") for file in FILES),
+        *(pytest.param(file, "weekly", marks=pytest.mark.weekly) for file in ("token", "engine")),
     ],
 )
-def test_kernels(file: str) -> None:
+def test_kernels(file: str, marked: str) -> None:
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-    if not torch.cuda.is_available() and file != "compile_checks.py":
+    if not torch.cuda.is_available() and file != "compile":
         environment["TRITON_INTERPRET"] = "1"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", CHECKS / file]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", marked]
+    command.append(str(CHECKS / f"{file}_checks.py"))
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout[-5000:] + ended.stderr[-2000:]
     assert "skipped" not in ended.stdout

@@ -19,7 +19,9 @@ CASE = Case(num_blocks=7, budget=20, swap_blocks=2)
 """Each sample takes two or three blocks, and some of those preempted find no room on the host."""
 
 
-@pytest.mark.parametrize("architecture", ["llama", "gemma2"])
+@pytest.mark.parametrize(
+    "architecture", [pytest.param("llama", marks=pytest.mark.weekly), "gemma2"]
+)
 def test_samples_equal_plain_transformers(architecture: str, tmp_path: Path) -> None:
     folder = make_checkpoint(tmp_path, architecture, num_hidden_layers=2)
     reference = reference_of(folder, LENGTHS, SAMPLINGS)

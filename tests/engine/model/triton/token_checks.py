@@ -38,8 +38,16 @@ KINDS = {
     "sliding and full, softcapped": ("gemma2", {}, STATIC),
 }
 
+NIGHTLY = {"full, grouped", "sliding window, static", "sliding and full, softcapped"}
 
-@pytest.mark.parametrize(("architecture", "changes", "enforce_eager"), KINDS.values(), ids=KINDS)
+
+@pytest.mark.parametrize(
+    ("architecture", "changes", "enforce_eager"),
+    [
+        pytest.param(*kind, id=name, marks=() if name in NIGHTLY else pytest.mark.weekly)
+        for name, kind in KINDS.items()
+    ],
+)
 def test_greedy_tokens_equal_plain_transformers(
     architecture: str, changes: dict[str, object], enforce_eager: bool, tmp_path: Path
 ) -> None:
