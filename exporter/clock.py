@@ -7,6 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+HELD_UP_NS = 4 * 10**9
+"""A turn of a second that takes so long was held up; less than a source may be silent."""
+
 
 class Moment(NamedTuple):
     """Both clocks at once."""
@@ -42,3 +45,17 @@ class Clock:
         """Convert a monotonic reading of this process to Unix time."""
         now = self.now()
         return (now.wall_ns - now.monotonic_ns + monotonic_ns) / 1e9
+
+
+class Turns:
+    """The turns of a thread that looks every second whether others have fallen silent."""
+
+    def __init__(self, monotonic_ns: Callable[[], int]) -> None:
+        self._monotonic_ns = monotonic_ns
+        self._last_ns = monotonic_ns()
+
+    def was_held_up(self) -> bool:
+        """Whether this process has just been stopped, as by SIGSTOP or with its machine: what came
+        meanwhile is still to be read, and the silence is ours. Called once a turn."""
+        last_ns, self._last_ns = self._last_ns, self._monotonic_ns()
+        return self._last_ns - last_ns > HELD_UP_NS

@@ -73,8 +73,8 @@ NIGHTLY = (
         ),
         Lane("waits", 2, "nightly and waits", r"mark\.waits\b"),
     ),
-    # Its requests wait for processes of its own most of the time: two servers at once.
-    (Lane("vllm", 2, "nightly and vllm and not weekly", r"mark\.vllm\b"),),
+    # Its requests wait for processes of its own most of the time: several servers at once.
+    (Lane("vllm", 3, "nightly and vllm and not weekly", r"mark\.vllm\b"),),
     # Its scheduler takes a core even when it is idle.
     (Lane("sglang", 0, "nightly and sglang and not weekly", r"mark\.sglang\b"),),
     (Lane("ray", 0, "nightly and ray and not weekly", r"mark\.ray\b"),),

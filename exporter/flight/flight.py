@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from exporter.clock import Clock
+from exporter.clock import Clock, Turns
 from exporter.flight.recorder import Limits, Recorder
 from exporter.flight.ring import SUFFIX, Ring, Segment
 
@@ -85,6 +85,7 @@ class Flight:
         self._stopping = threading.Event()
         self._asked = threading.Event()
         self._problem: str | None = None
+        self._was_held_up = False
         if folder is not None:
             self._adopt(folder)
         self._thread = threading.Thread(target=self._run, name="kvscope-recorder", daemon=True)
@@ -159,7 +160,9 @@ class Flight:
                 logger.error(text, self._folder or "saving", END_SECONDS)
 
     def _run(self) -> None:
+        turns = Turns(self._clock.monotonic_ns)
         while not self._stopping.wait(TICK_SECONDS):
+            self._was_held_up = turns.was_held_up()
             asked = self._asked.is_set()
             self._asked.clear()
             for watched in self._all():
@@ -191,7 +194,8 @@ class Flight:
 
     def _tick(self, watched: _Watched) -> None:
         recorder, now = watched.recorder, self._clock.now()
-        self._look(watched, now.monotonic_ns)
+        if not self._was_held_up:
+            self._look(watched, now.monotonic_ns)
         if now.monotonic_ns - recorder.last_page_ns >= PAGE_NS:
             watched.render()
         recorder.write()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from exporter.catalogue.server import ServerState
-from exporter.clock import Clock
+from exporter.clock import Clock, Turns
 from exporter.watched.exporter import Exporter
 from exporter.watched.target import Target
 from kvscope_events.printable import printable
@@ -83,7 +83,10 @@ class Departures:
             self._look_at_server(name, exporter)
 
     def _run(self) -> None:
+        turns = Turns(self._now_ns)
         while not self._stopping.wait(LOOK_SECONDS):
+            if turns.was_held_up():
+                continue
             try:
                 self.look()
             except Exception:

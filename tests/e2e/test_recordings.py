@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from exporter.flight.reader import RecordingFile
+from exporter.flight.records import Lost, Took
 from exporter.playback.playback import Playback
 from tests.support.process import Process, forked_kvscope
 from tests.support.waiting import wait_for
@@ -41,9 +42,12 @@ def finished_in(path: Path) -> float:
     """Requests that had ended at the end of a recording, by its replayed page."""
     playback = Playback(RecordingFile(path))
     playback.to(playback.file.ends_ns)
-    lines = playback.exporter.render()[0].decode().splitlines()
-    family = "kvscope_requests_finished_total{"
-    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(family))
+    return finished_on(playback.exporter.render()[0].decode())
+
+
+def finished_on(page: str) -> float:
+    lines = [each for each in page.splitlines() if each.startswith("kvscope_requests_finished")]
+    return sum(float(line.rpartition(" ")[2]) for line in lines)
 
 
 def content_of(path: Path) -> bytes:
@@ -114,6 +118,32 @@ def test_a_killed_process_leaves_a_recording_to_the_next_one(tmp_path: Path) -> 
         assert process.wait() == 0
     (killed,) = saved_by(tmp_path, "killed")
     assert finished_in(killed) == 1
+
+
+def test_a_sidecar_that_was_stopped_records_what_the_engine_did_meanwhile(tmp_path: Path) -> None:
+    endpoint, folder = f"ipc://{tmp_path}/red.sock", tmp_path / "recordings"
+    watching = ("sidecar", "--no-gpu", "--port", "0", "--events", f"red={endpoint}")
+    with (
+        forked_kvscope("serve", *SMALL, "--event-endpoint", endpoint) as engine,
+        forked_kvscope(*watching, "--record-dir", str(folder)) as process,
+    ):
+        url = url_of(engine)
+        complete(url)
+        page = process.find(r"targets: (\S+)/targets") + "/scrape?target=red"
+        wait_for(lambda: finished_on(httpx.get(page).text) == 1, "the first is on the page")
+        process.send(signal.SIGSTOP)
+        complete(url)
+        time.sleep(7)  # longer than an engine may be silent
+        complete(url)
+        process.send(signal.SIGCONT)
+        wait_for(lambda: finished_on(httpx.get(page).text) == 3, "the others are on the page")
+        process.send(signal.SIGTERM)
+        assert process.wait() == 0
+    (ended,) = saved_by(folder, "exit")
+    assert finished_in(ended) == 3
+    records = [each for each in RecordingFile(ended).records() if isinstance(each, Took | Lost)]
+    first = next(number for number, each in enumerate(records) if isinstance(each, Took))
+    assert not [each for each in records[first:] if isinstance(each, Lost)]
 
 
 def test_a_recording_whose_file_is_gone_is_one_line(tmp_path: Path) -> None:
