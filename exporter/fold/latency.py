@@ -47,7 +47,6 @@ class Latency(Fold):
         self.inter_output = self.inter_token
         """Time between outputs, as vLLM counts: whatever the number of their tokens. The same
         histogram until an output of several tokens comes."""
-        self._gaps: tuple[Histogram, ...] = (self.inter_token,)  # both, without repetition
         self.duration = Histogram(buckets.REQUEST_SECONDS)
         self.abandoned = Histogram(buckets.ABANDONED_SECONDS)
         """Time until the abort, of requests that were aborted before their first token."""
@@ -108,21 +107,25 @@ class Latency(Fold):
         if tokens and len(tokens) == len(emitted):
             if self.inter_output is self.inter_token:
                 self.inter_output = deepcopy(self.inter_token)
-                self._gaps = (self.inter_token, self.inter_output)
             self._regroup(emitted, tokens)
         elif emitted == self._cohort:
             if emitted:
                 now_ns = self.batch.time_ns
-                gap = (now_ns - self._cohort_ns) / 1e9
-                for histogram in self._gaps:
-                    histogram.observe(gap, len(emitted))
-                    if self._cohort_trace:
-                        histogram.mark(gap, self._cohort_trace, self.batch.wall_ns)
+                self._gap((now_ns - self._cohort_ns) / 1e9, len(emitted))
                 self._cohort_ns = now_ns
         elif emitted:
             self._regroup(emitted, None)
         if self._leaving:
             self._forget()
+
+    def _gap(self, seconds: float, count: int) -> None:
+        """The time of as many outputs of one token each, with the cohort's exemplar."""
+        self.inter_token.observe(seconds, count)
+        if self.inter_output is not self.inter_token:
+            self.inter_output.observe(seconds, count)
+        if self._cohort_trace:
+            for histogram in {self.inter_token, self.inter_output}:
+                histogram.mark(seconds, self._cohort_trace, self.batch.wall_ns)
 
     def _regroup(self, emitted: list[int], tokens: list[int] | None) -> None:
         """The set of emitting sequences changed, or some emitted several tokens: observe by equal
@@ -130,11 +133,11 @@ class Latency(Fold):
         now_ns = self.batch.time_ns
         self._last_ns.update(dict.fromkeys(self._cohort, self._cohort_ns))
         before = [self._last_ns.pop(sequence, None) for sequence in emitted]
+        self._cohort_trace = ""
         if tokens is None:
             for last_ns, count in Counter(before).items():
                 if last_ns is not None:  # None: the first token, or its last one was lost in a gap
-                    for histogram in self._gaps:
-                        histogram.observe((now_ns - last_ns) / 1e9, count)
+                    self._gap((now_ns - last_ns) / 1e9, count)
         else:
             for (last_ns, produced), count in Counter(zip(before, tokens, strict=True)).items():
                 if last_ns is not None:
@@ -142,7 +145,6 @@ class Latency(Fold):
                     self.inter_output.observe(gap, count)
                     if produced:
                         self.inter_token.observe(gap / produced, count * produced)
-        self._cohort_trace = ""
         if self._sequence_traces:
             self._mark(emitted, before, tokens or [1] * len(emitted))
         self._cohort = emitted
