@@ -75,9 +75,11 @@ NIGHTLY = (
     ),
     # Its requests wait for processes of its own most of the time: several servers at once.
     (Lane("vllm", 3, "nightly and vllm and not weekly", r"mark\.vllm\b"),),
-    # Its scheduler takes a core even when it is idle.
-    (Lane("sglang", 0, "nightly and sglang and not weekly", r"mark\.sglang\b"),),
-    (Lane("ray", 0, "nightly and ray and not weekly", r"mark\.ray\b"),),
+    # An SGLang's scheduler takes a core even when it is idle, and Ray's tests mostly wait.
+    (
+        Lane("sglang", 0, "nightly and sglang and not weekly", r"mark\.sglang\b"),
+        Lane("ray", 0, "nightly and ray and not weekly", r"mark\.ray\b"),
+    ),
     # Last, with nothing beside it: these measure times.
     (Lane("chaos and timed", 0, "chaos or timed", r"mark\.(chaos|timed)\b"),),
 )
