@@ -10,17 +10,20 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import PlainTextResponse
 
+from exporter.answers.question import Question
+from exporter.answers.questions import QUESTIONS
 from exporter.flight.format import RecordingError
 from exporter.flight.recorder import Recorder
 from exporter.live.hub import key_of
 from exporter.live.view import UnknownHereError, View
 from exporter.paths import LIVE_DATA
+from exporter.watched.reply import Reply
 from exporter.web.answers import NoServerError
 from exporter.web.metrics import METHODS
 from exporter.web.recordings import Recorded
@@ -33,6 +36,7 @@ FRESH_SECONDS = 5.0
 MOST_OPEN = 4
 """Servers of one process whose past is open; the one left alone longest gives way to another."""
 
+T = TypeVar("T")
 _ENCODE = msgspec.json.Encoder().encode
 _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
@@ -108,6 +112,20 @@ class Pasts:
                         return read(View(target))
         raise UnknownHereError(f"no engine {engine[:200]!r} at that moment")
 
+    def answer(self, name: str, at: str, question: Question[Any]) -> Reply:
+        """The answers of that moment. Raises as `moment`."""
+        return self._at(name, at, lambda player: player.answer(question))
+
+    def page(self, name: str, at: str) -> bytes:
+        """The metrics page of that moment. Raises as `moment`."""
+        return self._at(name, at, lambda player: player.render()[0])
+
+    def _at(self, name: str, at: str, read: Callable[[Player], T]) -> T:
+        with self._lock:
+            player = self._opened(name, again=False).player
+            player.seek(_ns(at))
+            return read(player)
+
     def _opened(self, name: str, *, again: bool) -> _Opened:
         recorder = self._find(name).recorder
         if recorder is None:
@@ -151,7 +169,8 @@ def _ns(at: str) -> int:
 
 
 def past_router(find: Callable[[str], Recorded]) -> APIRouter:
-    """`GET /live/past?at=&step=`, and of a moment `snapshot`, `sequence` and `block` below it."""
+    """`GET /live/past?at=&step=`, and of a moment `snapshot`, `sequence`, `block`, `page` and
+    `api/NAME` below it."""
     router = APIRouter(prefix=f"{LIVE_DATA.path}past", include_in_schema=False)
     pasts = Pasts(find)
 
@@ -185,5 +204,14 @@ def past_router(find: Callable[[str], Recorded]) -> APIRouter:
     @router.api_route("/block", methods=METHODS)
     def block(at: At, engine: str, id: int, target: str = "") -> Response:
         return answered(lambda: pasts.read(target, engine, at, lambda view: view.block(id)))
+
+    @router.api_route("/page", methods=METHODS)
+    def page(at: At, target: str = "") -> Response:
+        return answered(lambda: pasts.page(target, at))
+
+    @router.api_route("/api/{name}", methods=METHODS)
+    def answer(name: str, at: At, target: str = "") -> Response:
+        question = QUESTIONS.get(name)
+        return answered(lambda: None if question is None else pasts.answer(target, at, question))
 
     return router

@@ -86,6 +86,25 @@ def test_a_recording_is_saved_listed_and_fetched(tmp_path: Path) -> None:
     assert "Traceback" not in process.text
 
 
+def test_the_past_answers_as_it_did(tmp_path: Path) -> None:
+    with forked_kvscope("serve", *SMALL) as process:
+        url = url_of(process)
+        moments = []
+        for _ in range(2):
+            complete(url)
+            httpx.get(f"{url}/metrics")  # a page, whose moment is recorded
+            answer = httpx.get(f"{url}/api/tenants").json()
+            moments.append((time.time(), answer))
+            time.sleep(0.2)
+        httpx.get(f"{url}/live/past")  # opens what is kept
+        for number, (moment, answer) in enumerate(moments, 1):
+            at = {"at": f"{moment:.6f}"}
+            assert finished_on(httpx.get(f"{url}/live/past/page", params=at).text) == number
+            assert httpx.get(f"{url}/live/past/api/tenants", params=at).json() == answer
+        first, second = (answer["engines"][0]["answer"] for _, answer in moments)
+        assert first != second
+
+
 def test_a_folder_has_what_a_signal_and_the_end_saved(tmp_path: Path) -> None:
     folder = tmp_path / "recordings"
     with forked_kvscope("serve", *SMALL, "--record-dir", str(folder)) as process:

@@ -108,6 +108,8 @@ def test_a_sequence_and_a_block_are_those_of_the_moment(
         ("", {"at": "yesterday"}, 422, "at"),
         ("", {"at": "1e400"}, 422, "at"),
         ("/snapshot", {"at": "1.5", "engine": "other/0"}, 404, "no engine 'other/0'"),
+        ("/api/nothing", {"at": "9999999999"}, 404, "not known"),
+        ("/api/why", {"target": "bare", "at": "1"}, 404, "not recorded"),
         ("/block", {"at": "9999999999", "engine": "demo/0", "id": "999"}, 404, "not known"),
     ],
 )

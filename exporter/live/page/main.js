@@ -143,7 +143,13 @@ matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => them
 theme(localStorage.getItem(THEME));
 beginTour(store, map, sequences);
 beginPlan();
-beginPast(store, () => following?.abort(), () => choose(chosen.target, chosen.engine));
+const answers = [showWhy, showPrefixes, showWhatIf, () => showMemory(store)];
+beginPast(
+  store,
+  () => following?.abort(),
+  () => { choose(chosen.target, chosen.engine); answers.forEach((show) => show().catch(() => {})); },
+  () => Promise.all(answers.map((show) => show())),
+);
 find();
 repeat(5000, showWhy);
 repeat(5000, showPrefixes);

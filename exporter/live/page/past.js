@@ -2,10 +2,10 @@
 // a moment until the reader returns to the present.
 
 import { $ } from './dom.js';
-import { chosen, json } from './server.js';
+import { ask, chosen, json } from './server.js';
 
-/** leave: stop following the present; come: follow it again. */
-export function beginPast(store, leave, come) {
+/** leave: stop following the present; come: follow it again; answer: ask again what is answered. */
+export function beginPast(store, leave, come, answer) {
   const slider = $('past-at');
   let isOpen = false;
   let turn = Promise.resolve();
@@ -16,6 +16,8 @@ export function beginPast(store, leave, come) {
     [slider.min, slider.max, slider.value] = [moment.begins, moment.ends, moment.at];
     chosen.past = moment.at;
     await store.stand();
+    store.recall((await ask('course')).answer);
+    await answer();
     const at = Number(moment.at);
     say(`${new Date(1000 * at).toISOString().slice(11, 23)} UTC, ${(moment.ends - at).toFixed(1)} s before the end of what is kept`);
   };
@@ -33,7 +35,8 @@ export function beginPast(store, leave, come) {
   });
   $('past-leave').addEventListener('click', () => {
     isOpen = false;
-    [chosen.past, store.isStanding] = [null, false];
+    chosen.past = null;
+    store.leave();
     document.body.classList.remove('past');
     $('past').hidden = true;
     come();

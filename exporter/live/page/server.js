@@ -8,7 +8,12 @@ export class NeedsKey extends Error {}
 /** The query that names server and engine; set once they are chosen. `past` is the Unix time of a
     moment that is looked at instead of the present, null otherwise. */
 export const chosen = { target: '', engine: '', past: null };
-const OF_A_MOMENT = /^live\/(snapshot|sequence|block)$/;
+/** What is known of a moment of the past too, and where. */
+const OF_A_MOMENT = [
+  [/^live\/(snapshot|sequence|block)$/, 'live/past/$1'],
+  [/^api\/(why|prefixes|whatif|course)$/, 'live/past/api/$1'],
+  [/^(?:scrape|metrics)$/, 'live/past/page'],
+];
 
 export function setKey(key) {
   sessionStorage.setItem(KEY, key);
@@ -23,8 +28,9 @@ function address(path, query) {
   const all = new URLSearchParams();
   if (chosen.target) all.set('target', chosen.target);
   for (const [name, value] of Object.entries(query)) all.set(name, value);
-  if (chosen.past !== null && OF_A_MOMENT.test(path)) {
-    path = path.replace('live/', 'live/past/');
+  const [here, there] = (chosen.past !== null && OF_A_MOMENT.find(([known]) => known.test(path))) || [];
+  if (here) {
+    path = path.replace(here, there);
     all.set('at', chosen.past);
   }
   const text = all.toString();

@@ -50,7 +50,6 @@ const STRIPS = [
   ['blocks evicted a second', (now, was, s) => (now.evictions - was.evictions) / s, (value) => value.toFixed(value < 10 ? 1 : 0), VICTIM],
   ['preemptions', (now, was) => now.preemptions - was.preemptions, (value, now) => count(now.preemptions), VICTIM],
 ];
-const WINDOW = 10;
 /** The strips begin with the page, and are stretched until they hold five minutes. */
 const LEAST_MS = 30000;
 
@@ -62,7 +61,7 @@ export function drawStrips(store) {
   const figures = store.figures;
   STRIPS.forEach(([, of, text, colour], index) => {
     const values = figures.map((now, position) => {
-      const was = figures[Math.max(0, position - WINDOW)];
+      const was = figures[Math.max(0, position - store.smoothed)];
       return of(now, was, Math.max(0.001, (now.ms - was.ms) / 1000));
     });
     const strip = place.children[index];

@@ -6,6 +6,11 @@ const MAGIC = 'KVSLIVE1';
 const RETRY_MS = 1000;
 export const [FREE, RESERVED, CACHED] = [0, 1, 2];
 export const KEPT_STEPS = 200;
+/** Figures, a second apart, over which rates are smoothed. */
+const SMOOTHED = 10;
+/** Slices of ten seconds. */
+const KEPT_SLICES = 30;
+const SUMS = ['hit_blocks', 'queried_blocks', 'decode_tokens', 'prefill_tokens', 'preemptions'];
 
 const bytes = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
 const typed = (name, buffer) => (name === 'cell' || name === 'group' ? new Uint8Array(buffer) : new Uint32Array(buffer));
@@ -20,6 +25,7 @@ export class Store {
     this.frame = 0;
     this.problem = 'connecting';
     this.figures = [];
+    this.smoothed = SMOOTHED;
     this.listeners = { change: [], snapshot: [] };
     this.counts = { frames: 0, snapshots: 0, bytes: 0, behind: 0 };
   }
@@ -55,6 +61,25 @@ export class Store {
   async stand() {
     this.isStanding = true;
     await this.#snapshot();
+  }
+
+  /** The figures of the five minutes before that moment, from slices of the engine's course. */
+  recall(course) {
+    const slices = course?.slices.slice(-KEPT_SLICES) ?? [];
+    const before = (name) => slices.reduce((sum, slice) => sum - slice.sums[name], this.sums[name]);
+    const sums = Object.fromEntries(SUMS.map((name) => [name, before(name)]));
+    this.smoothed = 1;
+    this.figures = slices.map((slice, index) => {
+      for (const name of SUMS) sums[name] += slice.sums[name];
+      const { running, waiting, active, usable } = slice.levels;
+      const ms = this.atMs - 1000 * course.slice_seconds * (slices.length - 1 - index);
+      return { ms, ...sums, running, waiting, pool: { active, num_blocks: usable, reserved: 0 } };
+    });
+  }
+
+  /** Leave that moment, before the present is followed. */
+  leave() {
+    [this.isStanding, this.figures, this.smoothed] = [false, [], SMOOTHED];
   }
 
   async #stream(signal) {
