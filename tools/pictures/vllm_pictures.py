@@ -23,6 +23,7 @@ PICTURES = {
     "vllm-overview": Picture(dashboard="overview", situation="vllm", until=400),
     "vllm-kv-pool": Picture(dashboard="kv-pool", situation="vllm", panels=(201, 302, 305)),
     "vllm-prefix-cache": Picture(dashboard="prefix-cache", situation="vllm", until=400),
+    "vllm-clients": Picture(dashboard="service-levels", situation="vllm", panels=(401, 402, 403)),
     "vllm-memory": Picture(dashboard="memory", situation="vllm", until=300),
 }
 
