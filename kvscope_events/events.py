@@ -40,6 +40,7 @@ from kvscope_events.limits import (
 )
 from kvscope_events.memory import DeviceMemorySampled as DeviceMemorySampled
 from kvscope_events.memory import DeviceOutOfMemory as DeviceOutOfMemory
+from kvscope_events.memory import StartProgressed as StartProgressed
 from kvscope_events.memory import StartupProfiled as StartupProfiled
 from kvscope_events.names import NamesCleared as NamesCleared
 from kvscope_events.names import NamesRemoved as NamesRemoved
@@ -302,6 +303,7 @@ EngineEvent = Union[  # noqa: UP007  # a tuple of types in Python 3.10, too
     PagesEvicted,
     PagesLoaded,
     AnswerSent,
+    StartProgressed,
 ]
 
 EVENT_NAMES: tuple[str, ...] = tuple(event.__name__ for event in get_args(EngineEvent))

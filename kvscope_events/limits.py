@@ -42,3 +42,4 @@ Settings = Annotated[
 ]
 """Finite, or a reader could not make whole numbers of them."""
 Terms = Annotated[dict[Name, Bytes], msgspec.Meta(max_length=64)]
+Times = Annotated[dict[Name, Time], msgspec.Meta(max_length=64)]

@@ -1,7 +1,7 @@
-"""Events about device memory: samples, start-up figures, and errors."""
+"""Events of the process that owns the device: its start, its memory, and errors."""
 
 from kvscope_events.event import Event
-from kvscope_events.limits import Count, Label, Terms
+from kvscope_events.limits import Count, Label, Terms, Time, Times
 from kvscope_events.vocabulary import OutOfMemoryAction
 
 
@@ -45,3 +45,11 @@ class StartupProfiled(Event, frozen=True):
     """
 
     memory_terms: Terms  # bytes by SizingTerm
+
+
+class StartProgressed(Event, frozen=True):
+    """A worker's start so far: at the beginning of each phase, at the end, and with each later
+    Hello."""
+
+    began_ns: Times  # by StartPhase, Unix: a phase lasts until the next one begins
+    ended_ns: Time | None = None  # of the last phase; None: it goes on

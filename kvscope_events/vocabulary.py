@@ -41,6 +41,10 @@ PreemptionMode = Literal["recompute", "swap"]
 SwapDirection = Literal["out", "in"]
 PreemptionCause = Literal["out_of_blocks", "out_of_memory", "reset"]
 OutOfMemoryAction = Literal["retried", "gave_up"]
+StartPhase = Literal["import", "device", "weights", "profile", "pool", "warm_up"]
+"""Parts of the start of a server's worker, in their order: the process up to its device; the device
+with the connections between ranks; loading; measuring what a step needs; the KV pool; compiling,
+graphs and the first steps."""
 FinishReason = Literal["stop", "length", "abort", "error", "stop_string_or_abort"]
 """Reasons why a sequence ended. The last is for schedulers whose front end looks for stop strings:
 they see the same abort whether one was found or the client has left."""

@@ -2,7 +2,8 @@
 
 from typing import Literal, get_args
 
-from exporter.catalogue.metric import Metric
+from exporter.catalogue.metric import ENGINE, Metric
+from kvscope_events.vocabulary import StartPhase
 
 ServerState = Literal["expected", "loading", "ready", "gone"]
 SERVER_STATES: tuple[ServerState, ...] = get_args(ServerState)
@@ -27,5 +28,19 @@ SERVER = (
         group="server",
         otel_name="kvscope.server.start_time",
         aliases=("process_start_time_seconds",),
+    ),
+    Metric(
+        name="kvscope_start_phase_seconds",
+        kind="gauge",
+        help="Time that a worker of the server took for each part of its start, in this order; "
+        "the last one that is there goes on while the engine is not ready.",
+        notes="device: connections between ranks as well. weights: loading. profile: what a step "
+        "needs is measured. warm_up: compiling, graphs, first steps. Known from the device on.",
+        unit="seconds",
+        group="server",
+        labels={**ENGINE, "worker": None, "phase": get_args(StartPhase)},
+        otel_name="kvscope.start.phase",
+        servers=("vllm",),
+        events=("StartProgressed",),
     ),
 )

@@ -22,6 +22,7 @@ from exporter.collect.requests import (
     collect_latency,
     collect_ready,
     collect_requests,
+    collect_start,
     collect_steps,
     collect_tenants,
 )
@@ -63,6 +64,7 @@ from exporter.fold import (
     Preemption,
     Recent,
     Requests,
+    Start,
     Steps,
     Tenants,
     Vllm,
@@ -106,6 +108,8 @@ STREAM = "stream"
 """Group of state kept about every stream, whatever it reports."""
 FRONT_END = "front_end"
 """Group of the part of a front end's process, which has no other."""
+START = "server"
+"""Group of the part of a worker's process."""
 ANSWERS = "answers"
 """Group of folds that only questions read."""
 
@@ -143,6 +147,7 @@ PARTS: tuple[Part[Any], ...] = (
     Part("vllm-legacy", Requests, collect_legacy_requests, outlets=PAGE),
     Part("vllm-legacy", Latency, collect_legacy_latency, outlets=PAGE),
     Part(FRONT_END, FrontEnd, collect_front_end),
+    Part(START, Start, collect_start),
     Part(STREAM, DeviceMemory),
     Part(STREAM, Census),
     Part(ANSWERS, Recent),

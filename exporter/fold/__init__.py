@@ -15,6 +15,7 @@ from exporter.fold.ledger import Ledger
 from exporter.fold.preemption import Preemption
 from exporter.fold.recent import Recent
 from exporter.fold.requests import Requests
+from exporter.fold.start import Start
 from exporter.fold.steps import Steps
 from exporter.fold.tenants import Tenants
 from exporter.fold.tiers import Tiers
@@ -39,6 +40,7 @@ __all__ = [
     "Preemption",
     "Recent",
     "Requests",
+    "Start",
     "Steps",
     "Tenants",
     "Tiers",

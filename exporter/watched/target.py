@@ -18,7 +18,7 @@ from exporter.collect.observation import (
     collect_pipeline,
     collect_source,
 )
-from exporter.collect.parts import FRONT_END, Guard, Outlet, parts_of
+from exporter.collect.parts import FRONT_END, START, Guard, Outlet, parts_of
 from exporter.flight.recorder import Recorder
 from exporter.fold import (
     Census,
@@ -28,6 +28,7 @@ from exporter.fold import (
     Introduction,
     Ledger,
     Requests,
+    Start,
 )
 from exporter.fold.timeline import PERIOD_NS, Timeline, figures_of
 from exporter.machine.machine import Machine
@@ -46,7 +47,7 @@ _T = TypeVar("_T")
 
 _FACTS = frozenset(row.family for row in CATALOGUE if row.events == ("Hello",))
 """Families of facts in the Hello, which do not depend on the state of the pool."""
-_OF_WORKERS = frozenset(fold.name for fold in (Introduction, DeviceMemory, FrontEnd, Census))
+_OF_WORKERS = frozenset(fold.name for fold in (Introduction, DeviceMemory, FrontEnd, Start, Census))
 """Folds for the events of a worker or a front end; the others never get one of theirs there."""
 _FOLDED = frozenset(row.family for row in CATALOGUE if row.events)
 """Families that come from events."""
@@ -193,7 +194,7 @@ class Target:
             is_observed = hello is not None and self.folds[Introduction].stopped is None
             if hello is not None and is_observed and not is_alike:
                 for part in self._parts:
-                    if is_worker and part.group != FRONT_END:
+                    if is_worker and part.group not in (FRONT_END, START):
                         continue
                     if outlet in part.outlets and not self.pipeline.failed(self.folds[part.fold]):
                         collect = partial(part.read, families, self.folds, hello)
@@ -354,6 +355,7 @@ class Target:
                     "source": self.source.kind,
                     "endpoint": self.source.endpoint,
                     "front_end": (hello.worker or "") if hello and is_front_end(hello) else "",
+                    "worker": (hello.worker or "") if hello else "",
                 },
                 self._clock,
             )

@@ -91,11 +91,12 @@ NOT_ON_THIS_MACHINE: dict[Query, str] = {
     ),
     **dict.fromkeys(
         [
+            *(("kvscope-overview", 308, ref) for ref in "ABCDEFG"),
             ("kvscope-service-levels", 401, "A"),
             *(("kvscope-service-levels", 402, ref) for ref in "AB"),
             *(("kvscope-service-levels", 403, ref) for ref in "AB"),
         ],
-        "an observed API server",
+        "the workers and the API server of an observed vLLM",
     ),
     ("kvscope-memory", 503, "B"): "a card in MIG mode, where the first query is empty in turn",
     ("kvscope-kv-pool", 302, "D"): "an engine that swaps",

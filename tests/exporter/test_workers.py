@@ -21,7 +21,13 @@ from exporter.sources import InProcessSource
 from exporter.watched.exporter import Exporter
 from exporter.watched.target import Target
 from kvscope_events.bus import Subscription
-from kvscope_events.events import AnswerSent, DeviceMemorySampled, ObserverStopped, StartupProfiled
+from kvscope_events.events import (
+    AnswerSent,
+    DeviceMemorySampled,
+    ObserverStopped,
+    StartProgressed,
+    StartupProfiled,
+)
 from kvscope_events.producers import VLLM_FRONT_END_EVENTS, VLLM_WORKER_EVENTS
 from tests.exporter.machine import GIB, NOW_NS, UUID
 from tests.exporter.page import FIXED_CLOCK, hello, put, value
@@ -204,6 +210,23 @@ def test_two_engines_of_one_name_are_still_found_beside_their_workers(
     page = page_of(scheduler(), worker(0), scheduler(), worker(1))
     page.render()
     assert caplog.text.count("only the first is shown") == 1
+
+
+def test_each_worker_shows_the_parts_of_its_start() -> None:
+    second = 10**9
+    begun = {"import": 0, "device": 20 * second, "weights": 25 * second}
+    done = StartProgressed(begun | {"profile": 85 * second, "pool": 86 * second}, 90 * second)
+    workers = (worker(0, StartProgressed(begun), server="vllm"), worker(1, done, server="vllm"))
+    page = page_of(*workers)
+    name = "kvscope_start_phase_seconds"
+    took = {"import": 20, "device": 5, "weights": 60, "profile": 1, "pool": 4}
+    for phase, seconds in took.items():
+        assert value(page, name, worker="1", phase=phase) == seconds
+    assert value(page, name, worker="0", phase="device") == 5
+    assert value(page, name, worker="0", phase="profile") is None
+    assert value(page, name, worker="1", phase="warm_up") is None
+    still = value(page, name, worker="0", phase="weights")
+    assert still is not None
 
 
 def front_end(number: int, *answers: AnswerSent) -> Target:

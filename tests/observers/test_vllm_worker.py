@@ -1,15 +1,17 @@
 """The observer of a vLLM worker: what its stream says, and that it never harms its host."""
 
 import gc
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import get_args
 
 import pytest
 import torch
 
 from kvscope_events.events import EngineEvent, Hello, ObserverStopped, StartupProfiled
-from kvscope_events.memory import DeviceMemorySampled
+from kvscope_events.memory import DeviceMemorySampled, StartProgressed
 from kvscope_events.observers.endpoints import worker_endpoint
 from kvscope_events.observers.vllm import worker as observed
 from kvscope_events.observers.vllm.memory import (
@@ -22,6 +24,7 @@ from kvscope_events.observers.vllm.memory import (
 from kvscope_events.observers.vllm.sizing import pool_bytes
 from kvscope_events.observers.vllm.worker import install_worker_hooks
 from kvscope_events.producers import VLLM_WORKER_EVENTS
+from kvscope_events.vocabulary import StartPhase
 from kvscope_events.wire.subscriber import WireSubscriber
 from tests.events.producers import collect
 from tests.observers.workers import Worker, Wrapper, pool_of
@@ -53,6 +56,10 @@ def events_until(kind: type[EngineEvent], rank: int = 0) -> list[EngineEvent]:
     return [event for one in taken for event in one.batch.events]
 
 
+def starts() -> list[StartProgressed]:
+    return [event for event in events_until(StartProgressed) if isinstance(event, StartProgressed)]
+
+
 def started(wrapper: type[Wrapper], worker: Worker) -> Wrapper:
     """A worker that has gone through its start-up, each answer as without an observer."""
     made = wrapper(worker)
@@ -60,6 +67,7 @@ def started(wrapper: type[Wrapper], worker: Worker) -> Wrapper:
     assert worker.load_model(load_dummy_weights=True) == "loaded True"
     assert worker.determine_available_memory() == 4096
     assert worker.initialize_from_config(pool_of(1000, 24)) == "2 tensors"
+    assert worker.compile_or_warm_up_model() == 1.5
     return made
 
 
@@ -75,6 +83,39 @@ def test_a_worker_on_a_cpu_says_who_it_is_and_what_it_holds(wrapper: type[Wrappe
     sample = next(e for e in events_until(DeviceMemorySampled, 3) if type(e) is DeviceMemorySampled)
     assert (sample.device_uuid, sample.allocated_bytes) == (None, None)
     assert made.worker.rank == 3
+
+
+def test_a_worker_says_what_it_does_while_it_starts(wrapper: type[Wrapper]) -> None:
+    made = wrapper(Worker())
+    made.init_device()
+    assert starts()[-1].ended_ns is None
+    assert [*starts()[-1].began_ns] == ["import", "device"]
+    made.worker.load_model(load_dummy_weights=True)
+    made.worker.determine_available_memory()
+    wait_for(lambda: [*starts()[-1].began_ns][2:] == ["weights", "profile"])
+    made.worker.initialize_from_config(pool_of(1000, 24))
+    made.worker.compile_or_warm_up_model()
+    wait_for(lambda: starts()[-1].ended_ns is not None)
+    last = starts()[-1]
+    assert [*last.began_ns] == [*get_args(StartPhase)]
+    moments = [*last.began_ns.values(), last.ended_ns]
+    assert moments == sorted(moments)  # type: ignore[type-var]
+    assert 0 < time.time_ns() - moments[0] < 3600 * 10**9, "the process began"  # type: ignore[operator]
+    made.worker.load_model(load_dummy_weights=True)  # anew, long after
+    assert starts()[-1] == last
+
+
+def test_a_worker_without_a_warm_up_has_started_with_its_pool(
+    wrapper: type[Wrapper], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(Worker, "compile_or_warm_up_model")
+    made = wrapper(Worker())
+    made.init_device()
+    made.worker.load_model(load_dummy_weights=True)
+    made.worker.determine_available_memory()
+    made.worker.initialize_from_config(pool_of(1000, 24))
+    wait_for(lambda: starts()[-1].ended_ns is not None)
+    assert "warm_up" not in starts()[-1].began_ns
 
 
 def test_an_older_worker_on_a_cpu_leaves_the_device_to_its_runner() -> None:

@@ -259,6 +259,7 @@ def test_without_prefix_caching_no_lookup_is_emitted(checkpoint: Path) -> None:
         "NamesRemoved",
         "NamesStored",
         "ObserverStopped",
+        "StartProgressed",
         "StartupProfiled",
         "StepScheduled",
         "TierCreated",

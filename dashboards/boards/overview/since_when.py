@@ -5,7 +5,7 @@ from dashboards.kit.fleet import among, outstanding
 from dashboards.kit.frame import Row
 from dashboards.kit.levels import FIRST_TOKEN_OBJECTIVE
 from dashboards.kit.links import KV_POOL, to_dashboard
-from dashboards.kit.panels import COUNT, RATIO, Q, graph, heat, quantiles, timeline
+from dashboards.kit.panels import COUNT, RATIO, SECONDS, Q, graph, heat, quantiles, timeline
 from dashboards.kit.queries import (
     BY_ENGINE,
     SERVER,
@@ -18,6 +18,8 @@ from dashboards.kit.queries import (
     total,
     worst,
 )
+from dashboards.kit.tables import Column, rows
+from exporter.fold.start import PHASES
 
 _FIRST_TOKEN = "kvscope_time_to_first_token_seconds"
 _WAITS = {
@@ -25,6 +27,7 @@ _WAITS = {
     1: ("over half of it", limits.ORANGE),
     2: ("past the promise", limits.RED),
 }
+_STARTS = series("kvscope_start_phase_seconds")
 _STATES = {
     0: ("silent", limits.RED),
     1: ("expected", limits.ORANGE),
@@ -46,6 +49,11 @@ def _states() -> str:
         for code, state in enumerate(("gone", "expected", "loading", "ready"))
     )
     return f"min by (instance) ({silent} or {told} or 2 + {series('kvscope_engine_ready')})"
+
+
+def _start(phase: str) -> str:
+    """By engine, of the worker where it takes longest."""
+    return worst(series("kvscope_start_phase_seconds", phase=phase), BY_ENGINE)
 
 
 def row() -> Row:
@@ -125,6 +133,26 @@ def row() -> Row:
                 meanings=_STATES,
                 span=8,
                 when_absent="No engine in this time range.",
+            ),
+            rows(
+                308,
+                "How far is the start?",
+                "Time for each part of the last start, by engine, of its slowest worker; the last "
+                "part that is there goes on while the engine loads. One that takes far longer than "
+                "in the others hangs there. device: a rank of the group is missing. weights: a "
+                "slow disk or network. warm_up: compiling, into a cache that was lost.",
+                *(Q(_start(phase), phase) for phase in PHASES),
+                Q(worst(total(_STARTS, f"{BY_ENGINE}, worker"), BY_ENGINE), "all"),
+                columns={
+                    "model_name": Column("Model"),
+                    "instance": Column("Instance"),
+                    "engine": Column("Engine"),
+                    **{phase: Column(phase, SECONDS) for phase in PHASES},
+                    "all": Column("Whole start", SECONDS),
+                },
+                height=6,
+                worst_first=("Whole start",),
+                when_absent="No vLLM with kvscope's observer in its workers.",
             ),
         ],
     )

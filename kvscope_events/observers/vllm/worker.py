@@ -8,6 +8,7 @@ import atexit
 import functools
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from importlib import import_module
@@ -36,8 +37,10 @@ from kvscope_events.observers.vllm.memory import (
 )
 from kvscope_events.observers.vllm.served import engine_index, served_name, server_version
 from kvscope_events.observers.vllm.sizing import pool_bytes
+from kvscope_events.observers.vllm.start import LAST, PHASES, Start
 from kvscope_events.pid_space import pid_space
 from kvscope_events.producers import VLLM_WORKER_EVENTS
+from kvscope_events.vocabulary import StartPhase
 from kvscope_events.wire.endpoint import EndpointError
 from kvscope_events.wire.publisher import WirePublisher
 
@@ -71,8 +74,9 @@ def _install(wrapper: Any) -> None:
 
     @functools.wraps(original)
     def init_device(self: Any, *args: Any, **kwargs: Any) -> Any:
+        began_ns = time.time_ns()
         result = original(self, *args, **kwargs)
-        _observe(self)
+        _observe(self, began_ns)
         return result
 
     init_device.kvscope = True  # type: ignore[attr-defined]
@@ -88,8 +92,9 @@ def _wrapper_class() -> Any:
     raise LookupError(f"looked for WorkerWrapperBase in {' and '.join(_WRAPPERS)}")
 
 
-def _observe(wrapper: Any) -> None:
-    """Begin to observe a worker whose device is ready; never raises."""
+def _observe(wrapper: Any, began_ns: int) -> None:
+    """Begin to observe a worker whose device is ready; never raises. began_ns: Unix time when its
+    initialisation began."""
     try:
         worker = wrapper.worker
         config = getattr(wrapper, "vllm_config", None) or worker.vllm_config
@@ -97,7 +102,7 @@ def _observe(wrapper: Any) -> None:
         before = _observers.get(endpoint)
         if before is not None and before.abandoned:
             before.stop()  # of an engine that this process had before
-        observer = WorkerObserver(worker, endpoint)
+        observer = WorkerObserver(worker, endpoint, Start(began_ns))
         _observers[endpoint] = observer
         observer.begin(config)
     except EndpointError as error:
@@ -109,8 +114,9 @@ def _observe(wrapper: Any) -> None:
 class WorkerObserver:
     """Hooks on one worker, a thread that samples its device, and a publisher."""
 
-    def __init__(self, worker: Any, endpoint: str) -> None:
+    def __init__(self, worker: Any, endpoint: str, start: Start) -> None:
         """Binds the endpoint; raises EndpointError."""
+        self._start = start
         self._worker = weakref.ref(worker)
         self._pid = os.getpid()
         self._sampler = Sampler(device_of(worker))
@@ -153,7 +159,10 @@ class WorkerObserver:
         self._hook(worker, "load_model", self._loaded)
         self._hook(worker, "determine_available_memory", self._sized)
         self._hook(worker, "initialize_from_config", self._initialized)
-        self._bus.emit(self._hello)
+        if hasattr(worker, LAST):
+            self._hook(worker, LAST, self._warmed_up)
+        for event in self._state():
+            self._bus.emit(event)
         self._publisher.start()
         self._thread.start()
         atexit.register(self.stop)
@@ -185,7 +194,8 @@ class WorkerObserver:
         )
 
     def _hook(self, worker: Any, name: str, note: Callable[..., None]) -> None:
-        """Have `note` called after a method of this worker, with the method's arguments."""
+        """Have `note` called after a method of this worker, with the method's arguments; the method
+        begins a part of the start."""
         original = getattr(worker, name)
         # Kept without a reference to the worker, which would outlive its engine in a cycle.
         function = getattr(original, "__func__", None)
@@ -196,16 +206,31 @@ class WorkerObserver:
 
         @functools.wraps(function or call)
         def hooked(*args: Any, **kwargs: Any) -> Any:
+            self._guarded(f"before {name}", self._begin_phase, PHASES[name])
             result = call(*args, **kwargs)
-            if self._reason is None and self._pid == os.getpid():
-                try:
-                    note(*args, **kwargs)
-                except Exception as error:
-                    self._fail(f"after {name}: {error!r}")
+            self._guarded(f"after {name}", note, *args, **kwargs)
             return result
 
         setattr(worker, name, hooked)
         self._hooked[name] = hooked
+
+    def _guarded(self, when: str, note: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+        """Call it, unless this observer has ended, or this is a fork; never raises."""
+        if self._reason is None and self._pid == os.getpid():
+            try:
+                note(*args, **kwargs)
+            except Exception as error:
+                self._fail(f"{when}: {error!r}")
+
+    def _begin_phase(self, phase: StartPhase) -> None:
+        self._start.begin(phase)
+        self._bus.emit(self._start.event())
+        self._news.set()
+
+    def _warmed_up(self, *args: Any, **kwargs: Any) -> None:
+        self._start.end()
+        self._bus.emit(self._start.event())
+        self._news.set()
 
     def _loaded(self, *args: Any, **kwargs: Any) -> None:
         self._sampler.weights_bytes = weights_bytes(self._worker())
@@ -223,13 +248,16 @@ class WorkerObserver:
         self._profiled = StartupProfiled(terms) if terms else None
         tells = VLLM_WORKER_EVENTS if terms else VLLM_WORKER_EVENTS - {"StartupProfiled"}
         self._hello = msgspec.structs.replace(self._hello, ready=True, tells=sorted(tells))
+        if LAST not in self._hooked:
+            self._start.end()
         for event in self._state():
             self._bus.emit(event)
         self._news.set()
 
     def _state(self) -> list[EngineEvent]:
         """The Hello, and the events that must follow it."""
-        return [self._hello] if self._profiled is None else [self._hello, self._profiled]
+        profiled = [] if self._profiled is None else [self._profiled]
+        return [self._hello, *profiled, self._start.event()]
 
     def _run(self) -> None:
         try:
