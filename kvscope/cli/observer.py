@@ -33,7 +33,7 @@ def observer(
         str | None,
         typer.Argument(
             metavar="ENDPOINT",
-            help="With off and on: where the vLLM publishes its events: "
+            help="With off and on: where the server publishes its events: "
             "ipc:///DIRECTORY/NAME.sock, or a folder of sockets (also that of a `kvscope run`), "
             "which means all its engines.",
         ),
@@ -50,11 +50,12 @@ def observer(
     For a server in a container or under systemd: mount the folder, and set the variables that this
     command prints.
 
-    With off and on: have the observer of a running vLLM put vLLM's own methods back, and go on
-    later, each between two steps. The server is not restarted. Run it as the server's user, on its
-    machine or in its container; a restart of the server starts its observer again.
+    With off and on: have the observer of a running vLLM or SGLang put the server's own methods
+    back, and go on later, each between two steps. The server is not restarted. Run it as the
+    server's user, on its machine or in its container; a restart of the server starts its observer
+    again.
 
-    Exit status of off and on: 1 if an engine has not done it.
+    Exit status of off and on: 1 if an engine has not done it, or cannot: the reason is printed.
 
     Example: eval "$(kvscope observer ./kvscope-observer)"
 
@@ -98,6 +99,8 @@ def _order(place: str, *, on: bool, seconds: float) -> None:
         failed = True
         if found.state == "stopped":
             fail(f"{one}: its observer has stopped by a fault of its own: the server's log has it")
+        elif found.state == "cannot be switched":
+            fail(f"{one}: it cannot be switched: {printable(found.problem)}")
         elif found.problem:
             fail(f"{one}: it stays {found.state}: {printable(found.problem)}")
         else:

@@ -29,7 +29,7 @@ def switch(endpoint: str, *, on: bool, seconds: float) -> Switched:
             if not payload:
                 raise UnreachableError(
                     f"{endpoint}: the process has no observer that can be switched while it runs: "
-                    "only that of a vLLM's scheduler can"
+                    "only that of a scheduler can"
                 )
             found = Switched.decoded(payload)
             if found.is_final(on=on) or time.monotonic() > deadline:

@@ -4,9 +4,10 @@ from typing import Literal
 
 import msgspec
 
-SwitchState = Literal["on", "off", "leaving", "returning", "stopped"]
+SwitchState = Literal["on", "off", "leaving", "returning", "stopped", "cannot be switched"]
 """leaving, returning: an order that the next step carries out. stopped: by a fault of the
-observer's own, which no order undoes."""
+observer's own, which no order undoes. cannot be switched: it stays on, since it could be taken out
+in part only."""
 
 
 class Switched(msgspec.Struct, frozen=True, array_like=True):
@@ -16,7 +17,7 @@ class Switched(msgspec.Struct, frozen=True, array_like=True):
     """The process's pid in its own namespace."""
     state: SwitchState
     problem: str = ""
-    """The reason why the last order could not be carried out."""
+    """The reason why the order cannot be carried out."""
 
     def is_final(self, *, on: bool) -> bool:
         """Whether to repeat the order would change nothing."""

@@ -18,10 +18,19 @@ pytestmark = [pytest.mark.waits, pytest.mark.timeout(120)]
 class Engine:
     """A publisher whose orders are carried out at the second time that they come."""
 
-    def __init__(self, endpoint: str, problem: str = "", *, obeys: bool = True) -> None:
+    def __init__(
+        self,
+        endpoint: str,
+        problem: str = "",
+        *,
+        stays: SwitchState | None = None,
+        obeys: bool = True,
+    ) -> None:
+        """stays: what it is whatever the order."""
         self.endpoint = endpoint
         self.orders: list[bool] = []
         self._problem = problem
+        self._stays = stays
         self._publisher = WirePublisher(EventBus(), endpoint)
         if obeys:
             self._publisher.obey = self._order
@@ -35,7 +44,7 @@ class Engine:
         wanted: tuple[SwitchState, SwitchState] = ("off", "on")
         done = len(self.orders) > 1 and not self._problem
         state = wanted[on] if done else ("returning" if on else "leaving")
-        return Switched(os.getpid(), state, self._problem).encoded()
+        return Switched(os.getpid(), self._stays or state, self._problem).encoded()
 
 
 @pytest.fixture
@@ -71,13 +80,19 @@ def test_an_order_is_repeated_until_every_engine_has_done_it(short_folder: Path,
 def test_what_cannot_be_done_is_said(short_folder: Path) -> None:
     refusing = Engine(f"ipc://{short_folder}/engine-0.sock", "LookupError: its engine has ended")
     deaf = Engine(f"ipc://{short_folder}/other.sock", obeys=False)
+    unfit = Engine(
+        f"ipc://{short_folder}/unfit.sock", "a part would stay", stays="cannot be switched"
+    )
     try:
+        never = order("off", unfit.endpoint)
         refused = order("on", refusing.endpoint)
         unable = order("off", deaf.endpoint)
     finally:
-        refusing.stop()
-        deaf.stop()
-    assert refused[0] == unable[0] == 1
+        for engine in (refusing, deaf, unfit):
+            engine.stop()
+    assert refused[0] == unable[0] == never[0] == 1
+    assert unfit.orders == [False]
+    assert f"{unfit.endpoint}: it cannot be switched: a part would stay" in never[1]
     assert "it stays returning: LookupError: its engine has ended" in refused[1]
     assert "no observer that can be switched while it runs" in unable[1]
 

@@ -6,43 +6,27 @@ state. This thread only reads; it gives way to the engine as soon as that wakes 
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING
 
-from kvscope_events.observers.log import warn
+from kvscope_events.observers.idle import IdleThread
 from kvscope_events.observers.vllm.snapshot import read_state
 
 if TYPE_CHECKING:
     from kvscope_events.observers.vllm.observer import Observer
 
-TICK_SECONDS = 0.25
 QUIET_TICKS = 4
 """Ticks without a call of the scheduler after which the pool is compared, once."""
 
 
-class IdleThread:
-    """Runs from `start` to `stop`, which does not wait for it."""
+class EngineIdle(IdleThread):
+    """The idle thread of the present observer."""
 
     def __init__(self, observer: Observer) -> None:
+        super().__init__()
         self.observer = observer
         """May be replaced by its successor at any time."""
-        self._stopping = threading.Event()
         self._version = -1
         self._quiet = 0
-
-    def start(self) -> None:
-        threading.Thread(target=self._run, name="kvscope-idle", daemon=True).start()
-
-    def stop(self) -> None:
-        self._stopping.set()
-
-    def _run(self) -> None:
-        while not self._stopping.wait(TICK_SECONDS):
-            try:
-                self.tick()
-            except Exception as error:  # it runs in a foreign server: report it and end
-                warn(f"snapshots are sent only while the engine runs steps: {error!r}")
-                return
 
     def tick(self) -> None:
         """One look at the engine."""

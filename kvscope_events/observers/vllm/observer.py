@@ -7,16 +7,14 @@ on with the stream.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import deque
 from collections.abc import Callable
 from operator import attrgetter
 from typing import Any, Literal
 
-import msgspec
-
-from kvscope_events.events import EngineEvent, Hello, ObserverStopped, PoolCreated
+from kvscope_events.events import EngineEvent, Hello, PoolCreated
+from kvscope_events.observers.ending import BY_ORDER, last_words, stopped
 from kvscope_events.observers.log import say, warn
 from kvscope_events.observers.outlet import Outlet
 from kvscope_events.observers.vllm.facts import finisher
@@ -37,8 +35,6 @@ BUFFER_NAMES = 50_000
 
 MAX_DEFERRED = 4096
 """Releases announced and not yet made; a server has one for each request that just ended."""
-
-BY_ORDER = "by order of an operator: `kvscope observer on` continues it"
 
 End = Literal["broken", "rests", "closed"]
 Owner = tuple[int | None, ReleaseCause]
@@ -127,6 +123,10 @@ class Observer:
         self._stopped: list[EngineEvent] = []
         self._on_end: Callable[[End], None] = _nothing
 
+    @property
+    def returning(self) -> bool:
+        return self.waits and not self.introduced
+
     def start(self, on_end: Callable[[End], None]) -> None:
         """Begin: report our identity and the pool's state.
 
@@ -206,7 +206,7 @@ class Observer:
             warn(f"off: {reason}. vLLM runs on, unobserved.")
             self._say_stopped(reason)
         except Exception as error:  # nothing of ours may reach the scheduler
-            _last_words(error)
+            last_words(error)
         finally:
             self._forget()
 
@@ -224,13 +224,14 @@ class Observer:
         """Stop observing by order, with vLLM's own methods in place of ours. Never raises."""
         if not self.live:
             return
-        self.live, self.rests = False, True
+        self.rests = True  # first: it is "stopped" for a reader that finds only the other
+        self.live = False
         try:
             self._on_end("rests")
             say(f"off {BY_ORDER}. vLLM runs on, unobserved.")
             self._say_stopped(BY_ORDER)
         except Exception as error:  # as above
-            _last_words(error)
+            last_words(error)
         finally:
             self._forget()
 
@@ -271,10 +272,9 @@ class Observer:
             self.fail(error, "the return")
 
     def _say_stopped(self, reason: str) -> None:
-        stopped = ObserverStopped(reason[:400])
-        self._stopped = [_without_pool(self.hello), stopped]
+        self._stopped = stopped(self.hello, reason)
         events, self.buffer = self.buffer, []
-        self.outlet.send([*events, stopped])
+        self.outlet.send([*events, self._stopped[-1]])
 
     def _forget(self) -> None:
         """Drop the references to vLLM's objects."""
@@ -283,14 +283,6 @@ class Observer:
             self.offloading = None
         self.scheduler = self.manager = self.pool = self.queue = self.request = None
         self.steps.clear()
-
-
-def _without_pool(hello: Hello) -> Hello:
-    return msgspec.structs.replace(hello, tells=["Hello", "ObserverStopped"])
-
-
-def _last_words(error: BaseException) -> None:
-    print(f"kvscope: off: {error!r}", file=sys.stderr)
 
 
 def _nothing(how: End) -> None:

@@ -15,12 +15,12 @@ from kvscope_events.observers.log import say, warn
 from kvscope_events.observers.outlet import Outlet
 from kvscope_events.observers.vllm.gate import refusal
 from kvscope_events.observers.vllm.hooks import HOOKS
-from kvscope_events.observers.vllm.idle import IdleThread
+from kvscope_events.observers.vllm.idle import EngineIdle
 from kvscope_events.observers.vllm.introduction import created_of, hello_of
 from kvscope_events.observers.vllm.observer import Observer
 from kvscope_events.observers.vllm.patching import Patches, find
 from kvscope_events.observers.vllm.served import engine_index
-from kvscope_events.observers.vllm.switch import Switch
+from kvscope_events.observers.vllm.switch import EngineSwitch
 from kvscope_events.observers.vllm.wrappers import Hook, Method, Site
 from kvscope_events.wire.endpoint import EndpointError
 
@@ -38,7 +38,7 @@ BIRTH = Hook(
 
 site = Site()
 patches = Patches()
-switches: list[Switch] = []
+switches: list[EngineSwitch] = []
 """That of the process's engine; at most one."""
 
 
@@ -90,8 +90,8 @@ def _begin(scheduler: Any, original: Method) -> None:
     try:
         hello = hello_of(scheduler, outlet.session)
         observer = Observer(scheduler, RequestStatus.RUNNING, created, hello, outlet)
-        idle = IdleThread(observer)
-        switch = Switch(site, patches, BIRTH.method, idle, observer)
+        idle = EngineIdle(observer)
+        switch = EngineSwitch(site, patches, BIRTH.method, idle, observer)
         outlet.obey(switch.order)
         observer.start(switch.ended)
         idle.start()
