@@ -49,7 +49,9 @@ def hello_of(scheduler: Any, session: str, rank: int, *, names: bool, tier: bool
     if names:
         tells |= CONTENT_EVENTS
     if tier:
-        tells |= OFFLOAD_EVENTS | LOAD_EVENTS
+        tells |= LOAD_EVENTS | {"TierCreated"}
+        if names:  # a tier's content is known by its names alone
+            tells |= OFFLOAD_EVENTS
     if not caching:
         tells -= LOOKUP_EVENTS
     if not getattr(scheduler, "is_generation", True):
