@@ -68,7 +68,9 @@ def _switch_names_on() -> None:
         global _switched_on
         build(self, *args, **kwargs)
         try:
-            if _wanted(int(self.page_size)) and not self.enable_kv_cache_events:
+            # A tree without rows only sorts the waiting requests: nothing would drain its events.
+            of_pool = self.req_to_token_pool is not None
+            if of_pool and _wanted(int(self.page_size)) and not self.enable_kv_cache_events:
                 self.enable_kv_cache_events = _switched_on = True
         except Exception as error:
             warn(f"pages are not named: {error!r}")
