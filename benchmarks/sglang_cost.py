@@ -73,11 +73,11 @@ class Bench:
         if on:
             plugin.observe(self.scheduler, self._module)
         else:
-            assert plugin.observer is not None
-            assert plugin.observer.live
-            assert not plugin.observer.differences
-            plugin.observer.close()
-            plugin.observer = None
+            observer = plugin.current()
+            assert observer is not None
+            assert observer.live
+            assert not observer.differences
+            plugin.switches.pop().close()
             del self.scheduler.process_batch_result  # what drops the tree's names after our end
             self.scheduler.tree_cache.take_events()
 

@@ -122,14 +122,26 @@ GAUGES = ("pool", "free", "evictable", "used", "running", "waiting")
 
 
 def disagreements(
-    ours: str, theirs: str, *, only: Iterable[str] = PAIRS, without: Collection[str] = ()
+    ours: str,
+    theirs: str,
+    *,
+    only: Iterable[str] = PAIRS,
+    without: Collection[str] = (),
+    since: tuple[str, str] | None = None,
 ) -> list[str]:
-    """The sums of two pages of an idle SGLang that are not the same."""
+    """The sums of two pages of an idle SGLang that are not the same.
+
+    since: both pages of an earlier moment; of all but gauges the increase is compared.
+    """
     own, other = _samples(ours), _samples(theirs)
+    before = (_samples(since[0]), _samples(since[1])) if since is not None else None
     found = []
     for what in only:
         pair = PAIRS[what]
         values = _sum(own, pair.ours), _sum(other, pair.theirs)
+        if before is not None and what not in GAUGES:
+            first = _sum(before[0], pair.ours), _sum(before[1], pair.theirs)
+            values = values[0] - first[0], values[1] - first[1]
         if what not in without and values[0] != values[1]:
             found.append(f"{what}: {values[0]:g}, SGLang says {values[1]:g}")
     return found

@@ -5,7 +5,7 @@
 Runs in SGLang's Python, with the observer's folder on PYTHONPATH. After each step the ledger that
 follows the observer's events is compared with SGLang's own counts. One JSON line a scenario, in any
 order. FAULT is a method of ours that raises at its third call, or several, see `break_hook`; or
-`unobserved`.
+`unobserved`; or `switched`, for an observer that goes off and on, see `tests.sglang.switched`.
 """
 
 import fcntl
@@ -21,12 +21,14 @@ import sys
 import traceback
 from collections import Counter
 from collections.abc import Iterable
+from functools import partial
 from types import FunctionType
 from typing import Any
 
 from exporter.fold.cache import Cache
 from exporter.fold.ledger import Ledger
 from kvscope_events.events import (
+    ObserverStopped,
     PagesEvicted,
     PagesReleased,
     PrefixLookup,
@@ -38,12 +40,16 @@ from kvscope_events.events import (
     StepCompleted,
 )
 from kvscope_events.observers.endpoints import DIRECTORY_VARIABLE, SWITCH_VARIABLE
+from kvscope_events.observers.sglang.plugin import NAMES_VARIABLE
 from kvscope_events.wire.frame import decode_batch, encode_batch
 from tests.sglang.load import Load
-from tests.sglang.scenarios import COMMON, SCENARIOS
+from tests.sglang.scenarios import COMMON, NAMED, PUBLISHING, SCENARIOS, SWITCHED
+from tests.sglang.switched import Cycles, keep_published, published
 
 MAX_EXAMPLES = 5
 UNOBSERVED = "unobserved"
+GOES_OFF_AND_ON = "switched"
+ALL = SCENARIOS | SWITCHED
 AT_ONCE = 2
 """Processes, each of a thread."""
 
@@ -54,8 +60,9 @@ class Witness:
     def __init__(self, scheduler: Any, observer: Any) -> None:
         self.found: Counter[str] = Counter()
         self.examples: list[str] = []
-        self._scheduler, self._observer = scheduler, observer
+        self._scheduler = scheduler
         self._ledger, self._cache = Ledger(), Cache()
+        self._stopped = False
         self._subscription = observer.outlet.bus.subscribe(1 << 20)
         self._subscription.request_snapshot()
         observer.outlet.serve(lambda: True)  # the pool is still empty
@@ -66,13 +73,19 @@ class Witness:
         while (taken := self._subscription.take()) is not None:
             batch, lost = taken
             assert not lost
+            if self._stopped:
+                self._ledger.on_gap()
+                self._cache.on_gap()
+            self._stopped = type(batch.events[-1]) is ObserverStopped
+            self.found["stops"] += self._stopped
             again, unknown = decode_batch(encode_batch(batch))  # like a reader, with bounds checked
             assert not unknown
             self._ledger.on_batch(again)
             self._cache.on_batch(again)
             for event in again.events:
                 self._count(event)
-        if at_end_of_step and self._observer.live:
+        observer = current()
+        if at_end_of_step and observer is not None and observer.live:
             self._compare()
 
     def _compare(self) -> None:
@@ -89,7 +102,8 @@ class Witness:
         if not ledger.known or ours != theirs or ledger.imbalance:
             self._differs("counts", f"{ours} for {theirs}, imbalance {ledger.imbalance}")
         cache = self._cache
-        if cache.counted.is_followed:
+        # After a return they may be incomplete, as for a reader that comes late.
+        if cache.counted.is_followed and (cache.known or not self.found["stops"]):
             self.found["named_steps"] += 1
             if not cache.known or len(cache.resident.names) != theirs[1] + theirs[2]:
                 self._differs("names", f"{len(cache.resident.names)} for {theirs[1] + theirs[2]}")
@@ -187,6 +201,13 @@ def wrappers_on(scheduler: Any) -> int:
     return found
 
 
+def current() -> Any:
+    """The observer of this process, which goes on after others; None: it has none."""
+    from kvscope_events.observers.sglang import plugin
+
+    return plugin.current()
+
+
 def discards(scheduler: Any, observer: Any) -> int:
     """The number of times that a step drops names, after a live observer has ended thrice."""
     calls = itertools.count()
@@ -238,40 +259,39 @@ def put_between(scheduler: Any, load: Any) -> None:
     )
 
 
-def run(model: str, requests: int, name: str) -> dict[str, Any]:
+def run(model: str, requests: int, name: str, fault: str = "") -> dict[str, Any]:
     """One scenario, in this process."""
-    scenario = SCENARIOS[name]
+    scenario = ALL[name]
     if scenario.has_tier:
         from tests.sglang.tiers import copy_nothing
 
         copy_nothing()
+    if name == PUBLISHING:
+        keep_published()
     said = Said()
     scheduler = build_scheduler(model, scenario.arguments)
-    from kvscope_events.observers.sglang import plugin
-
-    observer = plugin.observer
+    observer = current()
     wrapped = wrappers_on(scheduler)
     witness = None if observer is None else Witness(scheduler, observer)
-    processed = scheduler.process_batch_result
-
-    def process(*arguments: Any, **keywords: Any) -> Any:
-        result = processed(*arguments, **keywords)
-        if witness is not None:
-            witness.look(at_end_of_step=True)
-        return result
-
-    scheduler.process_batch_result = process
     load = Load(requests, priority=scenario.priority)
-    put_between(scheduler, load)
+    cycles = None
+    if fault == GOES_OFF_AND_ON:
+        assert witness is not None
+        cycles = Cycles(load, partial(witness.look, at_end_of_step=True), wrappers_on)
+    elif witness is not None:
+        look_after_steps(scheduler, witness)
+    put_between(scheduler, cycles or load)
     scheduler.run_event_loop()
+    observer = current()
     live = observer is not None and observer.live
-    if observer is not None and live:
+    if live:
         observer.flush()
     if witness is not None:
         witness.look(at_end_of_step=False)
     return {
         "scenario": name,
         "live": live,
+        "tells": [] if observer is None else observer.hello.tells,
         "wrapped": [wrapped, wrappers_on(scheduler)],
         "said": [*said.lines],
         "left_over": 0 if live else len(scheduler.tree_cache.take_events()),
@@ -282,14 +302,29 @@ def run(model: str, requests: int, name: str) -> dict[str, Any]:
         "replies": dict(load.replies),
         "tokens": load.tokens,
         "metrics": metrics(),
+        "seen": {} if cycles is None else dict(cycles.seen),
+        "problems": [] if cycles is None else cycles.problems,
+        "published": published(),
         "discards": discards(scheduler, observer) if live else None,
     }
+
+
+def look_after_steps(scheduler: Any, witness: Witness) -> None:
+    """Have it compare after each step."""
+    processed = scheduler.process_batch_result
+
+    def process(*arguments: Any, **keywords: Any) -> Any:
+        result = processed(*arguments, **keywords)
+        witness.look(at_end_of_step=True)
+        return result
+
+    scheduler.process_batch_result = process
 
 
 def main() -> None:
     model, requests, *names = sys.argv[1:]
     for name in names:
-        scenario = SCENARIOS[name.partition("!")[0]]
+        scenario = ALL[name.partition("!")[0]]
         os.environ.update(scenario.environment)  # some are read at the import
     import sglang.srt.managers.scheduler  # noqa: F401  # once, for all scenarios
 
@@ -307,9 +342,11 @@ def main() -> None:
             scenario_name, _, fault = name.partition("!")
             if fault == UNOBSERVED:
                 os.environ[SWITCH_VARIABLE] = "off"
+            elif fault == GOES_OFF_AND_ON:
+                os.environ[NAMES_VARIABLE] = "on" if scenario_name in NAMED else "off"
             elif fault:
                 break_hook(fault)
-            found = {**run(model, int(requests), scenario_name), "fault": fault}
+            found = {**run(model, int(requests), scenario_name, fault), "fault": fault}
             with open(__file__) as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)  # a line is longer than what a pipe takes at once
                 print("FOUND", json.dumps(found), flush=True)

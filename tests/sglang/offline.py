@@ -64,7 +64,7 @@ def switch(scheduler: Any, means: str, *, on: bool) -> None:
     """Take the observer away, or put it back; nothing runs, and the tree is empty."""
     from kvscope_events.observers.sglang import plugin
 
-    observer = plugin.observer
+    observer = plugin.current()
     if means == "nothing":
         assert observer is None
         return

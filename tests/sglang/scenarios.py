@@ -51,3 +51,15 @@ SCENARIOS = {
     "p16-hicache": Scenario(_TIERS),
     "p16-writeback": Scenario((*_TIERS, "--hicache-write-policy", "write_back")),
 }
+PUBLISHING = "p16-published"
+"""SGLang's own KV events are enabled, so that pages have names without us."""
+IN_PYTHON = "p16-python"
+"""The tree names pages for us, and can be made to stop."""
+NAMED = (PUBLISHING, IN_PYTHON)
+SWITCHED = {
+    **{name: SCENARIOS[name] for name in ("p1-overlap", "p1-mixed", "p16", "p16-chunked")},
+    **{name: SCENARIOS[name] for name in ("p16-off", "p16-hicache", "p16-retracted")},
+    PUBLISHING: Scenario((*_SIXTEEN, "--kv-events-config", '{"publisher": "kept"}')),
+    IN_PYTHON: Scenario(_SIXTEEN, {"SGLANG_UNIFIED_RADIX_TREE_CORE_BACKEND": "python"}),
+}
+"""In which the observer goes off and on; without names but in those of `NAMED`."""

@@ -117,12 +117,16 @@ class Observed:
     def value(self, name: str, **labels: str) -> float | None:
         return sample(self.page(), name, **labels)
 
-    def settle(self) -> None:
-        """Until SGLang is idle, and the page has all of its steps and of its requests' ends."""
+    def rest(self) -> None:
+        """Until SGLang is idle, and has written its own page."""
         self.server.wait_idle()
         # Its gauges are else those of its last line of log, or half a minute old.
         self.server.pause()
         self.server.resume()
+
+    def settle(self) -> None:
+        """The same, until our page has all of its steps and of its requests' ends."""
+        self.rest()
         theirs = self.server.page()
         modes = ("prefill_none", "decode_none")
         name = "sglang:cuda_graph_passes_total"
@@ -138,7 +142,9 @@ class Observed:
 
 
 @contextmanager
-def observed(python: Path, model: Path, folder: Path, *options: str) -> Iterator[Observed]:
+def observed(
+    python: Path, model: Path, folder: Path, *options: str, **variables: str
+) -> Iterator[Observed]:
     """`kvscope run -- SGLang`."""
     port, page_port = free_port(), free_port()
     command = [
@@ -148,7 +154,7 @@ def observed(python: Path, model: Path, folder: Path, *options: str) -> Iterator
     with ExitStack() as stack:
         # Not below `folder`, whose path may be too long for sockets.
         run = stack.enter_context(tempfile.TemporaryDirectory(prefix="kvscope-"))
-        environment = server_environment(KVSCOPE_RUN_DIR=run)
+        environment = server_environment(KVSCOPE_RUN_DIR=run, **variables)
         server = stack.enter_context(
             operated(SglangServer, command, environment, port, folder, "sglang")
         )

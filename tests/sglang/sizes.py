@@ -93,7 +93,7 @@ def run(model: str, requests: int, case: str) -> dict[str, Any]:
     scheduler = build_scheduler(model, (*ARGUMENTS, *size))
     from kvscope_events.observers.sglang import plugin
 
-    observer = plugin.observer
+    observer = plugin.current()
     assert observer is not None, "no observer"
     run_no_model(scheduler)
     reader = Reader(observer)

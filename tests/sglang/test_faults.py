@@ -17,6 +17,7 @@ PLAIN, TIERS, RETRACTED = "p16-overlap", "p16-hicache", "p16-retracted"
 REQUESTS = {PLAIN: 10, RETRACTED: 30}
 """Enough that what is broken gets called."""
 RUNNING = (
+    "observer.Observer.pass_begins",
     *(f"steps.Steps.{method}" for method in ("queued", "begins", "extend_begins", "extended")),
     *(f"steps.Steps.{method}" for method in ("decoded", "row_freed", "completed")),
     *(f"pages.Pages.{method}" for method in ("release_begins", "publish_begins", "published")),
@@ -29,8 +30,8 @@ RUNNING = (
 IN_OFF = tuple(
     f"pages.Pages.evicted+{second}@1"
     for second in (
-        *("patching.Patches.restore", "observer.Observer._restore_events", "observer.warn"),
-        *("observer.discard_names", "observer.ObserverStopped"),
+        *("patching.Patches.restore", "content.Content.detach", "observer.warn"),
+        *("recorder.stop", "steps.Steps.forget", "observer.stopped"),
     )
 )
 AT_THE_START = (
@@ -42,7 +43,7 @@ ON_A_TIER = (
     *("pages.Pages.commit_begins@1", "pages.Pages.committed@1"),
 )
 IN_A_RETRACTION = (
-    *("steps.Steps.retract_begins@1", "steps.Steps.retracted@1", "steps.Steps._preempted@1"),
+    *("steps.Steps.retract_begins@1", "steps.Steps.retracted@1", "steps.preempted@1"),
 )
 SURVIVED = ("publisher.encode_batch", "plugin._wanted@1")
 """A batch is lost, or pages have no names; counts go on."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kvscope.diagnosis.switching import switch
 from tests.sglang.conftest import REFERENCE, Unobserved
 from tests.sglang.counted_otherwise import (
     ALL,
@@ -111,6 +112,18 @@ def test_a_pause_that_retracts_what_runs(sglang: Observed, unobserved: Unobserve
     assert ours <= theirs <= ours + retracted
     now = sglang.value("kvscope_events_total", type="RequestArrived") or 0
     assert now == arrived + len(REFERENCE)
+
+
+def test_an_order_that_would_leave_a_part_behind_is_refused_and_changes_nothing(
+    sglang: Observed,
+) -> None:
+    """Its tree, in Rust, names pages for us alone."""
+    found = switch(sglang.sockets, on=False, seconds=60)
+    assert found.state == "cannot be switched"
+    assert "names pages for the observer alone" in found.problem
+    assert switch(sglang.sockets, on=True, seconds=60).state == "on"
+    ask(sglang.server, jobs(12, 13))
+    compare(sglang, without=ALL)
 
 
 def test_every_page_comes_out_of_its_recording_again(pages: Scraped, tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ SGLang calls `register` in each of its processes, through the entry-point group
 The path of an event: `hooks` lists SGLang's methods by release · `patching` calls ours around
 each · `pages` counts what a call did to the pool, `steps` what it did to requests · `content` has
 the names · `observer` compares the counts with SGLang's own and hands the step's batch to the
-outlet. No tensor is ever read.
+outlet. `switch` takes an observer out by order, and `present` lets the next one go on. No tensor is
+ever read.
 """
 
 

@@ -56,6 +56,7 @@ class Cohort:
                 sequence.number
                 for request in requests
                 if (sequence := running.get(request.rid)) is not None
+                and sequence.reported
                 and request.rid not in prefills
             ]
         return self._emitted

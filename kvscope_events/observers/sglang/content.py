@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import Any
 
 from kvscope_events.events import EngineEvent, NamesCleared, NamesRemoved, NamesStored
-from kvscope_events.observers.log import warn
+from kvscope_events.observers.sglang import recorder
 from kvscope_events.vocabulary import Tier
 
 NAME_BYTES = 8
@@ -32,18 +32,47 @@ _UNSALTED = ("0.5.17", "0.5.18", "0.5.19")
 class Content:
     """Drains the tree's own events; its publisher, if it has one, still gets all of them."""
 
-    def __init__(self, tree: Any, page: int, publishes: bool) -> None:
+    def __init__(self, scheduler: Any, page: int, *, publishes: bool) -> None:
+        """publishes: SGLang has a publisher; otherwise the tree records for us alone."""
         self.page = page
-        self.num_names = 0
-        """Names on the device now."""
-        self._take: Callable[[], list[Any]] = tree.take_events
+        self._scheduler = scheduler
+        self._tree = scheduler.tree_cache
+        self._take: Callable[[], list[Any]] = self._tree.take_events
         self._publishes = publishes
+        self._records = True
         self._for_publisher: list[Any] = []
+        self._stand_in: Any = None
 
-    def for_publisher(self) -> list[Any]:
-        """The events that the publisher would have got from the tree."""
-        events, self._for_publisher = self._for_publisher, []
-        return events
+    @property
+    def can_be_stopped(self) -> bool:
+        """Whether nothing of ours has to stay in SGLang for the sake of what the tree records."""
+        return self._publishes or recorder.can_be_stopped(self._tree)
+
+    def attach(self, into: list[EngineEvent], fail: Callable[[BaseException, str], None]) -> None:
+        """Stand for the tree's `take_events`; fail: must not raise."""
+
+        def take_events() -> list[Any]:
+            try:
+                self.drain(into)
+            except Exception as error:
+                fail(error, "take_events")
+            return self._owed()
+
+        self._remove_stand_in()
+        self._take = self._tree.take_events
+        if not self._records:
+            recorder.resume(self._tree)
+            self._records = True
+        self._put(take_events)
+
+    def detach(self) -> None:
+        """Leave the tree alone; may be repeated."""
+        try:
+            self._give_back()
+        finally:
+            if self._records and not self._publishes:
+                self._records = False
+                recorder.stop(self._scheduler)
 
     def drain(self, into: list[EngineEvent]) -> None:
         """Append what the tree has stored and removed since."""
@@ -58,32 +87,38 @@ class Content:
                 parent = event.parent_block_hash
                 above = None if parent is None else _name(parent)
                 into.append(NamesStored(tier, names, above, self.page))
-                self.num_names += len(names) * (tier == "device")
             elif kind == "BlockRemoved":
-                names = _names(event.block_hashes)
-                into.append(NamesRemoved(tier, names))
-                self.num_names -= len(names) * (tier == "device")
+                into.append(NamesRemoved(tier, _names(event.block_hashes)))
             else:
                 into.append(NamesCleared(tier))
-                if tier == "device":
-                    self.num_names = 0
 
+    def _give_back(self) -> None:
+        """Put the tree's own method back, at once or after a call that gets what we have taken."""
+        if not self._remove_stand_in() or not self._for_publisher:
+            return
+        take = self._take
 
-def discard_names(scheduler: Any) -> None:
-    """Drop the names that the tree goes on to report for an observer that has ended: they would
-    grow without a limit. A tree in Rust cannot be switched back."""
-    process, tree = scheduler.process_batch_result, scheduler.tree_cache
+        def take_events() -> list[Any]:
+            self._remove_stand_in()
+            return [*self._owed(), *take()]
 
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        result = process(*args, **kwargs)
-        try:
-            tree.take_events()
-        except Exception as error:
-            scheduler.process_batch_result = process
-            warn(f"SGLang's KV events are no longer discarded: {error!r}")
-        return result
+        self._put(take_events)
 
-    scheduler.process_batch_result = wrapper
+    def _owed(self) -> list[Any]:
+        """The events that the publisher would have got from the tree."""
+        events, self._for_publisher = self._for_publisher, []
+        return events
+
+    def _put(self, stand_in: Callable[[], list[Any]]) -> None:
+        self._stand_in = self._tree.take_events = stand_in
+
+    def _remove_stand_in(self) -> bool:
+        """Whether ours was still there."""
+        there = vars(self._tree).get("take_events")
+        if there is None or there is not self._stand_in:
+            return False
+        del self._tree.take_events
+        return True
 
 
 def can_name(request: Any, version: str) -> bool:

@@ -6,17 +6,39 @@ and `cache_unfinished_req` up to 0.5.20, `claim_kv_row` from 0.5.21, `checkpoint
 
 from typing import Any
 
-from kvscope_events.observers.sglang.patching import After, Found, UnknownMethodError, found
+from kvscope_events.observers.sglang.patching import (
+    After,
+    Before,
+    Found,
+    UnknownMethodError,
+    found,
+)
 from kvscope_events.observers.sglang.steps import Steps
+
+_WHILE_PAUSED = "_record_scheduler_state_for_paused_engine"
+"""Called in each pass of a paused loop, which asks for no batch; not in all releases."""
+
+
+def boundaries(scheduler: Any, pass_begins: Before) -> list[Found]:
+    """The methods that are called first in a pass of the scheduler's loop, between two steps."""
+    names = ["get_next_batch_to_run"]
+    if hasattr(scheduler, _WHILE_PAUSED):
+        names.append(_WHILE_PAUSED)
+    return [found(scheduler, name, (), pass_begins) for name in names]
 
 
 def methods(
-    scheduler: Any, batch: type, steps: Steps, step_completed: After, idle: After
+    scheduler: Any,
+    batch: type,
+    steps: Steps,
+    pass_begins: Before,
+    step_completed: After,
+    idle: After,
 ) -> list[Found]:
     """All of them; raises UnknownMethodError.
 
     batch: SGLang's class of batches. step_completed: called when the result of a batch has been
-    processed; idle: over and over while nothing runs.
+    processed; pass_begins and idle: over and over while nothing runs.
     """
     pages, tree = steps.pages, scheduler.tree_cache
     rows = scheduler.req_to_token_pool
@@ -24,7 +46,7 @@ def methods(
     publish = _present(tree, ("cache_unfinished_req", "checkpoint"))
     node = ("node|node_id",)
     hooks = [
-        found(scheduler, "get_next_batch_to_run", (), steps.begins),
+        *boundaries(scheduler, pass_begins),
         found(scheduler, "process_batch_result", ("batch", "result"), None, step_completed),
         found(scheduler, "on_idle", (), None, idle),
         found(scheduler, "_add_request_to_queue", ("req", "is_retracted"), None, steps.queued),

@@ -1,12 +1,14 @@
-"""The observer's Hello, PoolCreated and TierCreated, built from the scheduler's configuration."""
+"""The observer's Hello, PoolCreated and TierCreated, built from the scheduler's configuration; and
+PoolCounted, the pool's state."""
 
 import os
 import sys
 from hashlib import sha256
 from typing import Any
 
-from kvscope_events.events import CONTRACT_VERSION, Hello, PoolCreated, TierCreated
+from kvscope_events.events import CONTRACT_VERSION, Hello, PoolCounted, PoolCreated, TierCreated
 from kvscope_events.limits import MAX_LABEL
+from kvscope_events.observers.sglang.pages import Pages
 from kvscope_events.pid_space import pid_space
 from kvscope_events.producers import (
     CONTENT_EVENTS,
@@ -28,6 +30,22 @@ def created_of(scheduler: Any) -> PoolCreated:
     num_pages = int(pool.size) // page
     return PoolCreated(
         num_pages, page, _bytes_per_page(pool, num_pages), size_tokens=num_pages * page
+    )
+
+
+def counted_of(created: PoolCreated, pages: Pages, largest_step: int) -> PoolCounted:
+    return PoolCounted(
+        created.num_blocks,
+        created.block_size,
+        created.bytes_per_block,
+        created.reserved,
+        pages.private,
+        pages.protected,
+        pages.evictable,
+        pages.references if pages.knows_references else None,
+        largest_step,
+        created.size_tokens,
+        created.longest_sequences,
     )
 
 

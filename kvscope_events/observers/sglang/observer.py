@@ -1,37 +1,33 @@
 """The observer of one scheduler: compares counts with SGLang's own, sends batches, and ends.
 
 Everything but the idle thread runs on the scheduler's only thread. An exception that reaches its
-loop would end the server, so nothing of ours raises there, and `off` does not either.
+loop would end the server, so nothing of ours raises there, and `off` does not either. One that was
+switched off by order has a successor, which goes on with the stream.
 """
 
 from __future__ import annotations
 
-import sys
-import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from kvscope_events.events import (
-    EngineEvent,
-    Hello,
-    ObserverStopped,
-    PoolCounted,
-    PoolCreated,
-    TierCreated,
-)
-from kvscope_events.observers.log import warn
+from kvscope_events.events import EngineEvent, Hello, PoolCounted, PoolCreated, TierCreated
+from kvscope_events.observers.ending import BY_ORDER, last_words, stopped
+from kvscope_events.observers.idle import IdleThread
+from kvscope_events.observers.log import say, warn
 from kvscope_events.observers.outlet import Outlet
-from kvscope_events.observers.sglang.content import Content, discard_names
+from kvscope_events.observers.sglang.content import Content
 from kvscope_events.observers.sglang.hooks import methods
-from kvscope_events.observers.sglang.pages import Arguments, Keywords
-from kvscope_events.observers.sglang.patching import Patches
+from kvscope_events.observers.sglang.introduction import counted_of
+from kvscope_events.observers.sglang.patching import Arguments, Keywords, Patches
+from kvscope_events.observers.sglang.present import go_on, results_in_flight
 from kvscope_events.observers.sglang.steps import Steps
 
 PROBATION_NS = 60_000_000_000
 """A second difference within this time ends the observer: this SGLang works in an unknown way."""
-IDLE_SECONDS = 0.25
+RUNS_ON = "SGLang runs on, unobserved."
 
 
 class Observer:
@@ -48,6 +44,12 @@ class Observer:
         tier: TierCreated | None,
     ) -> None:
         self.live = True
+        self.off_wanted = False
+        """Set by another thread: rest before the next step."""
+        self.rests = False
+        """Whether it was switched off by order."""
+        self.returning = False
+        """Whether it has yet to go on where the one before it rests."""
         self.hello = hello
         self.created = created
         self.outlet = outlet
@@ -57,39 +59,75 @@ class Observer:
         self.steps = Steps(scheduler, self.events, hello.server_version, names=content is not None)
         self.patches = Patches(self.fail)
         self.differences = 0
+        self.version = 0  # grows with each batch
         self._scheduler = scheduler
-        self._methods = methods(scheduler, batch, self.steps, self.step_completed, self.idle)
+        self._batch = batch
+        self._methods = methods(
+            *(scheduler, batch, self.steps), self.pass_begins, self.step_completed, self.idle
+        )
         self._difference_ns: int | None = None
-        self._snapshot_owed = False
-        self._dirty = False
-        self._discard = False
-        self._version = 0
+        self._snapshot_owed = self._dirty = False
+        self._unseen_steps = 0  # launched before it came, and still to complete
         self._ended: list[EngineEvent] = []
-        self._stopping = threading.Event()
+        self._before = self.steps  # of the observer that it succeeds
 
-    def start(self, *, discard: bool) -> None:
-        """Replace the methods, and report our identity and the pool; discard: names must be dropped
-        after the end."""
-        self._discard = discard
-        self.patches.apply(self._methods)
+    def start(self, idle: IdleThread) -> None:
+        """Replace the methods, and report our identity and the pool."""
         try:
-            if self.content is not None:
-                self._scheduler.tree_cache.take_events = self.content_for_publisher
+            self._attach()
             self.outlet.start(self.state_for_readers)
             self.outlet.send(self._introduction(self.created))
-            threading.Thread(target=self._serve_idle, name="kvscope-idle", daemon=True).start()
+            idle.start()
         except BaseException:
             self.live = False
-            self.patches.restore()
-            self._restore_events()
+            self._detach()
             raise
 
+    def successor(self) -> Observer:
+        """The one that goes on after this one, which rests: it waits for `begin`."""
+        observer = Observer(
+            *(self._scheduler, self._batch, self.created, self.hello, self.outlet),
+            *(self.content, self.tier),
+        )
+        observer.returning = True
+        observer.differences, observer.version = self.differences, self.version
+        observer._difference_ns, observer._ended = self._difference_ns, self._ended
+        observer._before = self.steps
+        return observer
+
     # On the scheduler's thread.
+
+    def begin(self) -> None:
+        """Go on, between two passes of the scheduler's loop. Never raises."""
+        try:
+            go_on(self.steps, self._before)
+            self._unseen_steps = len(results_in_flight(self._scheduler))
+            self._attach()
+            self.outlet.provide(self.state_for_readers)
+            say(f"on: observing engine {self.hello.engine} again")
+            self._snapshot_owed = True
+            self.flush()
+            if self.content is not None:
+                self.content.drain(self.events)
+                self.flush()
+        except Exception as error:
+            self.fail(error, "the return")
+        self.returning = False
+
+    def pass_begins(self, args: Arguments, kwargs: Keywords) -> None:
+        """Between two passes; called over and over while nothing runs: must cost nothing."""
+        if self.off_wanted:
+            self.rest()
+        else:
+            self.steps.begins()
 
     def step_completed(self, note: Any, result: Any, args: Arguments, kwargs: Keywords) -> None:
         """After the result of a batch: the only moment at which SGLang's counts are up to date."""
         self._settle()
-        self.events.append(self.steps.completed(args))
+        completed = self.steps.completed(args)
+        if not self._unseen_steps:
+            self.events.append(completed)
+        self._unseen_steps = max(0, self._unseen_steps - 1)
         self._dirty = True
         self.flush()
 
@@ -121,18 +159,8 @@ class Observer:
         if self._snapshot_owed:
             self._snapshot_owed = False
             events += self._introduction(self._counted())
-        self._version += 1
+        self.version += 1
         self.outlet.send(events)
-
-    def content_for_publisher(self) -> list[Any]:
-        """Stands for the tree's `take_events`; SGLang's own publisher gets every event."""
-        content = self.content
-        assert content is not None
-        try:
-            content.drain(self.events)
-        except Exception as error:
-            self.fail(error, "take_events")
-        return content.for_publisher()
 
     def _compare(self) -> None:
         """The self-check, O(1): a difference costs a snapshot, a second one within a minute ends
@@ -172,34 +200,7 @@ class Observer:
         return told
 
     def _counted(self) -> PoolCounted:
-        pages, created = self.steps.pages, self.created
-        return PoolCounted(
-            created.num_blocks,
-            created.block_size,
-            created.bytes_per_block,
-            created.reserved,
-            pages.private,
-            pages.protected,
-            pages.evictable,
-            pages.references if not self.differences else None,
-            self.steps.largest_step,
-            created.size_tokens,
-            created.longest_sequences,
-        )
-
-    def _serve_idle(self) -> None:
-        """On a thread of our own: SGLang may sleep while it has no request."""
-        version = -1
-        while not self._stopping.wait(IDLE_SECONDS):
-            try:
-                if not self.live:
-                    self.outlet.serve(lambda: True)
-                elif version == self._version:
-                    self.outlet.serve(lambda: not self.events)
-                version = self._version
-            except Exception as error:  # it runs in a foreign server: report it and end
-                warn(f"snapshots are sent only while the engine runs steps: {error!r}")
-                return
+        return counted_of(self.created, self.steps.pages, self.steps.largest_step)
 
     # The end.
 
@@ -209,41 +210,46 @@ class Observer:
 
     def off(self, reason: str) -> None:
         """Stop observing, restore SGLang's methods, and report why. Never raises."""
-        if not self.live:
-            return
-        self.live = self.patches.live = False
-        for step in (self.patches.restore, self._restore_events, self._discard_names):
+        if self.live:
+            self._stop(reason, lambda: warn(f"off: {reason}. {RUNS_ON}"))
+
+    def rest(self) -> None:
+        """The same by order, between two passes of the scheduler's loop."""
+        if self.live:
+            self._stop(BY_ORDER, lambda: say(f"off {BY_ORDER}. {RUNS_ON}"), rests=True)
+
+    def _stop(self, reason: str, report: Callable[[], None], *, rests: bool = False) -> None:
+        self.patches.live = False
+        for step in (self._detach, self.steps.forget):
             try:
                 step()
             except Exception as error:
-                print(f"kvscope: off: {error!r}", file=sys.stderr)
+                last_words(error)
+        self.rests, self.live = rests, False  # an order to go on may come by now
         try:
-            warn(f"off: {reason}. SGLang runs on, unobserved.")
-            stopped = ObserverStopped(reason[:400])
-            tells = ["Hello", "ObserverStopped"]
-            self._ended = [msgspec.structs.replace(self.hello, tells=tells), stopped]
-            self.outlet.send([*self.events, stopped])
+            report()
+            self._ended = stopped(self.hello, reason)
+            self.outlet.send([*self.events, self._ended[-1]])
         except Exception as error:  # nothing of ours may reach the scheduler
-            print(f"kvscope: off: {error!r}", file=sys.stderr)
+            last_words(error)
         finally:
             self.events.clear()
 
     def close(self) -> None:
         """Another scheduler begins in this process: send what is left and remove the socket."""
         self.live = False
-        self._stopping.set()
-        self.patches.restore()
-        self._restore_events()
-        self._discard_names()
+        self._detach()
         self.outlet.stop()
 
-    def _restore_events(self) -> None:
-        tree = self._scheduler.tree_cache
-        if vars(tree).get("take_events") == self.content_for_publisher:
-            del tree.take_events
+    def _attach(self) -> None:
+        self.patches.apply(self._methods)
+        if self.content is not None:
+            self.content.attach(self.events, self.fail)
 
-    def _discard_names(self) -> None:
-        """Once, however often it ends: each call puts another wrapper on the scheduler."""
-        if self._discard:
-            discard_names(self._scheduler)
-            self._discard = False
+    def _detach(self) -> None:
+        """Put SGLang's own methods back, all that can be."""
+        try:
+            self.patches.restore()
+        finally:
+            if self.content is not None:
+                self.content.detach()

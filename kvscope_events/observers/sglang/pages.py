@@ -20,25 +20,23 @@ from kvscope_events.events import (
     PagesShared,
     PrefixCacheReset,
 )
+from kvscope_events.observers.sglang.patching import Arguments, Keywords
 from kvscope_events.vocabulary import PageReleaseCause
-
-Arguments = tuple[Any, ...]
-Keywords = dict[str, Any]
 
 
 class Pages:
-    """The counts, and the hooks of tree and allocator that change them.
-
-    Events go to `events`; a request's number comes from `number_of`.
-    """
+    """The counts, and the hooks of tree and allocator that change them."""
 
     def __init__(self, scheduler: Any, number_of: Any, events: list[EngineEvent]) -> None:
+        """number_of: gives a request's number; events: where they go."""
         self.tree = scheduler.tree_cache
         self.pool = scheduler.token_to_kv_pool_allocator
         self.events = events
         self.page = int(self.pool.page_size)
         self.num_pages = int(self.pool.size) // self.page
         self.private = self.in_tree = self.protected = self.references = 0
+        self.knows_references = True
+        """Whether `references` is exact: it is not after a difference from SGLang's counts."""
         self.by_node: dict[int, int] = {}
         """Evictable tokens that locks outside of releases gained or took, by node."""
         self.has_host_tier = getattr(self.tree, "cache_controller", None) is not None
@@ -69,11 +67,12 @@ class Pages:
             int(tree.protected_size()) // page,
         )
 
-    def recount(self) -> None:
-        """Continue from SGLang's own counts."""
+    def recount(self, references: int | None = None) -> None:
+        """Continue from SGLang's own counts; references: None if they are not known."""
         free, evictable, self.protected = self.of_sglang()
         self.in_tree = evictable + self.protected
         self.private = self.num_pages - free - self.in_tree
+        self.references, self.knows_references = references or 0, references is not None
         self.by_node.clear()
 
     # Memory of batches.

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 Arguments = tuple[Any, ...]
-Before = Callable[[Arguments, dict[str, Any]], Any]
+Keywords = dict[str, Any]
+Before = Callable[[Arguments, Keywords], Any]
 """Called with the call's arguments; what it returns is the note of `After`."""
-After = Callable[[Any, Any, Arguments, dict[str, Any]], None]
+After = Callable[[Any, Any, Arguments, Keywords], None]
 """Called with the note, the result, and the call's arguments."""
 
 
@@ -29,6 +30,10 @@ class Found(NamedTuple):
     before: Before | None
     after: After | None
 
+    @property
+    def name(self) -> str:
+        return _name(self.target, self.method)
+
 
 def found(
     target: Any,
@@ -39,8 +44,7 @@ def found(
 ) -> Found:
     """Raises UnknownMethodError unless its parameters begin with these; `|` separates names that
     releases have used for one parameter."""
-    owner = target if isinstance(target, type) else type(target)
-    name = f"{owner.__name__}.{method}"
+    name = _name(target, method)
     original = getattr(target, method, None)
     if original is None:
         raise UnknownMethodError(f"looked for {name}, found no such method")
@@ -57,6 +61,11 @@ def found(
     return Found(target, method, original, before, after)
 
 
+def _name(target: Any, method: str) -> str:
+    owner = target if isinstance(target, type) else type(target)
+    return f"{owner.__name__}.{method}"
+
+
 class Patches:
     """The methods that are replaced now."""
 
@@ -69,6 +78,14 @@ class Patches:
     @property
     def num_replaced(self) -> int:
         return len(self._replaced)
+
+    def covered(self) -> str:
+        """A method that other code has replaced since, with our wrapper inside theirs; empty: none
+        has been."""
+        for one, wrapper, _ in self._replaced:
+            if vars(one.target).get(one.method) is not wrapper:
+                return one.name
+        return ""
 
     def apply(self, methods: Iterable[Found]) -> None:
         """Replace these methods; if one cannot be, put all back and raise."""

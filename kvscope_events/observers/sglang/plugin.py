@@ -14,21 +14,33 @@ from typing import Any
 from kvscope_events.observers.endpoints import REMEDY, scheduler_endpoint
 from kvscope_events.observers.log import say, speak_as, warn
 from kvscope_events.observers.outlet import Outlet
-from kvscope_events.observers.sglang.content import Content, discard_names
+from kvscope_events.observers.sglang import recorder
+from kvscope_events.observers.sglang.content import Content
 from kvscope_events.observers.sglang.gate import TESTED, refusal
 from kvscope_events.observers.sglang.introduction import created_of, hello_of, tier_of, version
 from kvscope_events.observers.sglang.observer import Observer
+from kvscope_events.observers.sglang.switch import SchedulerIdle, SchedulerSwitch
 from kvscope_events.wire.endpoint import EndpointError
 
 NAMES_VARIABLE = "KVSCOPE_OBSERVER_NAMES"
 """`on` or `off`: whether pages are named; by default where that is cheap, see `_wanted`."""
 _CHEAP_PAGE = 16
 _MODULE = "sglang.srt.managers.scheduler"
+_NAMED_FOR_US = (
+    "its radix tree names pages for the observer alone, and cannot be made to stop. After a start "
+    f"with {NAMES_VARIABLE}=off it can be switched, and pages have no names"
+)
+_IN_STEP = "the ranks of data-parallel attention take each step together"
 
-observer: Observer | None = None
-"""The one of this process."""
+switches: list[SchedulerSwitch] = []
+"""That of the process's scheduler; at most one."""
 _switched_on = False
 """Whether a tree of this process reports names for us alone."""
+
+
+def current() -> Observer | None:
+    """The last observer of this process."""
+    return switches[-1].observer if switches else None
 
 
 def install() -> None:
@@ -42,15 +54,15 @@ def install() -> None:
     @functools.wraps(initialise)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> None:
         initialise(self, *args, **kwargs)
-        before = observer
+        before = current()
         try:
             observe(self, module)
         except EndpointError as error:
             warn(f"off: {error}. {REMEDY}.")
         except Exception as error:
             warn(f"off: {type(error).__name__} at the start: {error}. SGLang runs on, unobserved.")
-        if observer is before and _switched_on:
-            discard_names(self)
+        if current() is before and _switched_on:
+            recorder.stop(self)
 
     wrapper._kvscope = True  # type: ignore[attr-defined]
     _switch_names_on()
@@ -87,7 +99,6 @@ def _wanted(page: int) -> bool:
 
 def observe(scheduler: Any, module: Any) -> None:
     """Begin to observe this scheduler; an observer that is already there ends."""
-    global observer
     parallel = scheduler.ps if hasattr(scheduler, "ps") else module.get_parallel()
     if getattr(parallel, "attn_tp_rank", parallel.tp_rank) != 0:
         return
@@ -97,8 +108,8 @@ def observe(scheduler: Any, module: Any) -> None:
         return
     from sglang.srt.managers.schedule_batch import ScheduleBatch
 
-    if observer is not None:
-        observer.close()
+    while switches:
+        switches.pop().close()
     # With data-parallel attention the ranks of one group have a pool each.
     several = getattr(parallel, "attn_dp_size", 1) > 1
     rank = int((parallel.attn_dp_rank if several else parallel.dp_rank) or 0)
@@ -109,11 +120,16 @@ def observe(scheduler: Any, module: Any) -> None:
         names = content is not None
         hello = hello_of(scheduler, outlet.session, rank, names=names, tier=tier is not None)
         begun = Observer(scheduler, ScheduleBatch, created, hello, outlet, content, tier)
-        begun.start(discard=_switched_on)
+        idle = SchedulerIdle(begun)
+        stays = content is not None and not content.can_be_stopped
+        never = _IN_STEP if several else _NAMED_FOR_US if stays else ""
+        switch = SchedulerSwitch(begun, idle, scheduler, never)
+        outlet.obey(switch.order)
+        begun.start(idle)
     except BaseException:
         outlet.stop()
         raise
-    observer = begun
+    switches.append(switch)
     known = "" if version() in TESTED else " (this release was not tested)"
     say(f"observing engine {rank} of {hello.model_name}{known}; events at {outlet.address}")
 
@@ -125,4 +141,6 @@ def _content_of(scheduler: Any, page: int) -> Content | None:
     publishes = bool(getattr(publisher, "enable_kv_cache_events", False))
     if getattr(tree, "disable", False) or not hasattr(tree, "take_events") or not _wanted(page):
         return None
-    return Content(tree, page, publishes) if publishes or _switched_on else None
+    if not publishes and not _switched_on:
+        return None
+    return Content(scheduler, page, publishes=publishes)

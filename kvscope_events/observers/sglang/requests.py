@@ -10,11 +10,12 @@ from kvscope_events.events import (
     EngineEvent,
     RequestArrived,
     RequestFinished,
+    RequestPreempted,
     SequenceAdded,
     SequenceFinished,
 )
 from kvscope_events.requests import tenant_digest
-from kvscope_events.vocabulary import FinishReason
+from kvscope_events.vocabulary import FinishReason, PageReleaseCause, PreemptionCause
 
 _REASONS: dict[str, FinishReason] = {"stop": "stop", "length": "length", "abort": "abort"}
 _TENANT_FIELDS = ("cache_salt", "extra_key", "session_id")
@@ -34,12 +35,16 @@ class Sequence:
         "preempted_ns",
         "preemptions",
         "queue_ns",
+        "reported",
         "request",
     )
 
-    def __init__(self, number: int, request: Any, arrived_ns: int) -> None:
-        self.number = number
+    def __init__(
+        self, number: int, request: Any, arrived_ns: int, *, reported: bool = True
+    ) -> None:
+        self.number = number  # 0: it came before the observer, and has looked up nothing since
         self.request = request
+        self.reported = reported  # its arrival: without it, none of its times is known
         self.arrived_ns = arrived_ns
         self.queue_ns: int | None = None  # arrival to the step that first scheduled it
         self.admitted_ns: int | None = None  # last (re)admitted
@@ -59,6 +64,20 @@ class Sequences:
         self.waiting: dict[str, Sequence] = {}
         self._last = 0
 
+    def number_from(self, others: "Sequences") -> None:
+        """Give no number again that those have given."""
+        self._last = others._last
+
+    def adopt(self, running: list[Any], waiting: list[Any], now_ns: int) -> None:
+        """These came before the observer: what follows says only what they do to the pool."""
+        for request in running:
+            self.running[request.rid] = Sequence(0, request, now_ns, reported=False)
+        for request in waiting:
+            sequence = Sequence(0, request, now_ns, reported=False)
+            if getattr(request, "is_retracted", False):
+                sequence.preempted_ns = now_ns
+            self.waiting[request.rid] = sequence
+
     def arrive(self, request: Any, now_ns: int) -> Iterator[EngineEvent]:
         self._last += 1
         number = self._last
@@ -74,8 +93,10 @@ class Sequences:
         """It is admitted: known to wait, or unknown since it came before the observer."""
         sequence = self.waiting.pop(request.rid, None)
         if sequence is None:
+            sequence = Sequence(0, request, now_ns, reported=False)
+        if not sequence.number:
             self._last += 1
-            sequence = Sequence(self._last, request, now_ns)
+            sequence.number = self._last
         self.running[request.rid] = sequence
         return sequence
 
@@ -87,8 +108,23 @@ class Sequences:
         return [self.waiting.pop(rid) for rid in [*self.waiting] if rid not in there]
 
 
+def preempted(sequence: Sequence, cause: PreemptionCause) -> Iterator[EngineEvent]:
+    """It has given its pages up, and waits."""
+    sequence.preemptions += 1
+    if not sequence.reported:
+        return
+    preempted_ns = sequence.preempted_ns or 0
+    tokens, pages = sequence.discarded
+    yield RequestPreempted(
+        *(sequence.number, sequence.number, "recompute", cause, tokens, pages),
+        max(0, preempted_ns - (sequence.admitted_ns or preempted_ns)),
+    )
+
+
 def ending(sequence: Sequence, now_ns: int) -> Iterator[EngineEvent]:
     """The events of its end, of whatever kind."""
+    if not sequence.reported:
+        return
     request, number = sequence.request, sequence.number
     reason = request.finished_reason or getattr(request, "to_finish", None)
     kind: FinishReason = "abort"
@@ -135,3 +171,15 @@ def tenant_of(request: Any) -> str:
         if value:
             return tenant_digest(value)
     return ""
+
+
+def cause_of(request: Any) -> PageReleaseCause:
+    """The cause for which a request that ends gives its pages back."""
+    reason = request.finished_reason or request.to_finish
+    return "aborted" if reason.to_json().get("type") == "abort" else "finished"
+
+
+def loaded_tokens(request: Any) -> int:
+    """Tokens of the prefix that came back from the host for this admission."""
+    hit = int(getattr(request, "host_hit_length", 0) or 0)
+    return min(hit, int(getattr(request, "host_loaded_length", hit) or 0))

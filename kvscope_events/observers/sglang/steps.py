@@ -14,16 +14,22 @@ from kvscope_events.events import (
     EngineEvent,
     FirstToken,
     PrefixLookup,
-    RequestPreempted,
     RequestResumed,
     RequestScheduled,
     StepCompleted,
 )
 from kvscope_events.observers.sglang.cohort import Cohort
 from kvscope_events.observers.sglang.content import can_name, lookup_names
-from kvscope_events.observers.sglang.pages import Arguments, Keywords, Pages
-from kvscope_events.observers.sglang.requests import Sequence, Sequences, ending
-from kvscope_events.vocabulary import PageReleaseCause, PreemptionCause
+from kvscope_events.observers.sglang.pages import Pages
+from kvscope_events.observers.sglang.patching import Arguments, Keywords
+from kvscope_events.observers.sglang.requests import (
+    Sequence,
+    Sequences,
+    cause_of,
+    ending,
+    loaded_tokens,
+    preempted,
+)
 
 
 class Steps:
@@ -48,7 +54,13 @@ class Steps:
 
     def number_of(self, request: Any) -> int | None:
         sequence = self.sequences.running.get(request.rid)
-        return None if sequence is None else sequence.number
+        return None if sequence is None else sequence.number or None
+
+    def forget(self) -> None:
+        """Let go of SGLang's requests."""
+        numbers, self.sequences = self.sequences, Sequences()
+        self.sequences.number_from(numbers)
+        self.cohort.forget()
 
     # Arrival.
 
@@ -58,7 +70,7 @@ class Steps:
         if waiting is not None and waiting.preempted_ns is not None:
             # A pause, for new weights, retracts without saying so in `is_retracted`.
             paused = getattr(self.scheduler, "_engine_paused", False)
-            self._preempted(waiting, "reset" if paused else "out_of_blocks")
+            self.events += preempted(waiting, "reset" if paused else "out_of_blocks")
             return
         queue = self.scheduler.waiting_queue
         if queue and queue[-1] is request:  # otherwise refused: the queue is full, its priority
@@ -66,7 +78,7 @@ class Steps:
 
     # A step.
 
-    def begins(self, args: Arguments, kwargs: Keywords) -> None:
+    def begins(self) -> None:
         """Called over and over while nothing runs: must cost nothing."""
         self.began_ns = time.monotonic_ns()
 
@@ -87,14 +99,14 @@ class Steps:
                 self.events[place:place] = told
                 place += len(told)
             pages = -(-(prefix + extend) // page) - -(-prefix // page)
-            self.pages.allocate(sequence.number, int(pages), "prefill")
+            self.pages.allocate(sequence.number or None, int(pages), "prefill")
 
     def _admitted(self, request: Any, prefix: int) -> tuple[Sequence, list[EngineEvent]]:
         began_ns, pages = self.began_ns, self.pages
         sequence = self.sequences.join(request, began_ns)
         number, resumed = sequence.number, sequence.preempted_ns is not None
         queried = len(request.origin_input_ids) + len(request.output_ids)
-        loaded = _loaded_tokens(request) if pages.has_host_tier else 0
+        loaded = loaded_tokens(request) if pages.has_host_tier else 0
         named = self._names and can_name(request, self._version)
         told: list[EngineEvent] = [
             PrefixLookup(
@@ -108,7 +120,9 @@ class Steps:
                 named=named,
             )
         ]
-        if sequence.preempted_ns is None:
+        if not sequence.reported:
+            sequence.preempted_ns = None
+        elif sequence.preempted_ns is None:
             sequence.queue_ns = max(0, began_ns - sequence.arrived_ns)
             sequence.computed_tokens = max(0, len(request.origin_input_ids) - prefix)
             told.append(RequestScheduled(number, sequence.queue_ns, prefix))
@@ -180,7 +194,7 @@ class Steps:
             return
         self._prefills.discard(sequence.request.rid)
         self.cohort.forget()
-        if sequence.first_token_ns is None:
+        if sequence.reported and sequence.first_token_ns is None:
             sequence.first_token_ns = now_ns
             self._first.append(sequence.number)
             self.events.append(FirstToken(sequence.number, now_ns - sequence.arrived_ns))
@@ -198,7 +212,7 @@ class Steps:
         now_ns = time.monotonic_ns()
         if ends and rid in self._prefills:
             self._token(sequence, now_ns)
-        held = self.pages.release(request, _cause_of(request) if ends else "preempted")
+        held = self.pages.release(request, cause_of(request) if ends else "preempted")
         if held is None:
             return
         self.sequences.running.pop(rid, None)
@@ -226,17 +240,6 @@ class Steps:
             if sequence is not None:
                 self._end(sequence, time.monotonic_ns())
 
-    def _preempted(self, sequence: Sequence, cause: PreemptionCause) -> None:
-        preempted_ns = sequence.preempted_ns or 0
-        sequence.preemptions += 1
-        tokens, pages = sequence.discarded
-        self.events.append(
-            RequestPreempted(
-                *(sequence.number, sequence.number, "recompute", cause, tokens, pages),
-                max(0, preempted_ns - (sequence.admitted_ns or preempted_ns)),
-            )
-        )
-
     def forget_waiting(self) -> None:
         """Requests that left the queue without having run: aborted, refused, timed out."""
         left = self.sequences.left(self.scheduler.waiting_queue)
@@ -246,17 +249,6 @@ class Steps:
                 self.events += ending(sequence, now_ns)
 
     def _end(self, sequence: Sequence, now_ns: int) -> None:
-        if len(sequence.request.output_ids) > sequence.outputs:
+        if sequence.reported and len(sequence.request.output_ids) > sequence.outputs:
             self._gone.append(sequence.number)
         self.events += ending(sequence, now_ns)
-
-
-def _cause_of(request: Any) -> PageReleaseCause:
-    reason = request.finished_reason or request.to_finish
-    return "aborted" if reason.to_json().get("type") == "abort" else "finished"
-
-
-def _loaded_tokens(request: Any) -> int:
-    """Tokens of the prefix that came back from the host for this admission."""
-    hit = int(getattr(request, "host_hit_length", 0) or 0)
-    return min(hit, int(getattr(request, "host_loaded_length", hit) or 0))
