@@ -45,11 +45,14 @@ class Switch(ABC, Generic[AnObserver]):
         state: SwitchState | None = None
         problem = ""
         try:
-            if not on and self.observer.live and (reason := self.refusal()):
+            observer = self.observer
+            # Not while it is being carried out: the engine's thread takes the wrappers off.
+            may_refuse = not on and observer.live and not observer.off_wanted
+            if may_refuse and (reason := self.refusal()):
                 state, problem = "cannot be switched", reason
             else:
-                self.observer.off_wanted = not on
-                if on and self.observer.rests:
+                observer.off_wanted = not on
+                if on and observer.rests:
                     self.call_back()
         except Exception as error:  # it runs in a foreign server: report it
             problem = f"{type(error).__name__}: {error}"

@@ -72,6 +72,16 @@ def test_an_observer_that_cannot_be_taken_out_whole_stays_and_says_why() -> None
     assert orders.answer(True) == Switched(os.getpid(), "on")
 
 
+def test_an_order_that_is_being_carried_out_is_not_refused() -> None:
+    """Repeated while the engine's thread took the wrappers off, it found some that were gone."""
+    orders = Orders()
+    assert orders.answer(False).state == "leaving"
+    orders.reason = "other code has replaced a method"
+    assert orders.answer(False) == Switched(os.getpid(), "leaving")
+    orders.observer.step()
+    assert orders.answer(False) == Switched(os.getpid(), "off")
+
+
 @pytest.mark.parametrize("on", [False, True])
 def test_one_that_ended_by_a_fault_is_neither_refused_nor_called_back(on: bool) -> None:
     orders = Orders(Observer(live=False), reason="a part of it would stay")

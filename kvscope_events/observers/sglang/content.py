@@ -61,8 +61,8 @@ class Content:
         self._remove_stand_in()
         self._take = self._tree.take_events
         if not self._records:
-            recorder.resume(self._tree)
             self._records = True
+            recorder.resume(self._tree)
         self._put(take_events)
 
     def detach(self) -> None:
