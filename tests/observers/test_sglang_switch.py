@@ -105,6 +105,28 @@ def test_names_are_reported_to_readers_while_it_is_on() -> None:
     assert ours == [NamesRemoved("device", [bytes(8)])]
 
 
+@pytest.mark.parametrize(
+    ("publishes", "in_python", "in_step", "reason"),
+    [
+        (False, False, False, "names pages for the observer alone"),
+        (False, True, False, ""),
+        (True, False, False, ""),
+        (True, True, True, "take each step together"),
+    ],
+)
+def test_the_reasons_to_stay(publishes: bool, in_python: bool, in_step: bool, reason: str) -> None:
+    class KVCacheEventRecorder:
+        """Named as SGLang's own."""
+
+    tree = Tree()
+    vars(tree)["kv_events"] = KVCacheEventRecorder() if in_python else object()
+    content = Content(SimpleNamespace(tree_cache=tree), 16, publishes=publishes)
+    found = plugin._never_off(content, in_step=in_step)
+    assert reason in found
+    assert bool(reason) == bool(found)
+    assert plugin._never_off(None, in_step=False) == ""
+
+
 class Owner:
     def method(self) -> int:
         return 1

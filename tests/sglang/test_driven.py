@@ -50,8 +50,7 @@ def test_names_are_dropped_once_a_step_however_often_the_observer_ends(
     driven: Driven, name: str
 ) -> None:
     """The tree goes on to report them, and each wrapper that drops them costs every step."""
-    reports_names = SCENARIOS[name].environment.get("KVSCOPE_OBSERVER_NAMES") != "off"
-    assert driven[name]["discards"] == int(reports_names)
+    assert driven[name]["discards"] == int(SCENARIOS[name].names)
 
 
 def test_the_load_evicts_retracts_aborts_and_loads_from_the_host(driven: Driven) -> None:

@@ -121,9 +121,7 @@ def observe(scheduler: Any, module: Any) -> None:
         hello = hello_of(scheduler, outlet.session, rank, names=names, tier=tier is not None)
         begun = Observer(scheduler, ScheduleBatch, created, hello, outlet, content, tier)
         idle = SchedulerIdle(begun)
-        stays = content is not None and not content.can_be_stopped
-        never = _IN_STEP if several else _NAMED_FOR_US if stays else ""
-        switch = SchedulerSwitch(begun, idle, scheduler, never)
+        switch = SchedulerSwitch(begun, idle, scheduler, _never_off(content, in_step=several))
         outlet.obey(switch.order)
         begun.start(idle)
     except BaseException:
@@ -132,6 +130,16 @@ def observe(scheduler: Any, module: Any) -> None:
     switches.append(switch)
     known = "" if version() in TESTED else " (this release was not tested)"
     say(f"observing engine {rank} of {hello.model_name}{known}; events at {outlet.address}")
+
+
+def _never_off(content: Content | None, *, in_step: bool) -> str:
+    """The reason why an observer cannot be switched off; empty: it can.
+
+    in_step: other ranks wait for each of its steps.
+    """
+    if in_step:
+        return _IN_STEP
+    return "" if content is None or content.can_be_stopped else _NAMED_FOR_US
 
 
 def _content_of(scheduler: Any, page: int) -> Content | None:
