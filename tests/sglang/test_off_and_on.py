@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -225,3 +226,32 @@ def test_a_paused_sglang_is_switched(switchable: Observed) -> None:
     ask(sglang.server, jobs(4, 300))
     sglang.rest()
     agree(lambda: of_gauges(sglang))
+
+
+@pytest.mark.weekly
+def test_ranks_of_data_parallelism_are_switched_one_after_the_other(
+    sglang_python: Path, model: Path, tmp_path: Path
+) -> None:
+    """While they sleep between requests, too."""
+    options = (*SMALL, "--dp-size", "2", "--sleep-on-idle")
+    variables = {"KVSCOPE_OBSERVER_NAMES": "off", "SGLANG_CPU_OMP_THREADS_BIND": "0|1"}
+    with observed(sglang_python, model, tmp_path, *options, **variables) as sglang:
+        second = replace(sglang, sockets=sglang.sockets.replace("engine-0", "engine-1"))
+        for seed in range(3):
+            for rank in (sglang, second):
+                go_of_rank(rank, on=False)
+            ask(sglang.server, jobs(6, 400 + seed))
+            for rank in (sglang, second):
+                go_of_rank(rank, on=True)
+            ask(sglang.server, jobs(12, 500 + seed))
+        sglang.server.wait_idle()
+        for engine in ("0", "1"):
+            value = partial(sglang.value, engine=engine)
+            wait_for(lambda value=value: value("kvscope_kv_blocks", state="active") == 0, "idle")
+            assert (value("kvscope_kv_blocks", state="cached") or 0) > 0
+            assert value("kvscope_kv_ledger_imbalance_blocks") == 0
+
+
+def go_of_rank(rank: Observed, *, on: bool) -> None:
+    """One of several goes or comes back."""
+    assert switch(rank.sockets, on=on, seconds=10).state == ("on" if on else "off")
