@@ -4,12 +4,14 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import httpx
 import pytest
 
 from exporter.catalogue.server import SERVER_STATES
+from exporter.fold.start import PHASES
 from kvscope.run.plugin_folder import write_plugin_folder
 from tests.support.pages import sample
 from tests.support.process import kvscope
@@ -19,6 +21,8 @@ from tests.vllm.server import free_port, server_command, server_environment, sta
 
 pytestmark = [pytest.mark.vllm, pytest.mark.nightly, pytest.mark.slow, pytest.mark.timeout(900)]
 
+_PHASE = "kvscope_start_phase_seconds"
+
 
 class States:
     """Those of a sidecar's page, each once, in the order in which they came."""
@@ -27,6 +31,9 @@ class States:
         self._url = url
         self.seen: list[str] = []
         self.ready_while_loading = False
+        self.begun: list[list[str]] = []
+        """Parts of the start on the page, whenever another one is."""
+        self.page = ""
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
@@ -37,7 +44,10 @@ class States:
 
     def _watch(self) -> None:
         while not self._stopping.wait(0.2):
-            page = httpx.get(f"{self._url}/metrics", timeout=30).text
+            self.page = page = httpx.get(f"{self._url}/metrics", timeout=30).text
+            begun = [p for p in PHASES if sample(page, _PHASE, phase=p, worker="0") is not None]
+            if begun not in self.begun:
+                self.begun.append(begun)
             found = {s: sample(page, "kvscope_server_state", state=s) for s in SERVER_STATES}
             (now,) = (state for state, number in found.items() if number)
             if not self.seen or self.seen[-1] != now:
@@ -74,10 +84,16 @@ def test_a_real_vllm_is_expected_loads_is_ready_and_is_gone(
     with kvscope("sidecar", "--port", "0", "--no-gpu", *options) as sidecar:
         states = States(sidecar.find(r"(http://[\d.]+:\d+)/targets"))
         wait_for(lambda: states.seen == ["expected"], "nothing of it is there")
+        began = time.monotonic()
         with started(command, environment, port, tmp_path, "vllm") as server:
             wait_for(lambda: states.seen[-1] == "ready", "it is ready", 60)
             assert states.seen == ["expected", "loading", "ready"]
             assert states.ready_while_loading, "kvscope_engine_ready was 0 meanwhile"
+            assert states.begun[-1] == [*PHASES], "every part of the start is known"
+            assert all(now[: len(before)] == before for before, now in pairwise(states.begun))
+            took = [sample(states.page, _PHASE, phase=phase, worker="0") for phase in PHASES]
+            assert sum(took) <= time.monotonic() - began  # type: ignore[arg-type]
+            print("parts of the start:", dict(zip(PHASES, took, strict=True)), states.begun)
             print(f"a second sidecar knew the state after {_later(options):.1f} s")
             server.send(signal.SIGTERM)
             server.wait()
