@@ -18,7 +18,7 @@ from tools.fuzz.checkpoints import Templates, Verdict, judge
 from tools.fuzz.spoilt_weights import INDEX
 
 WEIGHTS = "model.safetensors"
-PEAK_MIB = 300
+PEAK_MIB = 400
 """Memory beyond what the process had before, whatever a checkpoint asks for."""
 
 

@@ -101,7 +101,7 @@ def test_a_worker_says_what_it_does_while_it_starts(wrapper: type[Wrapper]) -> N
     moments = [*last.began_ns.values(), last.ended_ns]
     assert moments == sorted(moments)  # type: ignore[type-var]
     assert 0 < time.time_ns() - moments[0] < 3600 * 10**9, "the process began"  # type: ignore[operator]
-    made.worker.load_model(load_dummy_weights=True)  # anew, long after
+    made.worker.load_model(load_dummy_weights=True)  # once more, after the start
     assert starts()[-1] == last
 
 

@@ -32,7 +32,7 @@ class States:
         self.seen: list[str] = []
         self.ready_while_loading = False
         self.begun: list[list[str]] = []
-        """Parts of the start on the page, whenever another one is."""
+        """Parts of the start on the page, each time that there were more."""
         self.page = ""
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
