@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from engine.build import build_engine
 from engine.config import CacheConfig, EngineConfig, ModelConfig
@@ -131,9 +131,16 @@ def _compared(folder: Path) -> Verdict:
 
 
 def transformers_tokens(folder: Path, prompt: list[int], count: int) -> list[int]:
-    """The greedy continuation by transformers alone."""
+    """The greedy continuation by transformers alone; it needs no generation_config.json, and raises
+    for one that is spoilt."""
     make_model: Any = AutoModelForCausalLM
-    model = make_model.from_pretrained(folder, dtype="auto", attn_implementation="eager").eval()
+    make_generation_config: Any = GenerationConfig
+    model = make_model.from_pretrained(
+        folder,
+        dtype="auto",
+        attn_implementation="eager",
+        generation_config=make_generation_config(),
+    ).eval()
     tokens = list(prompt)
     with torch.inference_mode():
         for _ in range(count):
