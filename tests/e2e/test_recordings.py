@@ -89,6 +89,7 @@ def test_a_recording_is_saved_listed_and_fetched(tmp_path: Path) -> None:
 def test_the_past_answers_as_it_did(tmp_path: Path) -> None:
     with forked_kvscope("serve", *SMALL) as process:
         url = url_of(process)
+        httpx.post(f"{url}/api/recordings", headers=JSON)  # the recording has begun
         moments = []
         for _ in range(2):
             complete(url)

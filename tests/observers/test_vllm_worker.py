@@ -1,6 +1,7 @@
 """The observer of a vLLM worker: what its stream says, and that it never harms its host."""
 
 import gc
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -36,12 +37,16 @@ def wrapper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Wr
     """A class with hooks installed, in a folder of its own."""
     tmp_path.chmod(0o700)
     monkeypatch.setenv("KVSCOPE_OBSERVER_DIR", str(tmp_path))
-    hooked = type("Hooked", (Wrapper,), {"init_device": Wrapper.init_device})
-    install_worker_hooks(hooked)
-    yield hooked
+    yield hooked_wrapper(Wrapper.init_device)
     for observer in observed._observers.values():
         observer.stop()
     observed._observers.clear()
+
+
+def hooked_wrapper(init_device: Callable[[Wrapper], str]) -> type[Wrapper]:
+    hooked = type("Hooked", (Wrapper,), {"init_device": init_device})
+    install_worker_hooks(hooked)
+    return hooked
 
 
 def events_until(kind: type[EngineEvent], rank: int = 0) -> list[EngineEvent]:
@@ -103,6 +108,40 @@ def test_a_worker_says_what_it_does_while_it_starts(wrapper: type[Wrapper]) -> N
     assert 0 < time.time_ns() - moments[0] < 3600 * 10**9, "the process began"  # type: ignore[operator]
     made.worker.load_model(load_dummy_weights=True)  # once more, after the start
     assert starts()[-1] == last
+
+
+@pytest.mark.usefixtures("wrapper")
+def test_a_worker_that_waits_for_other_ranks_says_that_it_has_no_device() -> None:
+    others = threading.Event()
+    initialise = Wrapper.init_device
+
+    def waits(self: Wrapper) -> str:
+        others.wait()
+        return initialise(self)
+
+    made = hooked_wrapper(waits)(Worker())
+    thread = threading.Thread(target=made.init_device)
+    thread.start()
+    assert [*starts()[-1].began_ns] == ["import", "device"]
+    others.set()
+    thread.join()
+    assert made.worker.load_model(load_dummy_weights=True) == "loaded True"
+    wait_for(lambda: "weights" in starts()[-1].began_ns, "it goes on")
+    assert events_until(DeviceMemorySampled)
+
+
+def test_a_worker_whose_device_failed_is_observed_when_it_is_tried_again(
+    wrapper: type[Wrapper],
+) -> None:
+    def fails(self: Wrapper) -> str:
+        raise RuntimeError("no device")
+
+    first = Worker()
+    with pytest.raises(RuntimeError, match="no device"):
+        hooked_wrapper(fails)(first).init_device()
+    second = started(wrapper, Worker())
+    wait_for(lambda: starts()[-1].ended_ns is not None, "the second one has started")
+    assert second.worker is not first
 
 
 def test_a_worker_without_a_warm_up_has_started_with_its_pool(

@@ -20,10 +20,11 @@ LAST = "compile_or_warm_up_model"
 
 
 class Start:
-    """Noted from the worker's thread, read from the publisher's."""
+    """Made when the device is about to be initialised. Noted from the worker's thread, read from
+    the publisher's."""
 
-    def __init__(self, device_ns: int) -> None:
-        """device_ns: Unix time when the device was about to be initialised."""
+    def __init__(self) -> None:
+        device_ns = time.time_ns()
         self._began_ns: dict[str, int] = {"device": device_ns}
         process_ns = _process_began_ns()
         if process_ns is not None:

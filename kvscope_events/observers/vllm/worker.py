@@ -8,7 +8,6 @@ import atexit
 import functools
 import os
 import threading
-import time
 import weakref
 from collections.abc import Callable
 from importlib import import_module
@@ -38,6 +37,7 @@ from kvscope_events.observers.vllm.memory import (
 from kvscope_events.observers.vllm.served import engine_index, served_name, server_version
 from kvscope_events.observers.vllm.sizing import pool_bytes
 from kvscope_events.observers.vllm.start import LAST, PHASES, Start
+from kvscope_events.observers.vllm.worker_hooks import Hooks
 from kvscope_events.pid_space import pid_space
 from kvscope_events.producers import VLLM_WORKER_EVENTS
 from kvscope_events.vocabulary import StartPhase
@@ -74,9 +74,15 @@ def _install(wrapper: Any) -> None:
 
     @functools.wraps(original)
     def init_device(self: Any, *args: Any, **kwargs: Any) -> Any:
-        began_ns = time.time_ns()
-        result = original(self, *args, **kwargs)
-        _observe(self, began_ns)
+        observer = _observe(self)
+        try:
+            result = original(self, *args, **kwargs)
+        except BaseException:
+            if observer is not None:
+                observer.has_none()
+            raise
+        if observer is not None:
+            observer.has_device()
         return result
 
     init_device.kvscope = True  # type: ignore[attr-defined]
@@ -92,9 +98,9 @@ def _wrapper_class() -> Any:
     raise LookupError(f"looked for WorkerWrapperBase in {' and '.join(_WRAPPERS)}")
 
 
-def _observe(wrapper: Any, began_ns: int) -> None:
-    """Begin to observe a worker whose device is ready; never raises. began_ns: Unix time when its
-    initialisation began."""
+def _observe(wrapper: Any) -> "WorkerObserver | None":
+    """Begin to observe a worker that is about to initialise its device, which may take for ever: it
+    waits for the other ranks. Never raises."""
     try:
         worker = wrapper.worker
         config = getattr(wrapper, "vllm_config", None) or worker.vllm_config
@@ -102,24 +108,27 @@ def _observe(wrapper: Any, began_ns: int) -> None:
         before = _observers.get(endpoint)
         if before is not None and before.abandoned:
             before.stop()  # of an engine that this process had before
-        observer = WorkerObserver(worker, endpoint, Start(began_ns))
+        observer = WorkerObserver(worker, endpoint)
         _observers[endpoint] = observer
         observer.begin(config)
+        return observer
     except EndpointError as error:
         warn(f"this worker is not observed: {error}. {REMEDY}.")
     except Exception as error:
         warn(f"this worker is not observed: {error!r}")
+    return None
 
 
 class WorkerObserver:
     """Hooks on one worker, a thread that samples its device, and a publisher."""
 
-    def __init__(self, worker: Any, endpoint: str, start: Start) -> None:
+    def __init__(self, worker: Any, endpoint: str) -> None:
         """Binds the endpoint; raises EndpointError."""
-        self._start = start
+        self._start = Start()
         self._worker = weakref.ref(worker)
         self._pid = os.getpid()
-        self._sampler = Sampler(device_of(worker))
+        self._sampler: Sampler | None = None
+        """None: the device is not ready."""
         self._measured: Terms = {}
         self._profiled: StartupProfiled | None = None
         self._bus = EventBus()
@@ -134,7 +143,7 @@ class WorkerObserver:
         self._news = threading.Event()
         self._stopping = False
         self._reason: str | None = None
-        self._hooked: dict[str, Any] = {}
+        self._hooks = Hooks(self._worker, self._guarded)
         self._thread = threading.Thread(target=self._run, name="kvscope-worker", daemon=True)
 
     @property
@@ -143,29 +152,46 @@ class WorkerObserver:
         return self._worker() is None
 
     def begin(self, config: Any) -> None:
-        """Put the hooks in place, and begin to publish; leaves nothing behind if that fails."""
+        """Publish who it is; leaves nothing behind if that fails."""
         try:
-            self._begin(config)
+            worker: Any = self._worker()
+            unknown = [name for name in PHASES if name != LAST and not hasattr(worker, name)]
+            if unknown:
+                raise LookupError(f"looked for its methods {', '.join(unknown)}")
+            self._hello = self._introduction(config, int(worker.rank))
+            for event in self._state():
+                self._bus.emit(event)
+            self._publisher.start()
+            self._thread.start()
         except BaseException:
-            self._unhook()
             self.stop()
             raise
-
-    def _begin(self, config: Any) -> None:
-        worker: Any = self._worker()
-        self._hello = self._introduction(config, int(worker.rank))
-        on_cpu = getattr(device_of(worker), "type", None) == "cpu"
-        self._measured = machine_memory() if on_cpu else device_memory(worker)
-        self._hook(worker, "load_model", self._loaded)
-        self._hook(worker, "determine_available_memory", self._sized)
-        self._hook(worker, "initialize_from_config", self._initialized)
-        if hasattr(worker, LAST):
-            self._hook(worker, LAST, self._warmed_up)
-        for event in self._state():
-            self._bus.emit(event)
-        self._publisher.start()
-        self._thread.start()
         atexit.register(self.stop)
+
+    def has_device(self) -> None:
+        """The device is ready: put the hooks in place, and sample it. Never raises."""
+        self._guarded("with its device", self._follow)
+
+    def has_none(self) -> None:
+        """The device could not be initialised: end, for another attempt. Never raises."""
+        self._guarded("without a device", self.stop)
+
+    def _follow(self) -> None:
+        worker: Any = self._worker()
+        device = device_of(worker)
+        on_cpu = getattr(device, "type", None) == "cpu"
+        self._measured = machine_memory() if on_cpu else device_memory(worker)
+        self._hook("load_model", self._loaded)
+        self._hook("determine_available_memory", self._sized)
+        self._hook("initialize_from_config", self._initialized)
+        if hasattr(worker, LAST):
+            self._hook(LAST, self._warmed_up)
+        self._sampler = Sampler(device)
+        self._news.set()
+
+    def _hook(self, name: str, after: Callable[..., None]) -> None:
+        """The method begins a part of the start."""
+        self._hooks.add(name, functools.partial(self._begin_phase, PHASES[name]), after)
 
     def stop(self) -> None:
         """End the thread, then the publisher. A forked child leaves both alone."""
@@ -193,27 +219,6 @@ class WorkerObserver:
             worker=str(rank),
         )
 
-    def _hook(self, worker: Any, name: str, note: Callable[..., None]) -> None:
-        """Have `note` called after a method of this worker, with the method's arguments; the method
-        begins a part of the start."""
-        original = getattr(worker, name)
-        # Kept without a reference to the worker, which would outlive its engine in a cycle.
-        function = getattr(original, "__func__", None)
-        call: Callable[..., Any] = original
-        if function is not None:
-            call = functools.partial(_call, function, self._worker)
-        del original
-
-        @functools.wraps(function or call)
-        def hooked(*args: Any, **kwargs: Any) -> Any:
-            self._guarded(f"before {name}", self._begin_phase, PHASES[name])
-            result = call(*args, **kwargs)
-            self._guarded(f"after {name}", note, *args, **kwargs)
-            return result
-
-        setattr(worker, name, hooked)
-        self._hooked[name] = hooked
-
     def _guarded(self, when: str, note: Callable[..., None], *args: Any, **kwargs: Any) -> None:
         """Call it, unless this observer has ended, or this is a fork; never raises."""
         if self._reason is None and self._pid == os.getpid():
@@ -233,26 +238,31 @@ class WorkerObserver:
         self._news.set()
 
     def _loaded(self, *args: Any, **kwargs: Any) -> None:
-        self._sampler.weights_bytes = weights_bytes(self._worker())
+        self._sampling.weights_bytes = weights_bytes(self._worker())
 
     def _sized(self, *args: Any, **kwargs: Any) -> None:
-        sampler = self._sampler
+        sampler = self._sampling
         allocated = sampler.allocated_bytes()
         self._measured |= profiled_memory(self._worker(), sampler.weights_bytes, allocated)
         sampler.pool_follows()
 
     def _initialized(self, kv_cache_config: Any, *args: Any, **kwargs: Any) -> None:
-        sampler = self._sampler
+        sampler = self._sampling
         sampler.kv_pool_bytes = pool_bytes(kv_cache_config)
         terms = sizing_terms(self._measured, sampler.weights_bytes, sampler.kv_pool_bytes)
         self._profiled = StartupProfiled(terms) if terms else None
         tells = VLLM_WORKER_EVENTS if terms else VLLM_WORKER_EVENTS - {"StartupProfiled"}
         self._hello = msgspec.structs.replace(self._hello, ready=True, tells=sorted(tells))
-        if LAST not in self._hooked:
+        if LAST not in self._hooks:
             self._start.end()
         for event in self._state():
             self._bus.emit(event)
         self._news.set()
+
+    @property
+    def _sampling(self) -> Sampler:
+        assert self._sampler is not None, "hooks come with the device"
+        return self._sampler
 
     def _state(self) -> list[EngineEvent]:
         """The Hello, and the events that must follow it."""
@@ -262,7 +272,8 @@ class WorkerObserver:
     def _run(self) -> None:
         try:
             while not self._stopping and not self.abandoned and self._reason is None:
-                self._bus.emit(self._sampler.sample())
+                if self._sampler is not None:
+                    self._bus.emit(self._sampler.sample())
                 self._bus.flush()
                 self._news.wait(SAMPLE_SECONDS)
                 self._news.clear()
@@ -278,16 +289,6 @@ class WorkerObserver:
     def _fail(self, reason: str) -> None:
         """Switch off: restore the originals, log one line, let the thread say goodbye."""
         self._reason = reason
-        self._unhook()
+        self._hooks.remove()
         warn(f"this worker is no longer observed: {reason}; vLLM runs on")
         self._news.set()
-
-    def _unhook(self) -> None:
-        worker = self._worker()
-        for name, hooked in self._hooked.items():
-            if worker is not None and vars(worker).get(name) is hooked:
-                delattr(worker, name)
-
-
-def _call(function: Any, owner: Callable[[], Any], *args: Any, **kwargs: Any) -> Any:
-    return function(owner(), *args, **kwargs)
