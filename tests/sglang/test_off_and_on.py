@@ -46,6 +46,7 @@ def driven(
     return runs
 
 
+@pytest.mark.weekly
 @BY_SCENARIO
 def test_a_scheduler_that_is_switched_decides_as_without_us(
     driven: dict[tuple[str, str], dict[str, Any]], name: str
@@ -59,6 +60,7 @@ def test_a_scheduler_that_is_switched_decides_as_without_us(
     assert bool(run["published"]) == (name == PUBLISHING)
 
 
+@pytest.mark.weekly
 @BY_SCENARIO
 def test_after_each_return_the_events_lead_to_sglangs_own_counts(
     driven: dict[tuple[str, str], dict[str, Any]], name: str
@@ -73,6 +75,7 @@ def test_after_each_return_the_events_lead_to_sglangs_own_counts(
     assert found["steps"] > 50
 
 
+@pytest.mark.weekly
 @BY_SCENARIO
 def test_events_of_names_are_announced_only_where_pages_have_names(
     driven: dict[tuple[str, str], dict[str, Any]], name: str
@@ -83,6 +86,7 @@ def test_events_of_names_are_announced_only_where_pages_have_names(
     assert ("TierCreated" in tells) == SWITCHED[name].has_tier
 
 
+@pytest.mark.weekly
 def test_a_tree_that_was_stopped_names_all_its_pages_again(
     driven: dict[tuple[str, str], dict[str, Any]],
 ) -> None:
@@ -91,6 +95,7 @@ def test_a_tree_that_was_stopped_names_all_its_pages_again(
     assert found.get("differing_names", 0) == 0
 
 
+@pytest.mark.weekly
 @BY_SCENARIO
 def test_while_it_is_off_the_methods_are_sglangs_own(
     driven: dict[tuple[str, str], dict[str, Any]], name: str

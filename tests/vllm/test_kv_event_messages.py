@@ -7,7 +7,10 @@ import pytest
 from engine.kv_events.messages import Change, Cleared, MessageEncoder, Removed, Stored
 from tests.vllm.driven import run_in_vllm
 
-pytestmark = [pytest.mark.vllm, pytest.mark.nightly, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [
+    *(pytest.mark.vllm, pytest.mark.nightly, pytest.mark.weekly),
+    *(pytest.mark.slow, pytest.mark.timeout(900)),
+]
 
 PARENT, CHILD = bytes(range(16)), b"\xff" * 16
 CHANGES: list[list[Change]] = [

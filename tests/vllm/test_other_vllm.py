@@ -6,7 +6,10 @@ import pytest
 
 from tests.vllm.conftest import Unobserved
 
-pytestmark = [pytest.mark.vllm, pytest.mark.nightly, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [
+    *(pytest.mark.vllm, pytest.mark.nightly, pytest.mark.weekly),
+    *(pytest.mark.slow, pytest.mark.timeout(900)),
+]
 
 
 def test_the_observer_stays_out_and_says_what_it_looked_for(unobserved: Unobserved) -> None:
