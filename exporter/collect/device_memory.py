@@ -82,6 +82,10 @@ def collect_torch(
             yield families.table(name, values)
 
 
+def collect_start(families: Families, memory: DeviceMemory, _worker: Hello) -> Iterator[Family]:
+    yield families.column("kvscope_start_phase_seconds", memory.start_seconds())
+
+
 def collect_out_of_memory(
     families: Families, memory: DeviceMemory, _engine: Hello
 ) -> Iterator[Family]:

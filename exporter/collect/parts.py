@@ -10,7 +10,7 @@ from typing import Any, Generic, Literal, TypeVar
 from prometheus_client.core import Metric as Family
 
 from exporter.catalogue import COMPAT_SETS
-from exporter.collect.device_memory import collect_out_of_memory
+from exporter.collect.device_memory import collect_out_of_memory, collect_start
 from exporter.collect.families import Families
 from exporter.collect.groups import collect_groups, collect_vetoes
 from exporter.collect.pool import collect_churn, collect_content, collect_exhaustion, collect_pool
@@ -22,7 +22,6 @@ from exporter.collect.requests import (
     collect_latency,
     collect_ready,
     collect_requests,
-    collect_start,
     collect_steps,
     collect_tenants,
 )
@@ -64,7 +63,6 @@ from exporter.fold import (
     Preemption,
     Recent,
     Requests,
-    Start,
     Steps,
     Tenants,
     Vllm,
@@ -147,7 +145,7 @@ PARTS: tuple[Part[Any], ...] = (
     Part("vllm-legacy", Requests, collect_legacy_requests, outlets=PAGE),
     Part("vllm-legacy", Latency, collect_legacy_latency, outlets=PAGE),
     Part(FRONT_END, FrontEnd, collect_front_end),
-    Part(START, Start, collect_start),
+    Part(START, DeviceMemory, collect_start),
     Part(STREAM, DeviceMemory),
     Part(STREAM, Census),
     Part(ANSWERS, Recent),

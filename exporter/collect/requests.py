@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from prometheus_client.core import Metric as Family
 
 from exporter.collect.families import Families
-from exporter.fold import FrontEnd, GenAi, Introduction, Latency, Requests, Start, Steps, Tenants
+from exporter.fold import FrontEnd, GenAi, Introduction, Latency, Requests, Steps, Tenants
 from kvscope_events.events import Hello
 
 
@@ -15,10 +15,6 @@ def collect_gen_ai(families: Families, gen_ai: GenAi, _engine: Hello) -> Iterato
     yield families.histograms(
         "gen_ai_server_time_per_output_token_seconds", gen_ai.time_per_output_token
     )
-
-
-def collect_start(families: Families, start: Start, _worker: Hello) -> Iterator[Family]:
-    yield families.column("kvscope_start_phase_seconds", start.seconds())
 
 
 def collect_ready(families: Families, _fold: Introduction, engine: Hello) -> Iterator[Family]:

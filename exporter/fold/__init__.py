@@ -15,7 +15,6 @@ from exporter.fold.ledger import Ledger
 from exporter.fold.preemption import Preemption
 from exporter.fold.recent import Recent
 from exporter.fold.requests import Requests
-from exporter.fold.start import Start
 from exporter.fold.steps import Steps
 from exporter.fold.tenants import Tenants
 from exporter.fold.tiers import Tiers
@@ -40,7 +39,6 @@ __all__ = [
     "Preemption",
     "Recent",
     "Requests",
-    "Start",
     "Steps",
     "Tenants",
     "Tiers",

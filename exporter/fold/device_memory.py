@@ -1,4 +1,4 @@
-"""The engine's reports of its own device memory: the last samples, start-up, out-of-memory errors.
+"""The engine's reports of its own device: its start, the last samples, out-of-memory errors.
 
 A sample is complete in itself, so a gap does not make it wrong; a reader checks its age.
 """
@@ -7,8 +7,13 @@ from collections import deque
 from typing import NamedTuple, get_args
 
 from exporter.fold.fold import Fold
-from kvscope_events.events import DeviceMemorySampled, DeviceOutOfMemory, StartupProfiled
-from kvscope_events.vocabulary import OutOfMemoryAction
+from kvscope_events.events import (
+    DeviceMemorySampled,
+    DeviceOutOfMemory,
+    StartProgressed,
+    StartupProfiled,
+)
+from kvscope_events.vocabulary import OutOfMemoryAction, StartPhase
 
 HISTORY = 16
 """Samples kept per device: longer than NVML's process list is old."""
@@ -41,6 +46,7 @@ class DeviceMemory(Fold):
                 DeviceMemorySampled: self._sampled,
                 DeviceOutOfMemory: self._out_of_memory,
                 StartupProfiled: self._profiled,
+                StartProgressed: self._progressed,
             }
         )
         self.oom_events: dict[str, int] = dict.fromkeys(get_args(OutOfMemoryAction), 0)
@@ -49,11 +55,23 @@ class DeviceMemory(Fold):
         """Largest activation peak reported so far, by device."""
         self.startup_terms: dict[str, int] = {}
         """A worker's measurements before there was a pool, by SizingTerm; empty: not reported."""
+        self._start = StartProgressed({})
         self._history: dict[str | None, deque[TimedSample]] = {}
 
     def samples(self) -> dict[str | None, tuple[TimedSample, ...]]:
         """The last reports of each device, the newest last."""
         return {uuid: tuple(history) for uuid, history in self._history.items()}
+
+    def start_seconds(self) -> dict[str, float]:
+        """Time for each part of a worker's start that has begun; the present one lasts until the
+        worker was last heard."""
+        began, ended_ns = self._start.began_ns, self._start.ended_ns
+        phases = [phase for phase in get_args(StartPhase) if phase in began]
+        ends = [*(began[phase] for phase in phases[1:]), ended_ns or self.batch.wall_ns]
+        return {
+            phase: max(0, end_ns - began[phase]) / 1e9
+            for phase, end_ns in zip(phases, ends, strict=False)
+        }
 
     def _sampled(self, event: DeviceMemorySampled) -> None:
         uuid = event.device_uuid
@@ -72,3 +90,6 @@ class DeviceMemory(Fold):
 
     def _profiled(self, event: StartupProfiled) -> None:
         self.startup_terms = event.memory_terms
+
+    def _progressed(self, event: StartProgressed) -> None:
+        self._start = event

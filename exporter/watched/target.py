@@ -28,7 +28,6 @@ from exporter.fold import (
     Introduction,
     Ledger,
     Requests,
-    Start,
 )
 from exporter.fold.timeline import PERIOD_NS, Timeline, figures_of
 from exporter.machine.machine import Machine
@@ -47,7 +46,7 @@ _T = TypeVar("_T")
 
 _FACTS = frozenset(row.family for row in CATALOGUE if row.events == ("Hello",))
 """Families of facts in the Hello, which do not depend on the state of the pool."""
-_OF_WORKERS = frozenset(fold.name for fold in (Introduction, DeviceMemory, FrontEnd, Start, Census))
+_OF_WORKERS = frozenset(fold.name for fold in (Introduction, DeviceMemory, FrontEnd, Census))
 """Folds for the events of a worker or a front end; the others never get one of theirs there."""
 _FOLDED = frozenset(row.family for row in CATALOGUE if row.events)
 """Families that come from events."""

@@ -1,18 +1,15 @@
 """The observer of a vLLM worker: what its stream says, and that it never harms its host."""
 
 import gc
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import get_args
 
 import pytest
 import torch
 
-from kvscope_events.events import EngineEvent, Hello, ObserverStopped, StartupProfiled
-from kvscope_events.memory import DeviceMemorySampled, StartProgressed
+from kvscope_events.events import Hello, ObserverStopped, StartupProfiled
+from kvscope_events.memory import DeviceMemorySampled
 from kvscope_events.observers.endpoints import worker_endpoint
 from kvscope_events.observers.vllm import worker as observed
 from kvscope_events.observers.vllm.memory import (
@@ -25,55 +22,10 @@ from kvscope_events.observers.vllm.memory import (
 from kvscope_events.observers.vllm.sizing import pool_bytes
 from kvscope_events.observers.vllm.worker import install_worker_hooks
 from kvscope_events.producers import VLLM_WORKER_EVENTS
-from kvscope_events.vocabulary import StartPhase
 from kvscope_events.wire.subscriber import WireSubscriber
 from tests.events.producers import collect
-from tests.observers.workers import Worker, Wrapper, pool_of
+from tests.observers.workers import Worker, Wrapper, events_until, started
 from tests.support.waiting import wait_for
-
-
-@pytest.fixture
-def wrapper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Wrapper]]:
-    """A class with hooks installed, in a folder of its own."""
-    tmp_path.chmod(0o700)
-    monkeypatch.setenv("KVSCOPE_OBSERVER_DIR", str(tmp_path))
-    yield hooked_wrapper(Wrapper.init_device)
-    for observer in observed._observers.values():
-        observer.stop()
-    observed._observers.clear()
-
-
-def hooked_wrapper(init_device: Callable[[Wrapper], str]) -> type[Wrapper]:
-    hooked = type("Hooked", (Wrapper,), {"init_device": init_device})
-    install_worker_hooks(hooked)
-    return hooked
-
-
-def events_until(kind: type[EngineEvent], rank: int = 0) -> list[EngineEvent]:
-    reader = WireSubscriber(worker_endpoint(0, rank))
-    try:
-        taken = collect(
-            reader,
-            lambda taken: any(isinstance(e, kind) for one in taken for e in one.batch.events),
-        )
-    finally:
-        reader.close()
-    return [event for one in taken for event in one.batch.events]
-
-
-def starts() -> list[StartProgressed]:
-    return [event for event in events_until(StartProgressed) if isinstance(event, StartProgressed)]
-
-
-def started(wrapper: type[Wrapper], worker: Worker) -> Wrapper:
-    """A worker that has gone through its start-up, each answer as without an observer."""
-    made = wrapper(worker)
-    assert made.init_device() == "ready"
-    assert worker.load_model(load_dummy_weights=True) == "loaded True"
-    assert worker.determine_available_memory() == 4096
-    assert worker.initialize_from_config(pool_of(1000, 24)) == "2 tensors"
-    assert worker.compile_or_warm_up_model() == 1.5
-    return made
 
 
 def test_a_worker_on_a_cpu_says_who_it_is_and_what_it_holds(wrapper: type[Wrapper]) -> None:
@@ -88,73 +40,6 @@ def test_a_worker_on_a_cpu_says_who_it_is_and_what_it_holds(wrapper: type[Wrappe
     sample = next(e for e in events_until(DeviceMemorySampled, 3) if type(e) is DeviceMemorySampled)
     assert (sample.device_uuid, sample.allocated_bytes) == (None, None)
     assert made.worker.rank == 3
-
-
-def test_a_worker_says_what_it_does_while_it_starts(wrapper: type[Wrapper]) -> None:
-    made = wrapper(Worker())
-    made.init_device()
-    assert starts()[-1].ended_ns is None
-    assert [*starts()[-1].began_ns] == ["import", "device"]
-    made.worker.load_model(load_dummy_weights=True)
-    made.worker.determine_available_memory()
-    wait_for(lambda: [*starts()[-1].began_ns][2:] == ["weights", "profile"])
-    made.worker.initialize_from_config(pool_of(1000, 24))
-    made.worker.compile_or_warm_up_model()
-    wait_for(lambda: starts()[-1].ended_ns is not None)
-    last = starts()[-1]
-    assert [*last.began_ns] == [*get_args(StartPhase)]
-    moments = [*last.began_ns.values(), last.ended_ns]
-    assert moments == sorted(moments)  # type: ignore[type-var]
-    assert 0 < time.time_ns() - moments[0] < 3600 * 10**9, "the process began"  # type: ignore[operator]
-    made.worker.load_model(load_dummy_weights=True)  # once more, after the start
-    assert starts()[-1] == last
-
-
-@pytest.mark.usefixtures("wrapper")
-def test_a_worker_that_waits_for_other_ranks_says_that_it_has_no_device() -> None:
-    others = threading.Event()
-    initialise = Wrapper.init_device
-
-    def waits(self: Wrapper) -> str:
-        others.wait()
-        return initialise(self)
-
-    made = hooked_wrapper(waits)(Worker())
-    thread = threading.Thread(target=made.init_device)
-    thread.start()
-    assert [*starts()[-1].began_ns] == ["import", "device"]
-    others.set()
-    thread.join()
-    assert made.worker.load_model(load_dummy_weights=True) == "loaded True"
-    wait_for(lambda: "weights" in starts()[-1].began_ns, "it goes on")
-    assert events_until(DeviceMemorySampled)
-
-
-def test_a_worker_whose_device_failed_is_observed_when_it_is_tried_again(
-    wrapper: type[Wrapper],
-) -> None:
-    def fails(self: Wrapper) -> str:
-        raise RuntimeError("no device")
-
-    first = Worker()
-    with pytest.raises(RuntimeError, match="no device"):
-        hooked_wrapper(fails)(first).init_device()
-    second = started(wrapper, Worker())
-    wait_for(lambda: starts()[-1].ended_ns is not None, "the second one has started")
-    assert second.worker is not first
-
-
-def test_a_worker_without_a_warm_up_has_started_with_its_pool(
-    wrapper: type[Wrapper], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delattr(Worker, "compile_or_warm_up_model")
-    made = wrapper(Worker())
-    made.init_device()
-    made.worker.load_model(load_dummy_weights=True)
-    made.worker.determine_available_memory()
-    made.worker.initialize_from_config(pool_of(1000, 24))
-    wait_for(lambda: starts()[-1].ended_ns is not None)
-    assert "warm_up" not in starts()[-1].began_ns
 
 
 def test_an_older_worker_on_a_cpu_leaves_the_device_to_its_runner() -> None:

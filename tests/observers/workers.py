@@ -1,9 +1,16 @@
 """A worker of vLLM as its observer sees it: the methods of start-up, on a CPU."""
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import torch
+
+from kvscope_events.events import EngineEvent
+from kvscope_events.observers.endpoints import worker_endpoint
+from kvscope_events.observers.vllm.worker import install_worker_hooks
+from kvscope_events.wire.subscriber import WireSubscriber
+from tests.events.producers import collect
 
 
 class Wrapper:
@@ -47,3 +54,32 @@ class Worker:
 def pool_of(*sizes: int) -> SimpleNamespace:
     """A kv_cache_config as up to 0.23."""
     return SimpleNamespace(kv_cache_tensors=[SimpleNamespace(size=size) for size in sizes])
+
+
+def hooked_wrapper(init_device: Callable[[Wrapper], str]) -> type[Wrapper]:
+    hooked = type("Hooked", (Wrapper,), {"init_device": init_device})
+    install_worker_hooks(hooked)
+    return hooked
+
+
+def started(wrapper: type[Wrapper], worker: Worker) -> Wrapper:
+    """A worker that has gone through its start-up, each answer as without an observer."""
+    made = wrapper(worker)
+    assert made.init_device() == "ready"
+    assert worker.load_model(load_dummy_weights=True) == "loaded True"
+    assert worker.determine_available_memory() == 4096
+    assert worker.initialize_from_config(pool_of(1000, 24)) == "2 tensors"
+    assert worker.compile_or_warm_up_model() == 1.5
+    return made
+
+
+def events_until(kind: type[EngineEvent], rank: int = 0) -> list[EngineEvent]:
+    reader = WireSubscriber(worker_endpoint(0, rank))
+    try:
+        taken = collect(
+            reader,
+            lambda taken: any(isinstance(e, kind) for one in taken for e in one.batch.events),
+        )
+    finally:
+        reader.close()
+    return [event for one in taken for event in one.batch.events]

@@ -6,13 +6,14 @@ import time
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import get_args
 
 import httpx
 import pytest
 
 from exporter.catalogue.server import SERVER_STATES
-from exporter.fold.start import PHASES
 from kvscope.run.plugin_folder import write_plugin_folder
+from kvscope_events.vocabulary import StartPhase
 from tests.support.pages import sample
 from tests.support.process import kvscope
 from tests.support.waiting import wait_for
@@ -21,6 +22,7 @@ from tests.vllm.server import free_port, server_command, server_environment, sta
 
 pytestmark = [pytest.mark.vllm, pytest.mark.nightly, pytest.mark.slow, pytest.mark.timeout(900)]
 
+PHASES = get_args(StartPhase)
 _PHASE = "kvscope_start_phase_seconds"
 
 

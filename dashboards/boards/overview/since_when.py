@@ -1,5 +1,7 @@
 """Overview: the curves that say since when."""
 
+from typing import get_args
+
 from dashboards.kit import thresholds as limits
 from dashboards.kit.fleet import among, outstanding
 from dashboards.kit.frame import Row
@@ -19,7 +21,7 @@ from dashboards.kit.queries import (
     worst,
 )
 from dashboards.kit.tables import Column, rows
-from exporter.fold.start import PHASES
+from kvscope_events.vocabulary import StartPhase
 
 _FIRST_TOKEN = "kvscope_time_to_first_token_seconds"
 _WAITS = {
@@ -27,6 +29,7 @@ _WAITS = {
     1: ("over half of it", limits.ORANGE),
     2: ("past the promise", limits.RED),
 }
+_PHASES = get_args(StartPhase)
 _STARTS = series("kvscope_start_phase_seconds")
 _STATES = {
     0: ("silent", limits.RED),
@@ -141,13 +144,13 @@ def row() -> Row:
                 "part that is there goes on while the engine loads. One that takes far longer than "
                 "in the others hangs there. device: a rank of the group is missing. weights: a "
                 "slow disk or network. warm_up: compiling, into a cache that was lost.",
-                *(Q(_start(phase), phase) for phase in PHASES),
+                *(Q(_start(phase), phase) for phase in _PHASES),
                 Q(worst(total(_STARTS, f"{BY_ENGINE}, worker"), BY_ENGINE), "all"),
                 columns={
                     "model_name": Column("Model"),
                     "instance": Column("Instance"),
                     "engine": Column("Engine"),
-                    **{phase: Column(phase, SECONDS) for phase in PHASES},
+                    **{phase: Column(phase, SECONDS) for phase in _PHASES},
                     "all": Column("Whole start", SECONDS),
                 },
                 height=6,

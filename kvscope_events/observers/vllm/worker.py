@@ -229,11 +229,13 @@ class WorkerObserver:
 
     def _begin_phase(self, phase: StartPhase) -> None:
         self._start.begin(phase)
-        self._bus.emit(self._start.event())
-        self._news.set()
+        self._report_start()
 
     def _warmed_up(self, *args: Any, **kwargs: Any) -> None:
         self._start.end()
+        self._report_start()
+
+    def _report_start(self) -> None:
         self._bus.emit(self._start.event())
         self._news.set()
 
