@@ -36,7 +36,7 @@ class Latency(Fold):
                 SequenceAdded: self._added,
                 SequenceFinished: self._ended,
                 RequestFinished: self._finished,
-                StepCompleted: self._emitted,
+                StepCompleted: self._stepped,
             }
         )
         self.queue = Histogram(buckets.QUEUE_SECONDS)
@@ -54,8 +54,9 @@ class Latency(Fold):
         self._sequence_traces: dict[int, str] = {}
         # Last emission: `_cohort_ns` for the sequences of `_cohort`, `_last_ns` for the others.
         self._last_ns: dict[int, int] = {}
-        self._cohort: list[int] = []
+        self._cohort: set[int] = set()
         self._cohort_ns = 0
+        self._emitted_last: list[int] = []  # the cohort in the order of its step; empty: some left since
         self._cohort_trace = ""
         self._leaving: list[int] = []  # finished; their last token is emitted in this step
 
@@ -74,7 +75,8 @@ class Latency(Fold):
         self._traces.clear()
         self._sequence_traces.clear()
         self._last_ns.clear()
-        self._cohort = []
+        self._cohort = set()
+        self._emitted_last = []
         self._leaving = []
 
     def _arrived(self, event: RequestArrived) -> None:
@@ -102,19 +104,22 @@ class Latency(Fold):
             self._observe(self.abandoned, event.elapsed_ns, event.request)
         self._traces.pop(event.request, None)
 
-    def _emitted(self, event: StepCompleted) -> None:
+    def _stepped(self, event: StepCompleted) -> None:
         emitted, tokens = event.emitted, event.emitted_tokens
         if tokens and len(tokens) == len(emitted):
             if self.inter_output is self.inter_token:
                 self.inter_output = deepcopy(self.inter_token)
             self._regroup(emitted, tokens)
-        elif emitted == self._cohort:
+        elif emitted == self._emitted_last:
             if emitted:
                 now_ns = self.batch.time_ns
                 self._gap((now_ns - self._cohort_ns) / 1e9, len(emitted))
                 self._cohort_ns = now_ns
+        elif self._sequence_traces:
+            if emitted:
+                self._regroup(emitted, None)
         elif emitted:
-            self._regroup(emitted, None)
+            self._advance(emitted)
         if self._leaving:
             self._forget()
 
@@ -126,6 +131,27 @@ class Latency(Fold):
         if self._cohort_trace:
             for histogram in {self.inter_token, self.inter_output}:
                 histogram.mark(seconds, self._cohort_trace, self.batch.wall_ns)
+
+    def _advance(self, emitted: list[int]) -> None:
+        """Some sequences joined the cohort or left it, none is traced: only these cost anything."""
+        now_ns = self.batch.time_ns
+        cohort, last_ns = self._cohort, self._last_ns
+        self._cohort_trace = ""
+        stayed = cohort.intersection(emitted)
+        if len(stayed) < len(cohort):
+            last_ns.update(dict.fromkeys(cohort - stayed, self._cohort_ns))
+        if stayed:
+            self._gap((now_ns - self._cohort_ns) / 1e9, len(stayed))
+        if len(stayed) < len(emitted):
+            joined = [sequence for sequence in emitted if sequence not in stayed]
+            for sequence in joined:
+                before_ns = last_ns.pop(sequence, None)
+                if before_ns is not None:
+                    self._gap((now_ns - before_ns) / 1e9, 1)
+            stayed.update(joined)
+        self._cohort = stayed
+        self._emitted_last = emitted
+        self._cohort_ns = now_ns
 
     def _regroup(self, emitted: list[int], tokens: list[int] | None) -> None:
         """The set of emitting sequences changed, or some emitted several tokens: observe by equal
@@ -147,7 +173,8 @@ class Latency(Fold):
                         self.inter_token.observe(gap / produced, count * produced)
         if self._sequence_traces:
             self._mark(emitted, before, tokens or [1] * len(emitted))
-        self._cohort = emitted
+        self._cohort = set(emitted)
+        self._emitted_last = emitted
         self._cohort_ns = now_ns
 
     def _mark(self, emitted: list[int], before: list[int | None], tokens: list[int]) -> None:
@@ -164,8 +191,8 @@ class Latency(Fold):
                     self.inter_output.mark(gap, trace_id, self.batch.wall_ns)
 
     def _forget(self) -> None:
-        self._last_ns.update(dict.fromkeys(self._cohort, self._cohort_ns))
-        self._cohort = []
+        self._cohort.difference_update(self._leaving)
+        self._emitted_last = []
         for sequence in self._leaving:
             self._last_ns.pop(sequence, None)
             self._sequence_traces.pop(sequence, None)

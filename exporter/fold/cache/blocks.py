@@ -83,6 +83,8 @@ class Blocks:
 
     def can_hold(self, blocks: Sequence[int], names: Sequence[BlockHash]) -> bool:
         """Whether these are blocks of the pool, with one name each; a producer may omit ids."""
+        if len(blocks) == 1:  # as in decode
+            return len(names) == 1 and 0 <= blocks[0] < len(self.names)
         if not blocks:
             return len(names) <= len(self.names)
         in_pool = min(blocks) >= 0 and max(blocks) < len(self.names)
@@ -93,6 +95,10 @@ class Blocks:
         held, written_ns = self.names, self.written_ns
         if self.num_untimed:
             self._renew(blocks)
+        if len(blocks) == 1:  # as in decode
+            held[blocks[0]] = names[0]
+            written_ns[blocks[0]] = time_ns
+            return
         for block, name in zip(blocks, names, strict=False):
             held[block] = name
             written_ns[block] = time_ns
