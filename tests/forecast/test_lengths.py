@@ -81,10 +81,10 @@ def test_lengths_that_never_stop_by_themselves_have_no_hazard() -> None:
 def test_another_traffic_takes_over_soon_and_the_same_never_does() -> None:
     random, lengths = Random(3), Lengths()
     for index in range(3_000):
-        lengths.survival([])
+        lengths.expect([])
         changed = lengths.observe(round(random.expovariate(1 / 200)) + 1, stopped=True)
         assert not changed, index
     for _ in range(300):
-        lengths.survival([])
+        lengths.expect([])
         lengths.observe(round(random.expovariate(1 / 30)) + 1, stopped=True)
     assert lengths.survival([]).mean([(10_000, 1.0)]) < 60

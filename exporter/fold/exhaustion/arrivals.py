@@ -6,6 +6,7 @@ seconds for bursts, minutes for daily variation. At a given rate, arrivals are r
 
 import math
 from collections import deque
+from copy import copy
 
 from exporter.fold.exhaustion.lengths import bin_of
 
@@ -94,6 +95,15 @@ class Arrivals:
         kept = math.exp(-seconds / self.forget_seconds)
         self.rate = self.mean_rate + kept * (self.rate - self.mean_rate)
         self.rate_error = kept * kept * self.rate_error + (1 - kept * kept) * self.rate_variance
+
+    def at(self, now: float) -> "Arrivals":
+        """What these are at this time if none comes until then; changes nothing here."""
+        if self._ends is not None and now < self._ends:
+            return self
+        later = copy(self)
+        later._counts = self._counts.copy()
+        later.advance(now)
+        return later
 
     def advance(self, now: float) -> None:
         """Close the bins that have ended."""

@@ -26,9 +26,6 @@ from kvscope_events.events import (
     StepCompleted,
 )
 
-READ_SECONDS = 1.0
-"""A forecast is not recomputed within this time, however often it is read."""
-
 _STOPS = ("stop", "stop_string_or_abort")
 _TERMINAL = frozenset({"finished", "aborted", "preempted", "swapped_out"})
 """Causes of a release after which the sequence holds no block."""
@@ -78,8 +75,7 @@ class Exhaustion(Fold):
         self._forecast = Forecast(self._sequences)
         self._seconds = 0.0  # of the latest batch
         self._due = 0.0
-        self._computed_at: float | None = None
-        self._probabilities: dict[int, float] = {}
+        self._read: tuple[float, dict[int, float]] | None = None  # the last answer, and its time
 
     @property
     def committed_blocks(self) -> int | None:
@@ -104,12 +100,12 @@ class Exhaustion(Fold):
     def probabilities(self, age_seconds: float = 0.0) -> dict[int, float]:
         """Probabilities of exhaustion by horizon, without unknown ones.
 
-        age_seconds: since the latest batch came; an idle engine sends none.
+        age_seconds: since the latest batch came, whole seconds count; an idle engine sends none.
         """
-        now = self._seconds + age_seconds
-        if self._computed_at is None or now - self._computed_at >= READ_SECONDS:
-            self._compute(now)
-        return self._probabilities
+        now = self._seconds + int(age_seconds)
+        if self._read is None or self._read[0] != now:
+            self._read = now, self._probabilities(now)
+        return self._read[1]
 
     @property
     def num_pending(self) -> int:
@@ -117,6 +113,7 @@ class Exhaustion(Fold):
 
     def on_batch(self, batch: Batch) -> None:
         seconds = batch.time_ns / 1e9
+        self._read = None
         self._forecast.passed(seconds - self._seconds, bool(self._num_running))
         self._seconds = seconds
         super().on_batch(batch)
@@ -128,7 +125,11 @@ class Exhaustion(Fold):
             # typical, since exhaustion follows them more often.
             late = seconds - self._due >= INTERVAL_SECONDS
             self._due += INTERVAL_SECONDS * (1 + (seconds - self._due) // INTERVAL_SECONDS)
-            model = None if late else self._compute(seconds)
+            model = None
+            if not late and self._footprint is not None and self._is_computable:
+                room = self._footprint, self._active or 0, self._usable
+                self._forecast.learn(seconds, *room)
+                model = self._forecast.model(seconds, *room)
             self._forecast.remember(seconds, model, self._active_ratio)
 
     def on_gap(self) -> None:
@@ -142,18 +143,18 @@ class Exhaustion(Fold):
         self._copies.clear()
         self._forecast.forget()
 
-    def _compute(self, now: float) -> list[float] | None:
-        """The model's present forecast; keeps its calibrated form."""
-        self._computed_at = now
-        self._probabilities, model = {}, None
+    def _probabilities(self, now: float) -> dict[int, float]:
         if self._is_idle:
-            self._probabilities = self._forecast.idle(now)
-        elif self.committed_blocks is not None and self._waiting_known and self._footprint:
-            assert self._active is not None
-            model = self._forecast.model(now, self._footprint, self._active, self._usable)
-        if model is not None:
-            self._probabilities = self._forecast.calibrated(now, model, self._active_ratio)
-        return model
+            return self._forecast.idle(now)
+        if self._footprint is None or not self._is_computable:
+            return {}
+        model = self._forecast.model(now, self._footprint, self._active or 0, self._usable)
+        return {} if model is None else self._forecast.calibrated(now, model, self._active_ratio)
+
+    @property
+    def _is_computable(self) -> bool:
+        """Whether all sequences are known, and some run or wait."""
+        return not self._is_idle and self._waiting_known and self.committed_blocks is not None
 
     @property
     def _active_ratio(self) -> float:
@@ -249,16 +250,25 @@ class Exhaustion(Fold):
     def _pages_allocated(self, event: PagesAllocated) -> None:
         self._is_counted = True
         if event.sequence is not None:
+            self._grow(event.sequence)
             self._take(event.sequence, event.pages)
 
     def _pages_shared(self, event: PagesShared) -> None:
         if event.sequence is not None:
+            self._grow(event.sequence)
             self._take(event.sequence, event.pages)
 
     def _pages_released(self, event: PagesReleased) -> None:
+        if event.sequence is not None:
+            self._grow(event.sequence)
         if self._active is not None:
             self._active = max(0, self._active - event.cached - event.free)
         self._lose(event.sequence, event.cached + event.free + event.shared, event.cause)
+
+    def _grow(self, sequence: int) -> None:
+        """Whether somebody has read what it holds by now must not matter later."""
+        if self._footprint is not None:
+            self._sequences.grow_one(sequence, self._footprint)
 
     def _stop(self, sequence: int) -> bool:
         """A sequence no longer runs; returns whether it was known to run."""

@@ -29,7 +29,8 @@ _ENOUGH_POOLS = 2.0
 
 
 class Forecast:
-    """Learns from ends, arrivals and its own outcomes; computes on request, at a limited rate."""
+    """Learns from ends, arrivals and its own outcomes, as batches come; what is only read changes
+    nothing, so that a recording gives the same."""
 
     def __init__(self, sequences: Sequences) -> None:
         self.lengths = Lengths()
@@ -116,20 +117,26 @@ class Forecast:
     def _is_waiting(self) -> bool:
         return len(self._sequences.known) > len(self._sequences.running)
 
+    def learn(self, now: float, footprint: Footprint, active: int, usable: int) -> None:
+        """What the sequences that run and wait say about arrivals, lengths, and their limit."""
+        self.arrivals.advance(self._busy(now))
+        if self._tokens_per_second() and self._knows_enough(now):
+            waiting = list(self._waiting(footprint, self._share(active), usable))
+            self._learn_limit(waiting, usable - active)
+            running = self._sequences.running.values()
+            self.lengths.expect([self._sequences.produced(sequence) for sequence in running])
+
     def model(
         self, now: float, footprint: Footprint, active: int, usable: int
     ) -> list[float] | None:
         """The model's own probabilities by horizon; None: too little is known yet."""
-        self.arrivals.advance(self._busy(now))
         speed = self._tokens_per_second()
         if not speed or not self._knows_enough(now):
             return None
-        sequences, arrivals = self._sequences, self.arrivals
-        running = sequences.running.values()
-        held = sum(sequence.held for sequence in running)
-        share = min(1.0, active / held) if held else 1.0  # of unshared blocks
+        arrivals = self.arrivals.at(self._busy(now))
+        running = self._sequences.running.values()
+        share = self._share(active)
         waiting = list(self._waiting(footprint, share, usable))
-        self._learn_limit(waiting, usable - active)
         places = len(waiting) if self._limit is None else max(0, self._limit - len(running))
         stock = [self._stock(sequence, footprint, share) for sequence in running]
         survival = self.lengths.survival([s.tokens for s in stock])
@@ -175,6 +182,11 @@ class Forecast:
             and now - self._began >= MIN_SECONDS
             and self.lengths.num_ended >= MIN_ENDED
         )
+
+    def _share(self, active: int) -> float:
+        """Share of the running sequences' blocks that only one of them holds."""
+        held = sum(sequence.held for sequence in self._sequences.running.values())
+        return min(1.0, active / held) if held else 1.0
 
     def _stock(self, sequence: Sequence, footprint: Footprint, share: float) -> Stock:
         tokens = self._sequences.produced(sequence)

@@ -104,9 +104,11 @@ class Lengths:
 
     def survival(self, running: Collection[float]) -> "Survival":
         """The current hazard; running: the tokens that each running sequence has produced."""
-        by_all = self._all.survival(running)
-        self._expected = by_all, self._recent.survival(())
-        return by_all
+        return self._all.survival(running)
+
+    def expect(self, running: Collection[float]) -> None:
+        """Keep what the next endings are judged by."""
+        self._expected = self._all.survival(running), self._recent.survival(())
 
 
 def _hazards(stops: list[float], exposures: list[float]) -> list[float]:

@@ -99,7 +99,13 @@ class Sequences:
     def grow(self, footprint: Footprint) -> None:
         """Give each running sequence the blocks that its tokens need: where the blocks are only
         counted, those of decodes come without a sequence."""
-        for number, sequence in self.running.items():
+        for number in self.running:
+            self.grow_one(number, footprint)
+
+    def grow_one(self, number: int, footprint: Footprint) -> None:
+        """The same for one of them, before it takes or gives back some."""
+        sequence = self.running.get(number)
+        if sequence is not None:
             tokens = sequence.prompt_tokens + int(self.produced(sequence)) - 1  # as in `add`
             more = min(sequence.most, footprint.blocks(tokens)) - sequence.held
             if more > 0:
