@@ -56,7 +56,7 @@ class Latency(Fold):
         self._last_ns: dict[int, int] = {}
         self._cohort: set[int] = set()
         self._cohort_ns = 0
-        self._emitted_last: list[int] = []  # the cohort in the order of its step; empty: some left since
+        self._emitted_last: list[int] = []  # the cohort in order; empty: some have left it
         self._cohort_trace = ""
         self._leaving: list[int] = []  # finished; their last token is emitted in this step
 
