@@ -11,6 +11,14 @@ from benchmarks.forecast.scores import play
 
 SECONDS = 2_400.0
 """Most of it before the forecast has learnt much; at 300 s it would hold eight outcomes."""
+WEEKLY = (pytest.mark.nightly, pytest.mark.weekly)
+MARKS = {
+    "steady": (),
+    **dict.fromkeys(
+        ("bursts", "regime change", "crowds", "clients", "nights"), (pytest.mark.nightly,)
+    ),
+}
+"""All others run weekly."""
 MEAN_ERROR = 0.15
 """Between what was said and what came, over the deciles of one load and horizon: mostly chance."""
 
@@ -18,7 +26,7 @@ MEAN_ERROR = 0.15
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "load",
-    [LOADS[0], *(pytest.param(load, marks=pytest.mark.nightly) for load in LOADS[1:])],
+    [pytest.param(load, marks=MARKS.get(load.name, WEEKLY)) for load in LOADS],
     ids=lambda load: load.name,
 )
 def test_the_forecast_beats_a_threshold_and_a_line(load: Load) -> None:

@@ -149,6 +149,7 @@ def while_serving(serve: Callable[[], None], act: Callable[[], None]) -> int:
     return rounds
 
 
+@pytest.mark.weekly
 def test_off_and_on_under_load_the_tokens_stay(
     switchable: Observed, unobserved: Unobserved
 ) -> None:

@@ -18,6 +18,7 @@ FAULT = "kvscope_events.observers.vllm.names:Names.of_blocks"
 """The observer calls this for every block that becomes full."""
 
 
+@pytest.mark.weekly
 def test_a_hybrid_and_an_observer_that_fails(
     vllm_python: Path, models: Callable[[str], Path], tmp_path: Path
 ) -> None:

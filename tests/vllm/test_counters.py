@@ -55,6 +55,7 @@ def test_a_connector_that_loads(
         assert total(vllm.server.page(), "vllm:external_prefix_cache_hits_total") > 0
 
 
+@pytest.mark.weekly
 def test_lora_adapters(vllm_python: Path, models: Callable[[str], Path], tmp_path: Path) -> None:
     """Few tokens: with adapters a step takes a CPU a third of a second."""
     model = models("llama")

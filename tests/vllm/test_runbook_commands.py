@@ -162,6 +162,7 @@ def test_a_stop_loses_what_the_page_says_that_it_loses(attended: Attended) -> No
     attended.server.wait(60)
 
 
+@pytest.mark.weekly
 def test_a_signal_for_our_own_engine_ends_a_vllm_without_our_observer(
     vllm_python: Path, models: Callable[[str], Path], tmp_path: Path
 ) -> None:
