@@ -77,7 +77,7 @@ NIGHTLY = (
     (Lane("vllm", 3, "nightly and vllm and not weekly", r"mark\.vllm\b"),),
     # An SGLang's scheduler takes a core even when it is idle, and Ray's tests mostly wait.
     (
-        Lane("sglang", 2, "nightly and sglang and not weekly", r"mark\.sglang\b"),
+        Lane("sglang", 0, "nightly and sglang and not weekly", r"mark\.sglang\b"),
         Lane("ray", 0, "nightly and ray and not weekly", r"mark\.ray\b"),
     ),
     # Last, with nothing beside it: these measure times.

@@ -16,8 +16,8 @@ from tests.vllm.observed import Observed, observed
 
 pytestmark = [pytest.mark.vllm, pytest.mark.nightly, pytest.mark.slow, pytest.mark.timeout(900)]
 
-NIGHTLY = ("gemma3", "qwen3_next")
-"""A window and a state; the others weekly."""
+NIGHTLY = ("qwen3_next",)
+"""States and full attention; the others weekly."""
 
 
 @pytest.fixture(
