@@ -32,6 +32,7 @@ class LiveReader:
         self.sequences: dict[int, dict[str, Any]] = {s["id"]: s for s in self.head["sequences"]}
         self.steps: list[list[int]] = self.head["steps"]
         self.frame: int = self.head["frame"]
+        self.now_ms: int = self.head["now_ms"]
         self.num_applied = 0
 
     def apply(self, data: bytes) -> None:
@@ -42,7 +43,7 @@ class LiveReader:
         if frame["epoch"] != self.head["epoch"]:
             raise Stale
         assert frame["frame"] == self.frame + 1, "frames are missing"
-        self.frame = frame["frame"]
+        self.frame, self.now_ms = frame["frame"], frame["now_ms"]
         self.pool = frame["pool"]
         self.num_applied += 1
         changed = {

@@ -1,6 +1,7 @@
 """A real vLLM under load, observed through `kvscope run`: every block, every counter."""
 
 import http.client
+import itertools
 import json
 import os
 import re
@@ -18,22 +19,22 @@ from pathlib import Path
 import httpx
 import pytest
 
-from alerts.bare.packs import groups, pack_file
+from alerts.bare.packs import groups
 from alerts.bare.server import VLLM
 from alerts.rule import Record
-from alerts.timing import Timing
 from kvscope_events.wire.subscriber import WireSubscriber
 from tests.alerts.bare.pages import missing
-from tests.dashboards.promql import names_in, panels_of, read
-from tests.repo.checkout import ROOT
+from tests.dashboards.promql import read
 from tests.support.pages import sample
-from tests.support.prometheus import Prometheus, prometheus_with
+from tests.support.prometheus import Prometheus
 from tests.support.scraped import Scraped, scraped
 from tests.support.waiting import wait_for
+from tests.vllm.bare import names_of_the_board, scraped_by_prometheus
 from tests.vllm.conftest import Unobserved
 from tests.vllm.counted_otherwise import AFTER_A_STOP, WHEN_CLIENTS_LEAVE
 from tests.vllm.counters import disagreements, total
 from tests.vllm.front_end import answers_sent, ask_in_all_ways
+from tests.vllm.live_frames import LiveFrames, live_frames
 from tests.vllm.live_replay import differences
 from tests.vllm.observed import (
     PROMPTS,
@@ -43,6 +44,7 @@ from tests.vllm.observed import (
     leave_early,
     load,
     observed,
+    outgrow,
     reset_while_it_runs,
     switch_off_and_on,
 )
@@ -71,6 +73,13 @@ def pages(vllm: Observed) -> Iterator[Scraped]:
         yield running
 
 
+@pytest.fixture(scope="module", autouse=True)
+def shown(vllm: Observed) -> Iterator[LiveFrames]:
+    """The live view meanwhile, until a test compares it."""
+    with live_frames(vllm.url) as running:
+        yield running
+
+
 def test_it_returns_the_tokens_of_an_unobserved_one(vllm: Observed, unobserved: Unobserved) -> None:
     answers = [answer for prompt in PROMPTS for answer in vllm.server.complete(prompt, 24)]
     assert answers == unobserved.answers
@@ -87,6 +96,14 @@ def test_every_step_and_every_counter_under_load(vllm: Observed) -> None:
     assert total(theirs, "vllm:prefix_cache_hits_total") > 0
     assert disagreements(ours, theirs) == []
     assert vllm.value("kvscope_kv_ledger_imbalance_blocks") == 0
+
+
+def test_the_map_is_vllms_pool(vllm: Observed, shown: LiveFrames) -> None:
+    seeds = itertools.count(100)
+    while shown.problem is None and len(shown.maps) < 200:
+        outgrow(vllm.server, next(seeds))
+    vllm.assert_equal()
+    shown.assert_maps_are(vllm.replay)
 
 
 def test_parallel_samples(vllm: Observed) -> None:
@@ -230,13 +247,6 @@ def test_who_has_left_is_no_longer_running(vllm: Observed) -> None:
         assert total(page, name) == 0
 
 
-PROMETHEUS = """
-global: {{scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}}
-rule_files: [vllm.rules.yml]
-scrape_configs:
-  - job_name: vllm
-    static_configs: [{{targets: ["{target}"]}}]
-"""
 NOT_HERE = re.compile(r"vllm:(gpu_|time_per_output_token|spec_decode_|kv_block_)")
 """Old names, and what is switched off here."""
 
@@ -244,26 +254,14 @@ NOT_HERE = re.compile(r"vllm:(gpu_|time_per_output_token|spec_decode_|kv_block_)
 def test_rules_and_board_for_a_bare_vllm_ask_for_what_it_has(vllm: Observed) -> None:
     page = vllm.server.page()
     assert missing(VLLM, page) == []
-    board = json.loads((ROOT / "dashboards" / "kvscope-vllm.json").read_text())
-    variables = {variable["name"] for variable in board["templating"]["list"]}
-    asked = {
-        name
-        for panel in panels_of(board)
-        for target in panel.get("targets", [])
-        for name in names_in(target["expr"], variables)
-    }
-    lacking = asked - read([page]).kinds.keys() - {"up"}
+    lacking = names_of_the_board() - read([page]).kinds.keys() - {"up"}
     assert {name for name in lacking if not NOT_HERE.match(name)} == set()
 
 
 @pytest.fixture(scope="module")
 def watched(vllm: Observed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    """A Prometheus with the rules for a bare vLLM, which scrapes vLLM's own page."""
     folder = tmp_path_factory.mktemp("prometheus")
-    (folder / "vllm.rules.yml").write_text(pack_file(VLLM, timing=Timing(divisor=200)))
-    target = vllm.server.url.removeprefix("http://")
-    with prometheus_with(PROMETHEUS.format(target=target), folder) as running:
-        running.wait_for('up{job="vllm"}')
+    with scraped_by_prometheus(vllm.server.url, folder) as running:
         yield running
 
 
