@@ -128,6 +128,23 @@ def test_an_engine_that_restarts_is_shown_again(page: Page) -> None:
             page.until("kvscopeLive.store.problem === ''")
 
 
+def test_a_page_that_was_left_keeps_no_connection(page: Page) -> None:
+    """A browser has six to a server; one that is gone back to follows again."""
+    watched = Watched(seed=15)
+    watched.view.close()
+    with HttpServer(app_of(watched.exporter), "127.0.0.1", 0) as server:
+        for _ in range(8):
+            with page.at(f"http://127.0.0.1:{server.port}/live"):
+                page.until(
+                    f"{FOLLOWED} && !document.getElementById('why').textContent.endsWith('…')"
+                )
+        page.value("history.back()")
+        page.until(FOLLOWED)
+        watched.disturb()
+        assert_equal(page, watched)
+        page.call("Page.navigate", url="about:blank")
+
+
 def test_hostile_names_are_shown_as_text(page: Page) -> None:
     exporter, subscription = make_exporter()
     put(

@@ -6,6 +6,8 @@ import { ask, chosen, request } from './server.js';
 
 const ROW = 24;
 const HEIGHT = 190;
+/** Below this width labels are fewer, and text stands left of its line. */
+const NARROW = 380;
 const EDGE = { left: 44, right: 14, top: 14, bottom: 34 };
 
 export async function showWhy() {
@@ -79,7 +81,8 @@ export async function showWhatIf() {
     drawing.append(svg('line', { class: 'axis', x1: EDGE.left, x2: across - EDGE.right, y1: y(ratio), y2: y(ratio) }),
       svg('text', { class: 'dim', x: EDGE.left - 6, y: y(ratio) + 4, 'text-anchor': 'end' }, `${Math.round(100 * ratio)} %`));
   }
-  for (const point of points.filter((each) => Number.isInteger(Math.log2(each.scale)))) {
+  const isNarrow = across < NARROW;
+  for (const point of points.filter((each) => Number.isInteger(Math.log2(each.scale) / (isNarrow ? 2 : 1)))) {
     drawing.append(svg('text', { class: 'dim', x: x(point.scale), y: HEIGHT - EDGE.bottom + 16, 'text-anchor': point === points.at(-1) ? 'end' : 'middle' }, count(point.capacity_blocks)));
   }
   drawing.append(svg('text', { class: 'dim', x: across - EDGE.right, y: HEIGHT - 4, 'text-anchor': 'end' }, 'blocks'));
@@ -91,7 +94,7 @@ export async function showWhatIf() {
   if (here) {
     drawing.append(svg('line', { x1: x(1), x2: x(1), y1: EDGE.top, y2: HEIGHT - EDGE.bottom, class: 'here' }),
       svg('circle', { cx: x(1), cy: y(here.hit_ratio), r: 5, class: 'lost' }),
-      svg('text', { x: x(1) + 7, y: HEIGHT - EDGE.bottom - 8 }, `you are here: ${Math.round(100 * here.hit_ratio)} %`));
+      svg('text', { x: x(1) + (isNarrow ? -7 : 7), y: HEIGHT - EDGE.bottom - 8, 'text-anchor': isNarrow ? 'end' : 'start' }, `you are here: ${Math.round(100 * here.hit_ratio)} %`));
   }
   $('whatif-counts').textContent = `last ${curve.window === 'start' ? 'hours' : curve.window}`
     + (limit === undefined || limit === null ? '' : `; never losing anything: ${Math.round(100 * limit)} %`);

@@ -16,6 +16,7 @@ import { NeedsKey, chosen, json, setKey } from './server.js';
 
 const TABLE_MS = 500;
 const FIND_MS = 2000;
+const HIDDEN_MS = 60000;
 const THEME = 'kvscope-theme';
 
 const store = new Store();
@@ -34,7 +35,17 @@ function choose(target, engine) {
   if (target) query.set('target', target);
   query.set('engine', engine);
   history.replaceState(null, '', `?${query}`);
+  if (!store.head) $('why').textContent = 'Asking what happened…';
   store.follow(following.signal);
+}
+
+/** A page that nobody sees gives its stream back: a browser has six connections to a server. */
+function rest() {
+  if (following && !store.isStanding) following.abort();
+}
+
+function resume() {
+  if (following?.signal.aborted && !store.isStanding) choose(chosen.target, chosen.engine);
 }
 
 /** Look for engines until there is one; then keep the list of them up to date. */
@@ -137,6 +148,13 @@ $('theme').addEventListener('click', () => {
 });
 addEventListener('keydown', (event) => {
   if (event.key === '?' && !['INPUT', 'SELECT'].includes(event.target.tagName)) explain(!document.body.classList.contains('explained'));
+});
+addEventListener('pagehide', rest);
+addEventListener('pageshow', resume);
+document.addEventListener('visibilitychange', () => {
+  clearTimeout(rest.timer);
+  if (document.hidden) rest.timer = setTimeout(rest, HIDDEN_MS);
+  else resume();
 });
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => theme(null));
 
