@@ -113,8 +113,11 @@ class Latency(Fold):
         elif emitted == self._emitted_last:
             if emitted:
                 now_ns = self.batch.time_ns
-                self._gap((now_ns - self._cohort_ns) / 1e9, len(emitted))
+                seconds = (now_ns - self._cohort_ns) / 1e9
                 self._cohort_ns = now_ns
+                self.inter_token.observe(seconds, len(emitted))
+                if self._cohort_trace or self.inter_output is not self.inter_token:
+                    self._also(seconds, len(emitted))
         elif self._sequence_traces:
             if emitted:
                 self._regroup(emitted, None)
@@ -124,8 +127,12 @@ class Latency(Fold):
             self._forget()
 
     def _gap(self, seconds: float, count: int) -> None:
-        """The time of as many outputs of one token each, with the cohort's exemplar."""
+        """The time of as many outputs of one token each."""
         self.inter_token.observe(seconds, count)
+        self._also(seconds, count)
+
+    def _also(self, seconds: float, count: int) -> None:
+        """The same as time between outputs, where that is not the same, and as an exemplar."""
         if self.inter_output is not self.inter_token:
             self.inter_output.observe(seconds, count)
         if self._cohort_trace:

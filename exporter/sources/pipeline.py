@@ -85,7 +85,7 @@ class Pipeline:
         self._make_listeners = listeners
         self._after = after
         self._period_ns, self._after_period = period
-        self._period: int | None = None
+        self._period_ends_ns: int | None = None
         self._session: str | None = None
         self._stopped = False  # the producer has said that it observes nothing for now
         self._spent_ns: Counter[str] = Counter()
@@ -173,17 +173,19 @@ class Pipeline:
         chunk: list[Batch] = []
         after_gap = False
         first = True
+        ends_ns = self._period_ends_ns or 0
         while (taken := source.take()) is not None:
             batch, lost = taken
             if first:
                 self.lag_seconds = max(0, began_ns - batch.arrived_ns) / 1e9
                 first = False
-            number = batch.arrived_ns // self._period_ns
-            if number != self._period or source.session != self._session:
+            arrived_ns = batch.arrived_ns
+            is_other = source.session != self._session
+            if is_other or arrived_ns >= ends_ns:
                 self._fold(chunk, after_gap)
                 chunk, after_gap = [], False
-                self._end_period(number)
-            if source.session != self._session:
+                ends_ns = self._end_period(arrived_ns)
+            if is_other:
                 if self._session is not None:
                     self._renew()
                 self._session = source.session
@@ -191,12 +193,13 @@ class Pipeline:
                 self._fold(chunk, after_gap)
                 chunk, after_gap = [], True
             chunk.append(batch)
-            self._stopped = bool(batch.events) and type(batch.events[-1]) is ObserverStopped
+            events = batch.events
+            self._stopped = type(events[-1]) is ObserverStopped if events else False
             if len(chunk) == CHUNK_BATCHES:
                 self._fold(chunk, after_gap)
                 chunk, after_gap = [], False
             # An engine that is faster than we are must not keep us here forever.
-            if batch.arrived_ns > began_ns:
+            if arrived_ns > began_ns:
                 break
         self._fold(chunk, after_gap)
         if self._session is not None and source.superseded:
@@ -204,11 +207,12 @@ class Pipeline:
             self._session = None
         self._after()
 
-    def _end_period(self, number: int) -> None:
-        """The folds are those of the end of the last period."""
-        if self._period is not None:
-            self._after_period((self._period + 1) * self._period_ns)
-        self._period = number
+    def _end_period(self, now_ns: int) -> int:
+        """The folds are those of the end of the last period; returns the end of the present one."""
+        if self._period_ends_ns is not None:
+            self._after_period(self._period_ends_ns)
+        self._period_ends_ns = (now_ns // self._period_ns + 1) * self._period_ns
+        return self._period_ends_ns
 
     def _fold(self, chunk: list[Batch], after_gap: bool) -> None:
         if not chunk:

@@ -75,6 +75,7 @@ class Exhaustion(Fold):
         self._forecast = Forecast(self._sequences)
         self._seconds = 0.0  # of the latest batch
         self._due = 0.0
+        self._was_idle = False
         self._read: tuple[float, dict[int, float]] | None = None  # the last answer, and its time
 
     @property
@@ -114,12 +115,16 @@ class Exhaustion(Fold):
     def on_batch(self, batch: Batch) -> None:
         seconds = batch.time_ns / 1e9
         self._read = None
-        self._forecast.passed(seconds - self._seconds, bool(self._num_running))
+        if self._num_running:
+            self._forecast.worked(seconds - self._seconds)
         self._seconds = seconds
-        super().on_batch(batch)
+        Fold.on_batch(self, batch)  # faster than super()
         if self._active is not None:
             self._trend.observe(seconds, self._active)  # an idle engine has a flat one
-        self._forecast.idles(seconds, self._is_idle)
+        is_idle = not self._num_running and self._is_idle
+        if is_idle != self._was_idle:
+            self._was_idle = is_idle
+            self._forecast.idles(seconds, is_idle)
         if seconds >= self._due:
             # Skip one that was due while the engine was silent: moments when work arrives are not
             # typical, since exhaustion follows them more often.
@@ -142,6 +147,7 @@ class Exhaustion(Fold):
         self._sequences.clear()
         self._copies.clear()
         self._forecast.forget()
+        self._was_idle = False
 
     def _probabilities(self, now: float) -> dict[int, float]:
         if self._is_idle:

@@ -46,10 +46,9 @@ class Forecast:
         self._limit: int | None = None
         self._full_at: tuple[int, float] | None = None  # sequences that ran, the clock's tokens
 
-    def passed(self, seconds: float, busy: bool) -> None:
-        """Time passed; busy: something was running."""
-        if busy:
-            self._busy_seconds += seconds
+    def worked(self, seconds: float) -> None:
+        """Something was running for this long."""
+        self._busy_seconds += seconds
 
     def exhausted(self, now: float) -> None:
         """The pool could not serve a running sequence."""
