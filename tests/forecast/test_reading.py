@@ -1,4 +1,4 @@
-"""Whoever reads a forecast changes nothing: a recording of the stream gives it again."""
+"""Reading a forecast changes nothing, so a recording of the stream gives the same one."""
 
 from collections.abc import Iterator
 from random import Random
@@ -49,7 +49,9 @@ def counted(event: EngineEvent) -> EngineEvent:
 
 @pytest.mark.parametrize("is_counted", [False, True], ids=["numbered", "counted"])
 @pytest.mark.parametrize("pauses", [False, True], ids=["steady", "pauses"])
-def test_a_page_is_the_same_whoever_read_one_before(pauses: bool, is_counted: bool) -> None:
+def test_a_page_is_the_same_whether_or_not_one_was_read_before(
+    pauses: bool, is_counted: bool
+) -> None:
     random, seldom, often = Random(7), Exhaustion(), Exhaustion()
     compared = 0
     for number, batch in enumerate(load(pauses=pauses)):

@@ -97,7 +97,7 @@ class Arrivals:
         self.rate_error = kept * kept * self.rate_error + (1 - kept * kept) * self.rate_variance
 
     def at(self, now: float) -> "Arrivals":
-        """What these are at this time if none comes until then; changes nothing here."""
+        """The same at this time if no sequence arrives until then; this one stays as it is."""
         if self._ends is not None and now < self._ends:
             return self
         later = copy(self)

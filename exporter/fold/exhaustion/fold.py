@@ -272,7 +272,7 @@ class Exhaustion(Fold):
         self._lose(event.sequence, event.cached + event.free + event.shared, event.cause)
 
     def _grow(self, sequence: int) -> None:
-        """Whether somebody has read what it holds by now must not matter later."""
+        """Count its decodes' pages first, whether or not a reader has had them counted."""
         if self._footprint is not None:
             self._sequences.grow_one(sequence, self._footprint)
 

@@ -117,7 +117,7 @@ class Forecast:
         return len(self._sequences.known) > len(self._sequences.running)
 
     def learn(self, now: float, footprint: Footprint, active: int, usable: int) -> None:
-        """What the sequences that run and wait say about arrivals, lengths, and their limit."""
+        """Learn about arrivals, lengths and their limit from the sequences that run and wait."""
         self.arrivals.advance(self._busy(now))
         if self._tokens_per_second() and self._knows_enough(now):
             waiting = list(self._waiting(footprint, self._share(active), usable))
