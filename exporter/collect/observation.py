@@ -8,7 +8,7 @@ from prometheus_client.core import Metric as Family
 from exporter.catalogue.server import SERVER_STATES, ServerState
 from exporter.collect.families import Families
 from exporter.fold import Census, Introduction
-from exporter.sources import Source
+from exporter.sources import Seen
 from exporter.sources.pipeline import Pipeline
 
 
@@ -24,7 +24,7 @@ _CHEAP_FOLDS = frozenset({"introduction", "census", "steps", "churn", "tenants"}
 """Summed, since a series for each would be worth less than others that fit on a page."""
 
 
-def collect_source(families: Families, source: Source, running: bool) -> Iterator[Family]:
+def collect_source(families: Families, source: Seen, running: bool) -> Iterator[Family]:
     yield families.single("kvscope_source_up", running and source.up)
     yield families.single("kvscope_source_state_known", source.state_known)
     if source.last_message_ns is not None:

@@ -24,7 +24,7 @@ from exporter.machine.host_memory import Available, HostMemory
 from exporter.machine.machine import Machine
 from exporter.readings import PageState
 from exporter.sources.attachments import SourceKind
-from exporter.sources.source import Source
+from exporter.sources.source import Seen
 from kvscope_events.events import Batch
 from kvscope_events.pid_space import pid_space
 from kvscope_events.wire.frame import HAS_STATE, encode_batch, flags_of
@@ -83,8 +83,8 @@ class StreamRecorder:
         self._add(Renewed(self.stream))
         self._heard = None
 
-    def note(self, source: Source, *, running: bool, now_ns: int) -> None:
-        """Note the source's present state, for the page that is being rendered."""
+    def note(self, source: Seen, *, running: bool, now_ns: int) -> None:
+        """Note the source's state, for the page that is being rendered."""
         heard = Heard(
             self.stream,
             now_ns,

@@ -1,7 +1,7 @@
 """The protocol of a source of batches: for the pipeline, and for a page's families about it."""
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from exporter.sources.attachments import SourceKind
 from kvscope_events.events import Batch
@@ -78,3 +78,28 @@ class Source(Protocol):
     def close(self) -> None:
         """Release what the source holds; nothing can be taken afterwards."""
         ...
+
+
+class Seen(NamedTuple):
+    """A source's state, read once: messages go on arriving while a page is made, and the page and
+    its recording must agree."""
+
+    session: str
+    up: bool
+    state_known: bool
+    last_message_ns: int | None
+    batches_dropped: int
+    gaps: int
+    decode_errors: Mapping[str, int]
+
+    @classmethod
+    def of(cls, source: Source) -> "Seen":
+        return cls(
+            source.session,
+            source.up,
+            source.state_known,
+            source.last_message_ns,
+            source.batches_dropped,
+            source.gaps,
+            dict(source.decode_errors),
+        )

@@ -31,7 +31,7 @@ from exporter.fold import (
 )
 from exporter.fold.timeline import PERIOD_NS, Timeline, figures_of
 from exporter.machine.machine import Machine
-from exporter.sources import Source
+from exporter.sources import Seen, Source
 from exporter.sources.listener import Listener
 from exporter.sources.pipeline import Pipeline
 from exporter.watched.asking import Asking, readable
@@ -179,13 +179,14 @@ class Target:
         the families about its stream, which distinguish the two.
         """
         with self.pipeline.settled():
+            source = Seen.of(self.source)
             if self._stream is not None:
                 now_ns = self._clock.now().monotonic_ns
-                self._stream.note(self.source, running=self.pipeline.running, now_ns=now_ns)
+                self._stream.note(source, running=self.pipeline.running, now_ns=now_ns)
             families = self._current_families()
-            page = self._stream_families(families, guard)
+            page = self._stream_families(families, guard, source)
             memory = self.folds[DeviceMemory]
-            hello, source = self.hello, self.source
+            hello = self.hello
             is_worker = hello is not None and hello.worker is not None
             is_alike = hello is not None and not is_worker and labels_of(hello) in taken
             if is_alike and not self._same_labels_reported:
@@ -284,8 +285,8 @@ class Target:
             *self.labels,
         )
 
-    def _stream_families(self, families: Families, guard: Guard) -> list[Family]:
-        pipeline, source, folds = self.pipeline, self.source, self.folds
+    def _stream_families(self, families: Families, guard: Guard, source: Seen) -> list[Family]:
+        pipeline, folds = self.pipeline, self.folds
         hello = self.hello
         is_worker = hello is not None and hello.worker is not None
         only = _OF_WORKERS if is_worker else frozenset(fold.name for fold in folds)

@@ -10,6 +10,7 @@ from exporter.clock import Clock
 from exporter.flight.format import RecordingError
 from exporter.flight.reader import RecordingFile
 from exporter.playback.playback import Playback
+from exporter.sources import InProcessSource
 from exporter.watched.exporter import in_process
 from kvscope_events.bus import Subscription
 from kvscope_events.events import Batch
@@ -39,6 +40,27 @@ def test_every_page_of_a_load_with_preemptions_is_the_same_again(
     assert 'kvscope_preemptions_total{cause="out_of_blocks"' in last
     preempted = next(line for line in last.splitlines() if "preemptions_total{" in line)
     assert float(preempted.rpartition(" ")[2]) > 0
+
+
+def test_a_page_is_the_same_although_messages_arrive_while_it_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks = count(1)
+
+    def heard(source: InProcessSource) -> int:
+        """Each time it is read, another message has arrived."""
+        return next(ticks) * SECOND
+
+    def ignore(source: InProcessSource, at_ns: int | None) -> None:
+        pass
+
+    monkeypatch.setattr(InProcessSource, "last_message_ns", property(heard, ignore), raising=False)
+    served = record_load(tmp_path / "load.kvsr", seconds=1, seed=3)
+    playback = Playback(RecordingFile(tmp_path / "load.kvsr"))
+    for number, page in enumerate(served):
+        playback.to_page(number)
+        assert lines_of(playback.exporter.render()[0]) == lines_of(page)
+    assert b"kvscope_source_last_message_timestamp_seconds" in served[-1]
 
 
 def test_a_page_is_the_same_when_those_before_it_are_skipped(
