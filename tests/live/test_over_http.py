@@ -137,8 +137,10 @@ def test_there_is_a_limit_on_viewers(
 ) -> None:
     monkeypatch.setattr(hub_module, "MAX_VIEWERS", 1)
     with stream("GET", f"{url}/live/events") as opened:
-        next(opened.iter_lines())
-        assert get(f"{url}/live/events").status_code == 503
+        lines = opened.iter_lines()  # kept: without it the connection is closed
+        next(lines)
+        with stream("GET", f"{url}/live/events") as refused:
+            assert refused.status_code == 503
 
 
 def test_a_server_that_ends_does_not_wait_for_viewers(watched: Watched) -> None:
