@@ -191,7 +191,10 @@ def agree(differences: Callable[[], list[str]]) -> None:
 
 
 def test_after_each_return_every_sum_grows_as_sglangs_own(switchable: Observed) -> None:
-    sglang, before = switchable, counters(switchable)
+    sglang = switchable
+    ask(sglang.server, jobs(2, 99))
+    sglang.rest()  # heard by now, so that the page's labels are those of later
+    before = counters(sglang)
     for seed in range(AT_REST):
         go(sglang, on=False)
         ask(sglang.server, jobs(6, 100 + seed))
