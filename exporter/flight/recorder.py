@@ -85,17 +85,7 @@ class StreamRecorder:
 
     def note(self, source: Seen, *, running: bool, now_ns: int) -> None:
         """Note the source's state, for the page that is being rendered."""
-        heard = Heard(
-            self.stream,
-            now_ns,
-            source.session,
-            running and source.up,
-            source.state_known,
-            source.last_message_ns,
-            source.batches_dropped,
-            source.gaps,
-            dict(source.decode_errors),
-        )
+        heard = Heard(self.stream, now_ns, *source._replace(up=running and source.up))
         if self._heard is None or msgspec.structs.replace(heard, time_ns=self._heard.time_ns) != (
             self._heard
         ):

@@ -82,7 +82,7 @@ class Source(Protocol):
 
 class Seen(NamedTuple):
     """A source's state, read once: messages go on arriving while a page is made, and the page and
-    its recording must agree."""
+    its recording must agree. The fields are those of a recording's `Heard`, in its order."""
 
     session: str
     up: bool
@@ -90,7 +90,7 @@ class Seen(NamedTuple):
     last_message_ns: int | None
     batches_dropped: int
     gaps: int
-    decode_errors: Mapping[str, int]
+    decode_errors: dict[str, int]
 
     @classmethod
     def of(cls, source: Source) -> "Seen":

@@ -48,7 +48,7 @@ class LiveFrames:
             if at in wanted and ledger.known:
                 pools.setdefault(at, []).append(_map_of(ledger.state()))
         for at, shown in self.maps:
-            assert shown in pools[at], f"{at} ms: {shown} is none of {pools[at]}"
+            assert shown in pools[at], f"{at} ms: {shown} is not one of {pools[at]}"
 
     def _run(self) -> None:
         while not self._stopped.is_set() and self.problem is None:
