@@ -8,6 +8,7 @@ tier is known from the start, and again after it was cleared; a gap makes all of
 """
 
 import logging
+from collections.abc import Mapping
 from typing import get_args
 
 from exporter.fold.cache import Forgotten
@@ -69,6 +70,11 @@ class TierContent:
     def num_names(self) -> int:
         """Distinct names."""
         return len(self._blocks)
+
+    @property
+    def blocks(self) -> Mapping[BlockHash, int]:
+        """By name; a live view."""
+        return self._blocks
 
     @property
     def is_announced_again(self) -> bool:

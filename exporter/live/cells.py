@@ -4,7 +4,7 @@
 two more, 255 for 253 and above. `place` is the position in the LRU, 0 for blocks that are not
 cached: the smallest is evicted first. `touched` is the time of the last use of a cached block on
 the producer's clock in tenths of a second, 0 if unknown. `owner`, `prefix` and `group` are those of
-`following.py`.
+`following.py`. Where blocks have no numbers, the same columns describe the cells of `named.py`.
 """
 
 import sys
@@ -16,6 +16,8 @@ from typing import Any
 from exporter.fold.cache.blocks import Blocks
 from exporter.fold.ledger.numbered import NumberedBlocks
 from exporter.live.following import Following
+from exporter.live.named import NamedCells
+from kvscope_events.events import BlockHash
 
 FREE, RESERVED, CACHED = range(3)
 MOST_REFERENCES = 253
@@ -47,6 +49,28 @@ def columns(
     }
     if following.groups:
         made["group"] = bytes(pick(following.groups))
+    if ids is not None:
+        made["id"] = _little(array("I", ids))
+    return made
+
+
+def named_columns(
+    named: NamedCells, references: Callable[[BlockHash], int], ids: Sequence[int] | None = None
+) -> dict[str, bytes]:
+    """references: of a name, by running sequences. ids: None: all cells."""
+    pick = _picker(ids)
+    names = pick(named.names)
+    touched_ns = pick(named.touched_ns)
+    made = {
+        "place": bytes(4 * len(names)),  # the order of eviction is not known
+        "touched": _little(array("I", [ns // TENTH_NS for ns in touched_ns])),
+        "owner": _little(array("I", pick(named.owners))),
+        "prefix": _little(array("I", pick(named.prefixes))),
+        "cell": bytes(
+            FREE if name is None else CACHED + min(references(name), MOST_REFERENCES)
+            for name in names
+        ),
+    }
     if ids is not None:
         made["id"] = _little(array("I", ids))
     return made

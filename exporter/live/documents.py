@@ -25,7 +25,8 @@ class SequenceRow(msgspec.Struct, frozen=True, kw_only=True):
     """Since it was followed; of one that has ended, all of them."""
     hit_blocks: int
     """Found by its last lookup."""
-    blocks: int
+    blocks: int | None
+    """None: the engine numbers none."""
     preemptions: int
     tenant: str
     changes: list[tuple[State, int]]
@@ -51,18 +52,22 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pool(msgspec.Struct, frozen=True, kw_only=True):
-    """The pool; `map` says whether its blocks can be shown one by one."""
+    """The pool; `map` says what can be shown of it, one by one."""
 
     map: str
-    """blocks, counted (the engine numbers none), or unknown (until the next snapshot)."""
-    num_blocks: int
-    reserved: int
-    block_size: int
-    bytes_per_block: int
-    active: int | None
-    cached: int | None
-    free: int | None
-    imbalance: int | None
+    """blocks; names: of the cached content, where blocks have no numbers; counted: blocks have
+    neither; unknown: until the next snapshot."""
+    names: int | None = None
+    """Cells that hold one, of a map of names."""
+    num_blocks: int = 0
+    """0: the stream knows no pool."""
+    reserved: int = 0
+    block_size: int = 0
+    bytes_per_block: int = 0
+    active: int | None = None
+    cached: int | None = None
+    free: int | None = None
+    imbalance: int | None = None
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -76,13 +81,14 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     wall_ms: int
     """The producer's wall clock at that moment; 0: not known."""
     pool: Pool
-    figures: Figures
+    figures: Figures | None
+    """None: of a stream without steps."""
     columns: dict[str, str] = {}
     """The changed blocks, base64; `id` names them."""
     evicted: str = ""
     """Those that lost their content: u32 in base64."""
     sequences: list[SequenceRow] = []
-    grown: list[tuple[int, int, int]] = []
+    grown: list[tuple[int, int, int | None]] = []
     """Number, output tokens and blocks of sequences of which nothing else changed."""
     gone: list[int] = []
     """Sequences that are no longer kept."""
@@ -107,7 +113,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     groups: list[str]
     """Kinds of the groups; empty: one group."""
     pool: Pool
-    figures: Figures
+    figures: Figures | None
     sequences: list[SequenceRow]
     steps: list[StepNote]
     columns: dict[str, tuple[int, int, str]]

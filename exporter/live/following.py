@@ -12,7 +12,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from exporter.fold import Fold
-from exporter.live.sequences import Sequences
+from exporter.live.life import Lives
+from exporter.live.named import NamedCells
+from exporter.live.sequences import ENDS, Sequences
 from kvscope_events.events import (
     BlockCopied,
     BlocksAllocated,
@@ -21,7 +23,12 @@ from kvscope_events.events import (
     BlocksReleased,
     BlocksShared,
     ContentDropped,
-    EngineEvent,
+    Hello,
+    NamesCleared,
+    NamesRemoved,
+    NamesStored,
+    PagesReleased,
+    PoolCounted,
     PoolCreated,
     PoolSnapshot,
     PrefixCacheReset,
@@ -37,10 +44,6 @@ from kvscope_events.events import (
 )
 
 KEPT_STEPS = 200
-KEPT_EVENTS = 8192
-"""Events about blocks, for the life of one of them."""
-KEPT_EVENT_BLOCKS = 1 << 20
-"""Block ids in them, which bounds their memory."""
 NO_GROUP = 255
 MOST = (1 << 32) - 1
 _EPOCHS = itertools.count(1)
@@ -71,8 +74,14 @@ class Following(Fold):
         self.is_shared = is_shared
         super().__init__(
             {
+                Hello: self._introduced,
                 PoolCreated: self._began,
                 PoolSnapshot: self._began,
+                PoolCounted: self._counted,
+                PagesReleased: self._gave_back,
+                NamesStored: self._stored,
+                NamesRemoved: self._removed,
+                NamesCleared: self._cleared,
                 BlocksAllocated: self._allocated,
                 BlocksShared: self._shared,
                 BlocksCached: self._cached,
@@ -80,7 +89,7 @@ class Following(Fold):
                 BlocksEvicted: self._evicted,
                 ContentDropped: self._dropped,
                 BlockCopied: self._copied,
-                PrefixCacheReset: self._noted,
+                PrefixCacheReset: self._reset,
                 PrefixLookup: self._looked_up,
                 RequestArrived: self._arrived,
                 SequenceAdded: self._added,
@@ -106,13 +115,13 @@ class Following(Fold):
         """By block: the first four bytes of the name of its chain's first block; 0: not known."""
         self.groups = bytearray()
         """By block; NO_GROUP: not known. Empty: the pool has one group."""
+        self.named = NamedCells()
+        """Used for an engine that numbers no blocks."""
         self.sequences = Sequences()
         self.steps: deque[StepNote] = deque(maxlen=KEPT_STEPS)
         self.num_steps = 0
         """Steps since following began."""
-        self.events: deque[tuple[int, EngineEvent]] = deque()
-        """The last ones about blocks, with their times on the producer's clock."""
-        self._event_blocks = 0
+        self.lives = Lives()
         self._state_known = False
 
     @property
@@ -124,16 +133,23 @@ class Following(Fold):
         self._resize(num_blocks, has_groups=has_groups)
         self._state_known = True
 
+    def join_names(self, hello: Hello, num_cells: int) -> None:
+        """Begin in the middle of the stream of an engine that may number no blocks."""
+        self._introduced(hello)
+        if self.named.is_followed:
+            self.named.clear(num_cells)
+
     def on_gap(self) -> None:
         self._state_known = False
         self.renew()
         self.sequences.forget()
+        self.named.lose()
 
     def renew(self) -> None:
         """Everything has to be read again."""
         self.epoch = next(_EPOCHS)
-        self.changed.clear()
-        self.evicted.clear()
+        for changes in (self.changed, self.evicted, self.named.changed, self.named.gone):
+            changes.clear()
 
     def _resize(self, num_blocks: int, *, has_groups: bool) -> None:
         self.owners = array("I", bytes(4 * num_blocks))
@@ -146,16 +162,46 @@ class Following(Fold):
         if is_same and self._state_known:
             return  # another reader asked for it: it has nothing new
         self._state_known = True
-        self._resize(event.num_blocks, has_groups=len(event.groups) > 1)
+        if self.named.is_followed:
+            self.named.lose()
+            self.named.clear(event.num_blocks)
+        else:
+            self._resize(event.num_blocks, has_groups=len(event.groups) > 1)
         if isinstance(event, PoolCreated):
             self.sequences.forget()
 
-    def _note(self, event: EngineEvent, num_blocks: int) -> None:
-        self.events.append((self.batch.time_ns, event))
-        self._event_blocks += num_blocks
-        while len(self.events) > KEPT_EVENTS or self._event_blocks > KEPT_EVENT_BLOCKS:
-            _, oldest = self.events.popleft()
-            self._event_blocks -= len(blocks_of(oldest))
+    def _introduced(self, event: Hello) -> None:
+        self.named.introduce(event)
+        self.sequences.have_tables = "BlocksAllocated" in event.tells
+
+    def _counted(self, event: PoolCounted) -> None:
+        if self.named.is_followed and len(self.named.names) < event.num_blocks:
+            self.renew()
+            self.named.lose()
+            self.named.clear(event.num_blocks)
+
+    def _stored(self, event: NamesStored) -> None:
+        if self._is_named(event):
+            if self.named.store(event, self.batch.time_ns):
+                self.renew()
+            self.lives.note(event, self.batch.time_ns)
+
+    def _removed(self, event: NamesRemoved) -> None:
+        if self._is_named(event):
+            self.named.remove(event)
+            self.lives.note(event, self.batch.time_ns)
+
+    def _cleared(self, event: NamesCleared) -> None:
+        if self._is_named(event):
+            self.named.clear()
+            self.renew()
+
+    def _is_named(self, event: NamesStored | NamesRemoved | NamesCleared) -> bool:
+        return self.named.is_followed and event.tier == "device"
+
+    def _gave_back(self, event: PagesReleased) -> None:
+        if event.cause in ENDS:
+            self.named.end(event.sequence)
 
     def _own(self, sequence: int | None, blocks: Iterable[int], group: int | None) -> None:
         owners, prefixes, groups, count = self.owners, self.prefixes, self.groups, len(self.owners)
@@ -174,7 +220,7 @@ class Following(Fold):
         self.sequences.take(
             event.sequence, event.blocks, event.group, event.cause, self.batch.time_ns
         )
-        self._note(event, len(event.blocks))
+        self.lives.note(event, self.batch.time_ns)
 
     def _shared(self, event: BlocksShared) -> None:
         self.changed.update(event.blocks)
@@ -183,7 +229,7 @@ class Following(Fold):
         self.sequences.take(
             event.sequence, event.blocks, event.group, event.cause, self.batch.time_ns
         )
-        self._note(event, len(event.blocks))
+        self.lives.note(event, self.batch.time_ns)
 
     def _cached(self, event: BlocksCached) -> None:
         self.changed.update(event.blocks)
@@ -194,7 +240,7 @@ class Following(Fold):
         for block in event.blocks:
             if 0 <= block < count:
                 prefixes[block] = root
-        self._note(event, len(event.blocks))
+        self.lives.note(event, self.batch.time_ns)
 
     def _released(self, event: BlocksReleased) -> None:
         self.changed.update(event.cached, event.free, event.shared)
@@ -203,7 +249,7 @@ class Following(Fold):
             if 0 <= block < count:
                 owners[block] = prefixes[block] = 0
         self.sequences.give_back(event)
-        self._note(event, len(event.cached) + len(event.free) + len(event.shared))
+        self.lives.note(event, self.batch.time_ns)
 
     def _evicted(self, event: BlocksEvicted) -> None:
         self.changed.update(event.blocks)
@@ -212,21 +258,25 @@ class Following(Fold):
         for block in event.blocks:
             if 0 <= block < count:
                 owners[block] = prefixes[block] = 0
-        self._note(event, len(event.blocks))
+        self.lives.note(event, self.batch.time_ns)
 
     def _dropped(self, event: ContentDropped) -> None:
         self.changed.update(event.blocks)
-        self._note(event, len(event.blocks))
+        self.lives.note(event, self.batch.time_ns)
 
     def _copied(self, event: BlockCopied) -> None:
         self.sequences.copy(event)
-        self._note(event, 2)
+        self.lives.note(event, self.batch.time_ns)
 
-    def _noted(self, event: PrefixCacheReset) -> None:
-        self._note(event, 0)
+    def _reset(self, event: PrefixCacheReset) -> None:
+        self.lives.note(event, self.batch.time_ns)
 
     def _looked_up(self, event: PrefixLookup) -> None:
         self.sequences.look_up(event, self.batch.time_ns)
+        if self.named.is_followed:
+            if self.named.look_up(event, self.batch.time_ns):
+                self.renew()
+            self.lives.note(event, self.batch.time_ns)
 
     def _arrived(self, event: RequestArrived) -> None:
         self.sequences.arrive(event)
@@ -251,6 +301,7 @@ class Following(Fold):
 
     def _stepped(self, event: StepCompleted) -> None:
         self.num_steps += 1
+        self.named.settle(self.batch.time_ns)
         self.sequences.step(event, self.batch.time_ns)
         self.steps.append(
             StepNote(
@@ -265,17 +316,3 @@ class Following(Fold):
                 event.free_blocks,
             )
         )
-
-
-def blocks_of(event: EngineEvent) -> list[int]:
-    """All blocks that an event about blocks names."""
-    match event:
-        case BlocksReleased():
-            return [*event.cached, *event.free, *event.shared]
-        case BlockCopied():
-            return [event.source, event.target]
-        case BlocksAllocated() | BlocksShared() | BlocksCached() | BlocksEvicted():
-            return event.blocks
-        case ContentDropped():
-            return event.blocks
-    return []

@@ -8,15 +8,20 @@ from typing import Protocol
 import msgspec
 
 from exporter.live.broadcast import Broadcast
+from exporter.live.state import kind_of
 from exporter.live.view import UnknownHereError
 from exporter.watched.target import Target
 
 MAX_VIEWERS = 64
 """Streams of one process."""
 _NAMES_ONLY = (
-    "this stream names the content of the cache and knows no blocks: no map can be drawn. The "
-    "names are in /api/prefixes of an engine that is observed; how to observe one: "
-    "docs/guides/sidecar.md"
+    "this stream names the content of the cache and numbers no blocks: the map has a square for "
+    "each name, and no free blocks; neither sequences nor steps are known"
+)
+_NAMES = "this engine numbers no pages: the map has a square for each page that has a name"
+_COUNTED = (
+    "this engine counts its pages and gives them neither numbers nor names: no map can be drawn. "
+    "With KVSCOPE_OBSERVER_NAMES=on in its environment pages have names: docs/guides/sglang.md"
 )
 _NO_EVENTS = (
     "only the server's own metrics page is read: it has totals, and neither blocks nor sequences. "
@@ -42,9 +47,9 @@ class EngineDocument(msgspec.Struct, frozen=True, kw_only=True):
     engine: str
     server: str
     map: str
-    """blocks, counted, unknown or names: see `Pool.map`; names: content without blocks."""
+    """See `Pool.map`."""
     note: str
-    """The reason for having no map; empty: it has one."""
+    """Limits of the map, with the reason; empty: a map of all blocks."""
 
 
 class Engines(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +76,9 @@ class Hub:
     def engines(self, server: str) -> Engines:
         """Raises UnknownHereError."""
         with self._find(server).present() as targets:
-            found = [_described(target) for target in targets]
+            for target in targets:
+                target.pipeline.drain()  # its Hello may just have come
+            found = [_described(target) for target in _shown(targets)]
         engines = [engine for engine in found if engine is not None]
         note = "" if engines else (_NOTHING_YET if targets else _NO_EVENTS)
         return Engines(engines=engines, note=note)
@@ -100,10 +107,9 @@ class Hub:
 
     def _only(self, server: str) -> str:
         engines = self.engines(server)
-        keys = [engine.key for engine in engines.engines if engine.map != "names"]
-        if not keys:
-            raise UnknownHereError(engines.engines[0].note if engines.engines else engines.note)
-        return keys[0]
+        if not engines.engines:
+            raise UnknownHereError(engines.note)
+        return engines.engines[0].key
 
     @contextmanager
     def _held(self, server: str, key: str) -> Iterator[Target]:
@@ -111,12 +117,21 @@ class Hub:
             yield _among(targets, key)
 
 
+def _shown(targets: Sequence[Target]) -> list[Target]:
+    """Engines that can be looked at; not the stream of names of one that is observed too."""
+    engines = sorted((t for t in targets if _is_engine(t)), key=lambda target: target.is_content)
+    by_key: dict[str, Target] = {}
+    for target in engines:
+        by_key.setdefault(key_of(target), target)
+    return list(by_key.values())
+
+
 def _among(targets: Sequence[Target], key: str) -> Target:
-    for target in targets:
-        if not target.is_content and _is_engine(target) and key_of(target) == key:
-            return target
-    known = ", ".join(key_of(t) for t in targets if not t.is_content and _is_engine(t)) or "none"
-    raise UnknownHereError(f"no engine {key[:200]!r} here now; known: {known}")
+    shown = {key_of(target): target for target in _shown(targets)}
+    if key not in shown:
+        known = ", ".join(shown) or "none"
+        raise UnknownHereError(f"no engine {key[:200]!r} here now; known: {known}")
+    return shown[key]
 
 
 def key_of(target: Target) -> str:
@@ -130,22 +145,21 @@ def _is_engine(target: Target) -> bool:
 
 
 def _described(target: Target) -> EngineDocument | None:
-    target.pipeline.drain()  # its Hello may just have come
     hello = target.hello
-    if hello is None or hello.worker is not None:
+    if hello is None:
         return None
-    kind, note = "blocks", ""
-    if target.is_content:
-        kind, note = "names", _NAMES_ONLY
-    elif "PoolCounted" in hello.tells:
-        kind, note = "counted", "this engine counts its pages and numbers none: no map can be drawn"
-    elif not target.source.state_known:
-        kind, note = "unknown", "its state is unknown until its next snapshot"
+    with target.pipeline.settled():
+        kind = kind_of(target)
+    notes = {
+        "counted": _COUNTED,
+        "unknown": "its state is unknown until its next snapshot",
+        "names": _NAMES_ONLY if target.is_content else _NAMES,
+    }
     return EngineDocument(
         key=key_of(target),
         model_name=hello.model_name,
         engine=hello.engine,
         server=hello.server,
         map=kind,
-        note=note,
+        note=notes.get(kind, ""),
     )

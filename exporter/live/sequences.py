@@ -31,7 +31,8 @@ KEPT_CHANGES = 64
 """Changes of state of one sequence; one that is preempted more often loses its earliest."""
 NO_BLOCK = -1
 """Place in a table whose block the sequence gave back while it went on."""
-_ALL = frozenset({"finished", "aborted", "preempted", "swapped_out"})
+ENDS = frozenset({"finished", "aborted", "preempted", "swapped_out"})
+"""Causes of a release of everything that a sequence holds."""
 
 
 @dataclass(slots=True)
@@ -56,10 +57,13 @@ class Sequence:
     root: int = 0
     tables: dict[int, "array[int]"] = field(default_factory=dict)
     """Blocks by group, in the order of the tokens."""
+    has_table: bool = True
+    """Whether the engine says which blocks it has."""
 
     @property
-    def num_blocks(self) -> int:
-        return sum(len(table) for table in self.tables.values())
+    def num_blocks(self) -> int | None:
+        """None: not known."""
+        return None if not self.has_table else sum(len(table) for table in self.tables.values())
 
 
 class Sequences:
@@ -67,6 +71,8 @@ class Sequences:
 
     def __init__(self) -> None:
         self.known: dict[int, Sequence] = {}
+        self.have_tables = True
+        """Whether the engine numbers its blocks."""
         self.changed: set[int] = set()
         """Those whose state, prompt or preemptions changed since the last frame."""
         self.grown: set[int] = set()
@@ -115,6 +121,7 @@ class Sequences:
             state="queued",
             changes=deque([("queued", time_ns // 1_000_000)], KEPT_CHANGES),
             is_whole=True,
+            has_table=self.have_tables,
         )
         self.known[number] = sequence
         self._of_request.setdefault(request, []).append(number)
@@ -154,7 +161,7 @@ class Sequences:
             return
         self.grown.add(sequence.number)
         table = sequence.tables.get(event.group or 0)
-        if event.cause in _ALL:
+        if event.cause in ENDS:
             sequence.tables.pop(event.group or 0, None)
         elif table is not None:
             for block in (*event.cached, *event.free, *event.shared):
@@ -234,6 +241,7 @@ class Sequences:
                 tenant="",
                 state=state,
                 changes=deque([(state, time_ns // 1_000_000)], KEPT_CHANGES),
+                has_table=self.have_tables,
             )
             self.changed.add(number)
         return sequence

@@ -1,14 +1,14 @@
 """The view of one engine: its frames and snapshots, read from its folds while these are held."""
 
 from collections.abc import Iterable
+from functools import partial
 from itertools import islice
 
-from exporter.fold import Cache, Fold, Introduction, Ledger, Preemption, Requests, Steps
+from exporter.fold import Cache, Fold, Introduction, Ledger, Preemption, Requests, Steps, Tiers
 from exporter.fold.churn import Churn
-from exporter.live.cells import MOST_PLACE, columns
+from exporter.live.cells import MOST_PLACE, columns, named_columns
 from exporter.live.documents import (
     BlockDocument,
-    Figures,
     Frame,
     Head,
     Pool,
@@ -19,14 +19,23 @@ from exporter.live.documents import (
     rows_of,
     snapshot_bytes,
 )
-from exporter.live.following import Following, blocks_of
+from exporter.live.following import Following
+from exporter.live.state import (
+    MapKind,
+    block_of,
+    figures_of,
+    kind_of,
+    names_of,
+    pool_of,
+    references_of,
+)
 from exporter.watched.target import Target
-from kvscope_events.events import BlocksShared
+from kvscope_events.events import Batch
 
 MAX_ROWS = 1024
 """Sequences in one frame; the others are in the next."""
-LIFE_EVENTS = 100
 _READ: tuple[type[Fold], ...] = (Cache, Introduction, Ledger, Preemption, Requests, Steps, Churn)
+_READ_OF_CONTENT: tuple[type[Fold], ...] = (Introduction, Tiers)
 
 
 class UnknownHereError(Exception):
@@ -53,9 +62,12 @@ class View:
         self.following = followed[0] if followed else Following()
         if self._is_own:
             with target.pipeline.settled():
-                ledger, following = target.folds[Ledger], self.following
-                following.since_ns = ledger.batch.time_ns
-                if ledger.known and not ledger.is_counted:
+                following = self.following
+                following.since_ns = self._batch.time_ns
+                ledger = None if target.is_content else target.folds[Ledger]
+                if target.hello is not None:
+                    following.join_names(target.hello, ledger.num_blocks if ledger else 0)
+                if ledger is not None and ledger.known and not ledger.is_counted:
                     following.join(ledger.num_blocks, has_groups=len(ledger.groups) > 1)
                 target.attach(following)
 
@@ -79,29 +91,28 @@ class View:
             following, folds = self.following, self.target.folds
             hello = folds[Introduction].hello
             assert hello is not None
-            pool = self._pool()
+            kind, batch = self._kind, self._batch
+            groups = [] if self.target.is_content else folds[Ledger].groups
             head = Head(
                 frame=self.frame_number,
                 epoch=following.epoch,
                 up=self.target.source.up,
-                now_ms=folds[Ledger].batch.time_ns // 1_000_000,
-                wall_ms=folds[Ledger].batch.wall_ns // 1_000_000,
+                now_ms=batch.time_ns // 1_000_000,
+                wall_ms=batch.wall_ns // 1_000_000,
                 since_ms=following.since_ns // 1_000_000,
                 model_name=hello.model_name,
                 engine=hello.engine,
                 server=hello.server,
                 server_version=hello.server_version,
                 eviction_policy=hello.eviction_policy,
-                groups=[group.kind for group in folds[Ledger].groups]
-                if len(folds[Ledger].groups) > 1
-                else [],
-                pool=pool,
-                figures=self._figures(),
+                groups=[group.kind for group in groups] if len(groups) > 1 else [],
+                pool=self._pool(kind),
+                figures=figures_of(self.target),
                 sequences=rows_of(following),
                 steps=list(following.steps),
                 columns={},
             )
-            made = self._columns(None) if blocks and pool.map == "blocks" else {}
+            made = self._columns(kind, None) if blocks else {}
         return None if frame is None else encode(frame), snapshot_bytes(head, made)
 
     def sequence(self, number: int) -> SequenceDocument | None:
@@ -110,83 +121,68 @@ class View:
             sequence = self.following.sequences.known.get(number)
             if sequence is None:
                 return None
+            tables = sequence.tables
+            if self.following.named.is_followed:
+                tables = {0: self.following.named.table_of(number)}
             return SequenceDocument(
                 sequence=row_of(sequence),
                 is_whole=sequence.is_whole,
-                tables={group: table.tolist() for group, table in sequence.tables.items()},
+                tables={group: table.tolist() for group, table in tables.items()},
             )
 
     def block(self, number: int) -> BlockDocument | None:
-        """The life of a block; None: there is no such block."""
+        """The life of a block, or of the content of a cell; None: there is no such block."""
         with self.target.pipeline.settled():
-            ledger, following = self.target.folds[Ledger], self.following
-            if ledger.is_counted or not 0 <= number < len(ledger.blocks.ref_counts):
-                return None
-            name = ledger.blocks.hashes[number]
-            times = self.target.folds[Cache].blocks.written_ns
-            born_ns = times[number] if number < len(times) else -1
-            named = [
-                (time_ns, event)
-                for time_ns, event in reversed(following.events)
-                if number in blocks_of(event)
-            ]
-            return BlockDocument(
-                id=number,
-                name=None if name is None else name.hex(),
-                references=ledger.blocks.ref_counts[number],
-                owners=following.sequences.owners_of(number),
-                born_ms=born_ns // 1_000_000 if born_ns > 0 else None,
-                hits=sum(
-                    isinstance(event, BlocksShared) and event.cause == "prefix_hit"
-                    for _, event in named
-                ),
-                events=[
-                    (
-                        time_ns // 1_000_000,
-                        type(event).__name__,
-                        getattr(event, "sequence", None),
-                        getattr(event, "cause", ""),
-                    )
-                    for time_ns, event in named[:LIFE_EVENTS]
-                ],
-            )
+            return block_of(self.target, self.following, number)
 
     def _make(self) -> Frame | None:
         following, pipeline, folds = self.following, self.target.pipeline, self.target.folds
-        if pipeline.failed(following) or any(pipeline.failed(folds[kind]) for kind in _READ):
+        is_content, named = self.target.is_content, following.named
+        read = _READ_OF_CONTENT if is_content else _READ
+        if pipeline.failed(following) or any(pipeline.failed(folds[kind]) for kind in read):
             raise UnknownHereError("a fold failed and was given up: the log has the reason")
         if folds[Introduction].stopped is not None:
             raise UnknownHereError("the engine's observer has switched itself off")
-        if folds[Ledger].blocks.last_place - self._base > MOST_PLACE:
+        last_place = 0 if is_content else folds[Ledger].blocks.last_place
+        if last_place - self._base > MOST_PLACE:
             following.renew()
-        sequences, pool = following.sequences, self._pool()
+        kind = self._kind
+        if kind != "names":
+            named.known = False
+        elif not named.known:
+            named.begin(names_of(self.target))
+            following.renew()
+        sequences = following.sequences
         new_steps = following.num_steps - self._num_steps
-        state = (self.target.source.up, pool.map, following.epoch)
+        state = (self.target.source.up, kind, following.epoch)
         is_new = following.epoch != self._epoch
+        changed, lost = following.changed, following.evicted
+        if named.is_followed:
+            changed, lost = named.changed, named.gone
         if state == self._state and not (
-            new_steps or following.changed or sequences.changed or sequences.gone
+            new_steps or changed or sequences.changed or sequences.gone
         ):
             return None
         self.frame_number += 1
         self._epoch, self._state = following.epoch, state
         self._num_steps = following.num_steps
         if is_new:
-            self._base = max(0, folds[Ledger].blocks.last_place - MOST_PLACE // 2)
-        count = len(following.owners)
-        ids = sorted(block for block in following.changed if 0 <= block < count)
-        evicted = sorted(block for block in following.evicted if 0 <= block < count)
+            self._base = max(0, last_place - MOST_PLACE // 2)
+        count = len(named.names if named.is_followed else following.owners)
+        ids = sorted(block for block in changed if 0 <= block < count)
+        evicted = sorted(block for block in lost if 0 <= block < count)
         rows = self._rows(sequences.changed)
         grown = sequences.grown - sequences.changed
         frame = Frame(
             frame=self.frame_number,
             epoch=self._epoch,
             up=self.target.source.up,
-            now_ms=folds[Ledger].batch.time_ns // 1_000_000,
-            wall_ms=folds[Ledger].batch.wall_ns // 1_000_000,
-            pool=pool,
-            figures=self._figures(),
-            columns={name: base64(column) for name, column in self._columns(ids).items()}
-            if ids and pool.map == "blocks"
+            now_ms=self._batch.time_ns // 1_000_000,
+            wall_ms=self._batch.wall_ns // 1_000_000,
+            pool=self._pool(kind),
+            figures=figures_of(self.target),
+            columns={name: base64(column) for name, column in self._columns(kind, ids).items()}
+            if ids
             else {},
             evicted=base64(b"".join(block.to_bytes(4, "little") for block in evicted)),
             sequences=[row_of(sequences.known[number]) for number in rows],
@@ -198,8 +194,8 @@ class View:
             gone=sequences.gone[:],
             steps=list(following.steps)[-new_steps:] if new_steps else [],
         )
-        following.changed.clear()
-        following.evicted.clear()
+        changed.clear()
+        lost.clear()
         sequences.changed.difference_update(rows)
         sequences.grown.clear()
         sequences.gone.clear()
@@ -209,10 +205,27 @@ class View:
         known = self.following.sequences.known
         return list(islice((number for number in numbers if number in known), MAX_ROWS))
 
-    def _columns(self, ids: list[int] | None) -> dict[str, bytes]:
-        ledger, cache = self.target.folds[Ledger], self.target.folds[Cache]
+    @property
+    def _kind(self) -> MapKind:
+        kind = kind_of(self.target)
+        if kind == "blocks" and len(self.following.owners) != self.target.folds[Ledger].num_blocks:
+            return "unknown"  # until its next snapshot is followed
+        return kind
+
+    @property
+    def _batch(self) -> Batch:
+        """The last one."""
+        return self.target.folds[Introduction].batch
+
+    def _columns(self, kind: MapKind, ids: list[int] | None) -> dict[str, bytes]:
+        target, following = self.target, self.following
+        if kind == "names":
+            return named_columns(following.named, partial(references_of, target), ids)
+        if kind != "blocks":
+            return {}
+        ledger, cache = target.folds[Ledger], target.folds[Cache]
         return columns(
-            self.following,
+            following,
             ledger.blocks,
             cache.blocks if cache.known else None,
             ids,
@@ -220,39 +233,7 @@ class View:
             base=self._base,
         )
 
-    def _pool(self) -> Pool:
-        ledger = self.target.folds[Ledger]
-        is_known = ledger.known and self.target.source.state_known
-        has_cells = len(self.following.owners) == ledger.num_blocks
-        kind = "blocks" if is_known and has_cells else "unknown"
-        return Pool(
-            map="counted" if ledger.is_counted else kind,
-            num_blocks=ledger.num_blocks,
-            reserved=ledger.reserved,
-            block_size=ledger.block_size,
-            bytes_per_block=ledger.bytes_per_block,
-            active=ledger.num_active if is_known else None,
-            cached=ledger.num_cached if is_known else None,
-            free=ledger.num_free if is_known else None,
-            imbalance=ledger.imbalance if is_known else None,
-        )
-
-    def _figures(self) -> Figures:
-        folds = self.target.folds
-        requests, steps, cache = folds[Requests], folds[Steps], folds[Cache]
-        costs = folds[Preemption].costs.values()
-        missed = cache.missed_blocks
-        return Figures(
-            waiting=max(0, requests.sequences_waiting),
-            running=max(0, requests.sequences_running),
-            steps=sum(steps.duration.counts),
-            prefill_tokens=steps.prefill_tokens,
-            decode_tokens=steps.decode_tokens,
-            preemptions=sum(cost.preemptions for cost in costs),
-            recomputed_tokens=sum(cost.recomputed_tokens for cost in costs),
-            queried_blocks=cache.queried_blocks["first"],
-            hit_blocks=cache.hit_blocks["first"],
-            missed_evicted_blocks=missed.get("evicted", 0) + missed.get("forgotten", 0),
-            evictions=sum(folds[Churn].evictions.values()),
-            regret_tokens=cache.regret.tokens,
-        )
+    def _pool(self, kind: MapKind) -> Pool:
+        named = self.following.named
+        names = len(named) if kind == "names" else None
+        return pool_of(self.target, kind, names, named.block_size)

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from exporter.sources.attachments import SourceKind
 from kvscope_events.bus import Subscription
-from kvscope_events.events import Batch, PoolCreated, PoolSnapshot
+from kvscope_events.events import Batch, PoolCounted, PoolCreated, PoolSnapshot
 
 _NO_ERRORS: Mapping[str, int] = MappingProxyType({})
 
@@ -53,7 +53,8 @@ class InProcessSource:
             self._subscription.request_snapshot()
         if not self.state_known:
             self.state_known = any(
-                isinstance(event, PoolCreated | PoolSnapshot) for event in batch.events
+                isinstance(event, PoolCreated | PoolSnapshot | PoolCounted)
+                for event in batch.events
             )
         self.last_message_ns = batch.arrived_ns
         return taken

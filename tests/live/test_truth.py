@@ -166,11 +166,11 @@ def held(target: Target) -> Iterator[Target]:
 def test_nothing_is_computed_for_a_page_that_is_closed() -> None:
     watched = Watched(seed=4)
     watched.view.close()
-    before = len(watched.view.following.events)
+    before = len(watched.view.following.lives.events)
     for _ in range(20):
         watched.disturb()
     watched.target.pipeline.drain()
-    assert len(watched.view.following.events) == before
+    assert len(watched.view.following.lives.events) == before
     assert watched.target.further == ()
     broadcast = Broadcast(lambda: held(watched.target))
     assert not broadcast.following

@@ -5,9 +5,11 @@ from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import httpx
 import pytest
 
 from kvscope.diagnosis.switching import switch
+from kvscope_events.names import NAME_BYTES
 from tests.sglang.conftest import REFERENCE, Unobserved
 from tests.sglang.counted_otherwise import (
     ALL,
@@ -19,12 +21,14 @@ from tests.sglang.counters import both, disagreements
 from tests.sglang.http_load import ask, jobs
 from tests.sglang.server import Observed
 from tests.support.environments import Reason
+from tests.support.live_reader import CACHED, FREE, LiveReader
 from tests.support.scraped import Scraped, scraped
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.sglang, pytest.mark.nightly, pytest.mark.slow, pytest.mark.timeout(600)]
 
 LEAVING = 0.5
+BLOCKS = "kvscope_kv_blocks"
 
 
 def compare(sglang: Observed, *, without: Collection[str] = ()) -> None:
@@ -68,6 +72,26 @@ def test_every_sum_under_load(sglang: Observed) -> None:
     compare(sglang)
     for what in ("hit", "evicted", "retractions", "computed again"):
         assert sglang_says(sglang, what) > 0, what
+
+
+def test_the_live_map_has_a_cell_for_each_page_with_a_name(sglang: Observed) -> None:
+    """SGLang numbers none; at rest, no sequence refers to one."""
+    sglang.settle()
+    reader = LiveReader(httpx.get(f"{sglang.url}/live/snapshot", timeout=30).content)
+    assert reader.pool["map"] == "names"
+    cells = reader.columns["cell"]
+    assert len(cells) == reader.pool["num_blocks"]
+    assert set(cells) <= {FREE, CACHED}
+    assert cells.count(CACHED) == reader.pool["names"] == reader.pool["cached"] > 10
+    ask(sglang.server, jobs(12, 50))
+    sglang.settle()
+    reader = LiveReader(httpx.get(f"{sglang.url}/live/snapshot", timeout=30).content)
+    cells = reader.columns["cell"]
+    assert cells.count(CACHED) == reader.pool["cached"] == sglang.value(BLOCKS, state="cached")
+    assert len(set(reader.columns["prefix"]) - {0}) > 1, "two prompts that begin differently"
+    number = cells.index(CACHED)
+    document = httpx.get(f"{sglang.url}/live/block", params={"id": number}, timeout=30).json()
+    assert len(bytes.fromhex(document["name"])) == NAME_BYTES
 
 
 def test_a_flush(sglang: Observed) -> None:

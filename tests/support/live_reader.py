@@ -6,6 +6,9 @@ import struct
 from array import array
 from typing import Any
 
+from exporter.live.view import View
+from exporter.watched.target import Target
+
 MAGIC = b"KVSLIVE1"
 FREE, RESERVED, CACHED = range(3)
 
@@ -71,3 +74,36 @@ class LiveReader:
         """Cached blocks, the oldest first."""
         places = self.columns["place"]
         return sorted((b for b, p in enumerate(places) if p), key=places.__getitem__)
+
+
+class FollowedView:
+    """Reads a view as the page does: a snapshot, then frames."""
+
+    def __init__(self, target: Target) -> None:
+        self.view = View(target)
+        self.reader = LiveReader(self.view.snapshot()[1])
+        self.num_snapshots = 1
+
+    def read(self) -> LiveReader:
+        """Up to now."""
+        frame = self.view.frame()
+        try:
+            if frame is not None:
+                self.reader.apply(frame)
+        except Stale:
+            self.reader = LiveReader(self.view.snapshot()[1])
+            self.num_snapshots += 1
+        return self.reader
+
+    def names(self) -> dict[bytes, int]:
+        """By name, in a map of names: the number in its cell."""
+        named = {}
+        for number, cell in enumerate(self.read().columns["cell"]):
+            if cell != FREE:
+                document = self.view.block(number)
+                assert document is not None
+                assert document.name is not None
+                named[bytes.fromhex(document.name)] = cell
+        cells = sum(cell != FREE for cell in self.reader.columns["cell"])
+        assert len(named) == cells == self.reader.pool["names"], "no name has two cells"
+        return named

@@ -81,6 +81,10 @@ class CountedContents:
         """Sequences that have come and not looked up anything."""
         return len(self._waiting)
 
+    def references(self, name: BlockHash) -> int:
+        """Running sequences that refer to this name."""
+        return self._paths.references(name)
+
     def taken_since_arrival(self, event: PrefixLookup) -> int:
         """Pages that were taken from the pool while the sequence waited for its first lookup; 0
         also if it came before we watched."""

@@ -26,6 +26,10 @@ class Paths:
         """Whether a sequence refers to it."""
         return name in self._references
 
+    def references(self, name: BlockHash) -> int:
+        """Running sequences that refer to it."""
+        return self._references.get(name, 0)
+
     def clear(self) -> None:
         for part in (self._paths, self._ending, self._ends, self._references):
             part.clear()

@@ -17,6 +17,9 @@ import { NeedsKey, chosen, json, setKey } from './server.js';
 const TABLE_MS = 500;
 const FIND_MS = 2000;
 const HIDDEN_MS = 60000;
+/** Parts that a stream which only names content has nothing for. */
+const OF_STEPS = ['strips', 'sequence-view', 'step-view', 'prefix-view', 'whatif-view'];
+const ONLY_NAMES = 'This stream names the content of the cache: neither requests nor steps are known, so nothing can be said of what happened.';
 const THEME = 'kvscope-theme';
 
 const store = new Store();
@@ -58,15 +61,14 @@ async function find() {
     isReplay = replayed;
     $('past-open').hidden = replayed;
     const engines = servers.flatMap((server) => server.engines.engines.map((engine) => ({ server, engine })));
-    const shown = engines.filter(({ engine }) => engine.map !== 'names');
-    list(shown);
-    if (!following && shown.length) {
+    list(engines);
+    if (!following && engines.length) {
       const query = new URLSearchParams(location.search);
-      const first = shown.find(({ server, engine }) => server.name === (query.get('target') ?? '') && engine.key === query.get('engine'))
-        ?? shown.find(({ server }) => server.name === query.get('target')) ?? shown[0];
+      const first = engines.find(({ server, engine }) => server.name === (query.get('target') ?? '') && engine.key === query.get('engine'))
+        ?? engines.find(({ server }) => server.name === query.get('target')) ?? engines[0];
       choose(first.server.name, first.engine.key);
-    } else if (!shown.length && !following) {
-      const notes = servers.map((server) => `${server.title} (${server.state}): ${server.engines.note || server.engines.engines[0]?.note}`);
+    } else if (!engines.length && !following) {
+      const notes = servers.map((server) => `${server.title} (${server.state}): ${server.engines.note}`);
       $('why').textContent = notes.join('\n') || 'No server is watched.';
       status('no engine to look at', true);
     }
@@ -80,13 +82,13 @@ async function find() {
   setTimeout(find, FIND_MS);
 }
 
-function list(shown) {
+function list(engines) {
   const choice = $('engine');
-  const now = JSON.stringify(shown.map(({ server, engine }) => [server.name, engine.key]));
-  choice.hidden = shown.length < 2;
+  const now = JSON.stringify(engines.map(({ server, engine }) => [server.name, engine.key]));
+  choice.hidden = engines.length < 2;
   if (choice.dataset.shown === now) return;
   choice.dataset.shown = now;
-  choice.replaceChildren(...shown.map(({ server, engine }) => el('option', {
+  choice.replaceChildren(...engines.map(({ server, engine }) => el('option', {
     value: JSON.stringify([server.name, engine.key]),
     selected: server.name === chosen.target && engine.key === chosen.engine,
   }, `${server.title} ${engine.key}`)));
@@ -106,12 +108,16 @@ function draw(now) {
   map.draw(now);
   if (now - (draw.tableAt ?? -TABLE_MS) > TABLE_MS && store.head) {
     draw.tableAt = now;
-    sequences.list();
-    drawStrips(store);
-    drawStatic(store);
+    for (const part of OF_STEPS) $(part).hidden = !store.hasSteps;
+    if (!store.hasSteps) $('why').textContent = ONLY_NAMES;
+    else {
+      sequences.list();
+      drawStrips(store);
+      drawStatic(store);
+    }
     if (!store.problem) {
       const { model_name: model, server, server_version: version } = store.head;
-      status(`${model} · ${server} ${version} · step ${store.sums.steps}`, false);
+      status([model, `${server} ${version}`.trim(), ...(store.hasSteps ? [`step ${store.sums.steps}`] : [])].join(' · '), false);
       $('key-form').hidden = true;
     }
   }
@@ -161,7 +167,10 @@ matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => them
 theme(localStorage.getItem(THEME));
 beginTour(store, map, sequences);
 beginPlan();
-const answers = [showWhy, showPrefixes, showWhatIf, () => showMemory(store)];
+const whereSteps = (show) => () => (store.hasSteps ? show() : Promise.resolve());
+const [why, prefixes, whatIf] = [showWhy, showPrefixes, showWhatIf].map(whereSteps);
+const memory = () => showMemory(store);
+const answers = [why, prefixes, whatIf, memory];
 beginPast(
   store,
   () => following?.abort(),
@@ -169,9 +178,9 @@ beginPast(
   () => Promise.all(answers.map((show) => show())),
 );
 find();
-repeat(5000, showWhy);
-repeat(5000, showPrefixes);
-repeat(10000, showWhatIf);
-repeat(5000, () => showMemory(store));
+repeat(5000, why);
+repeat(5000, prefixes);
+repeat(10000, whatIf);
+repeat(5000, memory);
 repeat(1000, () => sequences.tell());
 requestAnimationFrame(draw);

@@ -41,11 +41,9 @@ export class BlockMap {
   draw(now) {
     const { store } = this;
     $('map').hidden = !store.hasMap;
-    $('no-map').hidden = store.hasMap || !store.pool;
-    if (!store.hasMap) {
-      if (store.pool) this.#excuse();
-      return;
-    }
+    $('no-map').hidden = (store.hasMap && !store.isNamed) || !store.pool;
+    if (store.pool && !$('no-map').hidden) this.#excuse();
+    if (!store.hasMap) return;
     if (this.mode === 'age' && now - (this.paintedAt ?? 0) > 1000) this.#repaint();
     if (now - this.victimsAt > VICTIM_MS) this.#findVictims(now);
     if (!this.dirty && !this.flashes.size) return;
@@ -64,16 +62,22 @@ export class BlockMap {
   }
 
   #counts() {
-    const { num_blocks: all, active, cached, free } = this.store.pool;
+    const { num_blocks: all, active, cached, free, names } = this.store.pool;
     const share = (number) => `${Math.round((100 * number) / Math.max(1, all))} %`;
+    if (!all) return `${names.toLocaleString('en')} names in the cache`;
+    if (this.store.isNamed) return `${all.toLocaleString('en')} pages: ${share(active)} active, ${share(cached)} cached, ${share(free)} free; ${names.toLocaleString('en')} have a name`;
     return `${all.toLocaleString('en')} blocks: ${share(active)} active, ${share(cached)} cached, ${share(free)} free`;
   }
 
   #excuse() {
-    const { map, active, cached, free } = this.store.pool;
-    $('no-map').textContent = map === 'counted'
-      ? `This engine counts its pages and gives none a number, so no map can be drawn: ${active ?? '?'} pages are active, ${cached ?? '?'} cached, ${free ?? '?'} free.`
-      : 'The state of the blocks is unknown: events were lost, or the engine has not created its pool yet. It is known again with the next snapshot of the engine.';
+    const { map, active, cached, free, num_blocks: all } = this.store.pool;
+    $('no-map').textContent = {
+      counted: `This engine counts its pages and gives them neither numbers nor names, so no map can be drawn: ${active ?? '?'} pages are active, ${cached ?? '?'} cached, ${free ?? '?'} free. KVSCOPE_OBSERVER_NAMES=on in its environment names them.`,
+      names: all
+        ? 'This engine gives its pages no numbers: a square is a page with a name, in no particular place. A page that is free, or in use and not findable yet, has none.'
+        : 'This stream names the content of the cache and nothing else: a square is a name. Who uses it is not known, nor what is free.',
+    }[map] ?? 'What is in the cache is unknown: events were lost, or the engine has not created its pool yet. It is known again with the next snapshot of the engine.';
+    if (map === 'names') return;
     $('counts').textContent = '';
     $('legend').replaceChildren();
   }
@@ -85,6 +89,9 @@ export class BlockMap {
     if (!cell) return;
     this.columns = 0;
     $('colour').querySelector('[value=group]').hidden = !this.store.columns.group;
+    for (const mode of ['owner', 'tenant', 'references']) {
+      $('colour').querySelector(`[value=${mode}]`).hidden = !this.store.hasSteps;
+    }
     this.#layOut();
     this.#explain();
   }
@@ -214,7 +221,8 @@ export class BlockMap {
   }
 
   #explain() {
-    legend($('legend'), [...legendOf(this.store, this.mode), [VICTIM, 'framed: the next hundred to be evicted; a flash: evicted']]);
+    const order = this.store.isNamed ? 'a flash: evicted' : 'framed: the next hundred to be evicted; a flash: evicted';
+    legend($('legend'), [...legendOf(this.store, this.mode), [VICTIM, order]]);
   }
 
   blockAt(x, y) {
@@ -288,8 +296,10 @@ export class BlockMap {
     const { cell, owner, touched, prefix } = this.store.columns;
     const state = cell[block] === FREE ? 'free' : cell[block] === RESERVED ? 'reserved' : cell[block] === CACHED ? 'cached'
       : `active, ${cell[block] - CACHED} reference${cell[block] > CACHED + 1 ? 's' : ''}`;
-    const lines = [`block ${block}: ${state}${this.victims.has(block) && cell[block] === CACHED ? ', among the next to be evicted' : ''}`];
-    if (owner[block]) lines.push(`taken last by sequence ${owner[block] - 1}`);
+    const { isNamed } = this.store;
+    if (isNamed && cell[block] === FREE) return 'no name';
+    const lines = [`${isNamed ? 'name' : 'block'} ${block}: ${isNamed && !this.store.hasSteps ? 'in the cache' : state}${this.victims.has(block) && cell[block] === CACHED ? ', among the next to be evicted' : ''}`];
+    if (owner[block]) lines.push(`${isNamed ? 'asked for' : 'taken'} last by sequence ${owner[block] - 1}`);
     if (touched[block]) lines.push(`last used ${seconds(Math.max(0, this.store.nowMs - touched[block] * 100))} ago`);
     if (prefix[block]) lines.push(`prompt begins ${prefix[block].toString(16).padStart(8, '0')}`);
     return lines.join('\n');

@@ -24,7 +24,7 @@ export function painter(store, mode) {
     if (colour === undefined) named.set(key, (colour = pixel(make(key))));
     return colour;
   };
-  const idleIsDim = (block, colour) => (cell[block] === CACHED ? dimmed(colour) : colour);
+  const idleIsDim = (block, colour) => (cell[block] === CACHED && store.hasSteps ? dimmed(colour) : colour);
   const now = store.nowMs;
   const paint = {
     state: (block) => (cell[block] === CACHED ? cached : cell[block] > CACHED + 1 ? shared : active),
@@ -48,13 +48,14 @@ export function painter(store, mode) {
 
 /** What the colours mean: [colour, text] of each. */
 export function legendOf(store, mode) {
+  const free = store.isNamed ? 'no name' : 'free';
   const entries = {
-    state: [[variable('--free'), 'free'], [STATE.cached, 'cached'], [STATE.active, 'active'], [STATE.shared, 'active, shared by several']],
-    owner: [[variable('--free'), 'free'], [ofName(7), 'one colour a sequence, dim once cached']],
-    prefix: [[variable('--free'), 'free'], [ofName(7), 'one colour for prompts with the same first block, dim once cached']],
-    tenant: [[variable('--free'), 'free'], [ofName('a'), 'one colour a tenant, dim once cached']],
-    references: [[variable('--free'), 'free'], [ramp(0), 'one sequence'], [ramp(0.5), '8'], [ramp(0.99), '64 and more']],
-    age: [[variable('--free'), 'free'], [ramp(0.99), 'in use'], [ramp(0.6), 'seconds ago'], [ramp(0), 'ten minutes and more']],
+    state: [[variable('--free'), free], [STATE.cached, 'cached'], ...(store.hasSteps ? [[STATE.active, 'active'], [STATE.shared, 'active, shared by several']] : [])],
+    owner: [[variable('--free'), free], [ofName(7), 'one colour a sequence, dim once cached']],
+    prefix: [[variable('--free'), free], [ofName(7), `one colour for prompts with the same first block${store.hasSteps ? ', dim once cached' : ''}`]],
+    tenant: [[variable('--free'), free], [ofName('a'), 'one colour a tenant, dim once cached']],
+    references: [[variable('--free'), free], [ramp(0), 'one sequence'], [ramp(0.5), '8'], [ramp(0.99), '64 and more']],
+    age: [[variable('--free'), free], [ramp(0.99), 'in use'], [ramp(0.6), 'seconds ago'], [ramp(0), 'ten minutes and more']],
     group: (store.head?.groups ?? []).map((kind, index) => [ofGroup(index), kind.replaceAll('_', ' ')]),
   }[mode];
   if (store.pool?.reserved && mode === 'state') entries.push([STATE.reserved, 'reserved']);

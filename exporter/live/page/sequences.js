@@ -70,7 +70,7 @@ export class SequenceView {
       el('td', {}, row.prompt_tokens === null ? '?' : count(row.prompt_tokens)),
       el('td', {}, count(row.output_tokens)),
       el('td', {}, count(row.hit_blocks * size)),
-      el('td', {}, count(row.blocks)),
+      el('td', {}, row.blocks === null ? '' : count(row.blocks)),
       el('td', {}, row.preemptions ? String(row.preemptions) : ''))));
   }
 

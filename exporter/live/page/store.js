@@ -40,7 +40,17 @@ export class Store {
   }
 
   get hasMap() {
-    return this.pool?.map === 'blocks' && Boolean(this.columns.cell);
+    return (this.pool?.map === 'blocks' || this.isNamed) && Boolean(this.columns.cell);
+  }
+
+  /** Whether the squares are names of cached content: the engine numbers no blocks. */
+  get isNamed() {
+    return this.pool?.map === 'names';
+  }
+
+  /** Whether the stream knows sequences and steps, and not only names. */
+  get hasSteps() {
+    return Boolean(this.sums);
   }
 
   /** Follow the chosen engine until aborted. */
@@ -178,6 +188,7 @@ export class Store {
     this.up = message.up;
     this.wallMs = message.wall_ms;
     this.sums = message.figures;
+    if (!this.hasSteps) return;
     const last = this.figures.at(-1);
     if (last && (message.now_ms < last.ms || message.figures.steps < last.steps)) this.figures = [];
     if (!last || message.now_ms - last.ms >= 1000 || message.now_ms < last.ms) {
