@@ -70,8 +70,8 @@ def test_a_killed_server_is_old_and_a_new_one_goes_on() -> None:
             server.send(signal.SIGKILL)
             for shown in (small, large):
                 shown.wait("No answer since")
-                text = shown.wait("OLD, of")
-                assert "Connection refused" in text
+                shown.wait("OLD, of")
+                text = shown.wait("Connection refused")  # the first failure may be a reset
                 assert "1 Preemptions" in text
         with loaded(port):
             for shown in (small, large):
