@@ -23,7 +23,8 @@ SHELL := /bin/bash
 .PHONY: help venv tools chromium vllm vllm-beside sglang sglang-beside ray ray-beside demo test nightly weekly test-vllm-versions test-sglang-versions chaos engine-chaos fleet fuzz lint types bench \
   docs site release-check dashboards alerts regenerate screenshots clean
 
-PIP_INSTALL := $(VENV)/bin/pip install $(if $(CI),--quiet) -c $(VENV)/constraints.txt
+# CI imports a part of what it installs: that part is compiled when it is.
+PIP_INSTALL := $(VENV)/bin/pip install $(if $(CI),--quiet --no-compile) -c $(VENV)/constraints.txt
 STAMP := $(VENV)/.installed
 export PATH := $(PATH):$(abspath $(VENV))/debian/usr/bin:$(abspath $(VENV))/kubernetes/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -78,15 +79,16 @@ ray: ## Install a Ray Serve for the tests into .venv/ray, 3.9 GB (RAY=2.60.0)
 ray-beside: | $(STAMP)
 	@$(if $(RAY),PYTHON=$(PYTHON) scripts/ray-env $(VENV)/ray $(RAY) </dev/null >/dev/null 2>&1 &)
 
-# In the background: the tests that need it wait for it, the others do not.
-vllm-beside: | $(STAMP)
+# In the background: the tests that need it wait for it, the others do not. It needs none of what
+# .venv has: both are installed at once.
+vllm-beside:
 	@$(if $(VLLM),PYTHON=$(PYTHON) scripts/vllm-env $(VENV)/vllm $(VLLM) </dev/null >/dev/null 2>&1 &)
 
 demo: venv ## Run the engine under a live workload (PORT=8000, DEMO_SECONDS=60 to stop by itself)
 	@exec $(VENV)/bin/kvscope demo --port $(PORT) $(if $(DEMO_SECONDS),--duration $(DEMO_SECONDS))
 
 # PATHs come before options: the runner looks there for the tests of each of its lanes.
-test: venv $(if $(PYTEST_ARGS),,vllm-beside) tools lint ## Lint, types and all tests but those of `make nightly` (PYTEST_ARGS="tests/engine -k pool")
+test: $(if $(PYTEST_ARGS),,vllm-beside) venv tools lint ## Lint, types and all tests but those of `make nightly` (PYTEST_ARGS="tests/engine -k pool")
 	$(VENV)/bin/python -m tools.run_tests --beside $(VENV)/bin/mypy $(PYTEST_ARGS)
 
 nightly: venv vllm-beside sglang-beside ray-beside tools chromium ## The rest: real vLLM, SGLang and Ray, chaos, what measures times, long runs, more examples (PYTEST_ARGS=...)

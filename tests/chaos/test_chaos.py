@@ -8,7 +8,7 @@ from tools.chaos.attacks import ATTACKS
 from tools.chaos.limits import MORE_P99_SECONDS_BRIEFLY
 from tools.chaos.run import run
 
-SECONDS = 75.0
+SECONDS = 60.0
 
 
 @pytest.mark.chaos

@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.sglang, pytest.mark.nightly, pytest.mark.slow, pytest.
 BY_SCENARIO = pytest.mark.parametrize("name", list(SWITCHED))
 CYCLES = 20
 """Under each of two loads."""
-AT_REST = 10
+AT_REST = 4
 """Cycles between which SGLang rests, so that all sums can be compared."""
 FOLDED_SECONDS = 20.0
 
