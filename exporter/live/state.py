@@ -88,7 +88,7 @@ def figures_of(target: Target) -> Figures | None:
 
 
 def block_of(target: Target, following: Following, number: int) -> BlockDocument | None:
-    """A block, or the content of a cell, with the last events about it; None: there is no such block."""
+    """A block, or the content of a cell, and the last events about it; None: not known."""
     named, name = following.named, None
     if named.is_followed:
         if kind_of(target) != "names" or not 0 <= number < len(named.names):
