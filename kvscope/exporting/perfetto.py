@@ -62,8 +62,16 @@ class _Trace:
         """A number for a track or a flow that no other has."""
         return next(self._numbers)
 
-    def track(self, name: str, parent: int | None = None, *, counts: str | None = None) -> int:
-        """Declare a track. counts: a counter's; those of one name share their axis."""
+    def track(
+        self,
+        name: str,
+        parent: int | None = None,
+        *,
+        counts: str | None = None,
+        ordering: int = protos.TrackDescriptor.EXPLICIT,
+    ) -> int:
+        """Declare a track. counts: a counter's; those of one name share their axis. ordering: of
+        the tracks below it, explicit as they are declared; by default Perfetto sorts by name."""
         packet = self._builder.create_packet()
         packet.trusted_packet_sequence_id = 1
         track = packet.track_descriptor
@@ -72,6 +80,8 @@ class _Trace:
         track.sibling_merge_behavior = (
             protos.TrackDescriptor.SIBLING_MERGE_BEHAVIOR_NONE
         )  # a sequence's number may come again in another session
+        track.child_ordering = ordering
+        track.sibling_order_rank = track.uuid
         if parent is not None:
             track.parent_uuid = parent
         if counts is not None:
@@ -137,7 +147,8 @@ class _Engine:
         }
         self._values: dict[str, int] = {}
         self._evictions = trace.track("evictions", self._root)
-        self._sequences = trace.track("sequences", self._root)
+        chronological = protos.TrackDescriptor.CHRONOLOGICAL
+        self._sequences = trace.track("sequences", self._root, ordering=chronological)
         self._tracks: dict[int, int] = {}
         self._phases = Phases(self)
         self._victims = Victims()

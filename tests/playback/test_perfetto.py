@@ -1,7 +1,7 @@
 """`kvscope export --perfetto`, read with Perfetto's own schema and compared with plain loops.
 
-Perfetto's trace processor is a binary that no package ships, so its rules for tracks, slices and
-flows are checked here one by one.
+Its trace processor reads it in test_trace_processor.py; here the rules for tracks, slices and flows
+are checked one by one, without a browser.
 """
 
 from collections import Counter, defaultdict

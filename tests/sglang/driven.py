@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,13 +49,24 @@ def run_scenarios(
 class Driven:
     """Findings by scenario; they run at first use, and only once."""
 
-    def __init__(self, python: Path, model: Path, environment: dict[str, str]) -> None:
+    def __init__(
+        self,
+        python: Path,
+        model: Path,
+        environment: dict[str, str],
+        seldom: Collection[str] = (),
+    ) -> None:
+        """seldom: scenarios of which the others' process runs none."""
+        self._seldom = frozenset(seldom)
         self._run = functools.cache(
             lambda *names: run_scenarios(python, model, environment, list(names))
         )
 
     def __getitem__(self, name: str) -> dict[str, Any]:
-        names = TOGETHER if name in TOGETHER else [name]
+        names = [name]
+        if name in TOGETHER:
+            is_seldom = name in self._seldom
+            names = [each for each in TOGETHER if (each in self._seldom) == is_seldom]
         return next(run for run in self._run(*names) if run["scenario"] == name)
 
 

@@ -10,12 +10,19 @@ from tests.sglang.scenarios import SCENARIOS
 pytestmark = [pytest.mark.sglang, pytest.mark.nightly, pytest.mark.timeout(900)]
 
 RETRACTING = "p16-retracted"
-BY_SCENARIO = pytest.mark.parametrize("name", list(SCENARIOS))
+WEEKLY = ("p1-unnamed", "p1-mixed", "p1-lfu", "p16-off", "p16-writeback")
+BY_SCENARIO = pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.weekly] if name in WEEKLY else [])
+        for name in SCENARIOS
+    ],
+)
 
 
 @pytest.fixture(scope="module")
 def driven(sglang_python: Path, model: Path, environment: dict[str, str]) -> Driven:
-    return Driven(sglang_python, model, environment)
+    return Driven(sglang_python, model, environment, seldom=WEEKLY)
 
 
 @BY_SCENARIO

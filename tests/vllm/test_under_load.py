@@ -337,7 +337,10 @@ def test_answers_of_the_api_server_are_those_that_clients_got(vllm: Observed) ->
         assert grown == sum(statuses["generation", one] for one in status)
 
 
-def test_off_and_on_fifty_times_tokens_stay_and_counters_go_on(vllm: Observed) -> None:
+@pytest.mark.parametrize("times", [16, pytest.param(50, marks=pytest.mark.weekly)])
+def test_off_and_on_many_times_tokens_stay_and_counters_go_on(vllm: Observed, times: int) -> None:
+    order = "kvscope: off by order of an operator"
+    stopped, ordered = vllm.replay.kinds["ObserverStopped"], vllm.server.log.count(order)
     expected = [answer for prompt in PROMPTS for answer in vllm.server.complete(prompt, 24)]
     rounds = 0
     stopping = threading.Event()
@@ -358,14 +361,14 @@ def test_off_and_on_fifty_times_tokens_stay_and_counters_go_on(vllm: Observed) -
         with ThreadPoolExecutor(1) as pool:
             running = pool.submit(serve)
             try:
-                for _ in range(25):
+                for _ in range(times // 2):
                     switch_off_and_on(vllm)
             finally:
                 stopping.set()
             running.result()
     assert rounds > 0
-    assert vllm.replay.kinds["ObserverStopped"] == 50
-    assert vllm.server.log.count("kvscope: off by order of an operator") == 50
+    assert vllm.replay.kinds["ObserverStopped"] == stopped + times
+    assert vllm.server.log.count(order) == ordered + times
     vllm.server.wait_idle()
     wait_for(vllm.folded, "all is folded")
     since = vllm.page(), vllm.server.page()
