@@ -10,15 +10,11 @@ import zlib
 from array import array
 from collections.abc import Iterable
 
-from kvscope_events.events import (
-    BlockHash,
-    Hello,
-    NamesRemoved,
-    NamesStored,
-    PrefixLookup,
-)
+from exporter.fold.tiers import MAX_DEVICE_NAMES
+from kvscope_events.events import BlockHash, Hello, NamesRemoved, NamesStored, PrefixLookup
 
 LEAST_CELLS = 64
+MOST_CELLS = MAX_DEVICE_NAMES
 _MOST_OWNER = (1 << 32) - 2
 
 
@@ -48,8 +44,8 @@ class NamedCells:
         """By cell: see `root_of`, of the first name of its chain; 0: not known."""
         self.touched_ns = array("Q")
         """By cell: when it was stored, found or given back last; 0: not seen."""
-        self.stored_ns: dict[BlockHash, int] = {}
-        """When a name became findable, if that was seen."""
+        self.stored_ns = array("Q")
+        """By cell: when its content became findable; 0: not seen."""
         self.block_size = 0
         """Tokens of a name, as the stream says; 0: it does not."""
         self.changed: set[int] = set()
@@ -73,9 +69,9 @@ class NamedCells:
         size = len(self.names) if num_cells is None else num_cells
         self.names = [None] * size
         self.owners, self.prefixes = array("I", bytes(4 * size)), array("I", bytes(4 * size))
-        self.touched_ns = array("Q", bytes(8 * size))
+        self.touched_ns, self.stored_ns = array("Q", bytes(8 * size)), array("Q", bytes(8 * size))
         self._vacant = list(range(size))
-        for part in (self._cells, self._copies, self._asked, self.stored_ns):
+        for part in (self._cells, self._copies, self._asked):
             part.clear()
         for each in (self._unsettled, self.changed, self.gone):
             each.clear()
@@ -97,8 +93,12 @@ class NamedCells:
         self.known = True
 
     def store(self, event: NamesStored, time_ns: int) -> bool:
-        """Returns whether there are more cells now."""
+        """Returns whether the number of cells has changed."""
         size = len(self.names)
+        if len(self._cells) + len(event.names) > MOST_CELLS:  # a stream that never removes any
+            self.lose()
+            self.clear(0)
+            return True
         self.block_size = event.block_size or self.block_size
         above = None if event.parent is None else self._cells.get(event.parent)
         root = root_of(event.names[0]) if event.parent is None and event.names else 0
@@ -111,7 +111,7 @@ class NamedCells:
             self.owners[cell], asked_root = self._asked.pop(name, (0, 0))
             self.prefixes[cell] = asked_root or root
             self.touched_ns[cell] = time_ns
-            self.stored_ns[name] = time_ns
+            self.stored_ns[cell] = time_ns
             if self._paths:  # a stream of KV events has neither sequences nor steps
                 self._unsettled.append(name)
         return len(self.names) > size
@@ -125,7 +125,7 @@ class NamedCells:
                 self._vacate(name)
 
     def look_up(self, event: PrefixLookup, time_ns: int) -> bool:
-        """Returns whether there are more cells now."""
+        """Returns whether the number of cells has changed."""
         if not (self.is_followed and event.named and event.hashes):
             return False
         size = len(self.names)
@@ -174,7 +174,7 @@ class NamedCells:
             size = len(self.names)
             more = max(size, LEAST_CELLS)
             self.names += [None] * more
-            for column in (self.owners, self.prefixes, self.touched_ns):
+            for column in (self.owners, self.prefixes, self.touched_ns, self.stored_ns):
                 column.frombytes(bytes(column.itemsize * more))
             self._vacant = list(range(size, size + more))
         cell = heapq.heappop(self._vacant)
@@ -185,9 +185,9 @@ class NamedCells:
 
     def _vacate(self, name: BlockHash) -> None:
         cell = self._cells.pop(name)
-        self.stored_ns.pop(name, None)
         self.names[cell] = None
-        self.owners[cell] = self.prefixes[cell] = self.touched_ns[cell] = 0
+        self.owners[cell] = self.prefixes[cell] = 0
+        self.touched_ns[cell] = self.stored_ns[cell] = 0
         heapq.heappush(self._vacant, cell)
         self.changed.add(cell)
         self.gone.add(cell)

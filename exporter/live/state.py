@@ -96,7 +96,7 @@ def block_of(target: Target, following: Following, number: int) -> BlockDocument
         name = named.names[number]
         references = 0 if name is None else references_of(target, name)
         owners = [] if name is None else named.owners_of(name)
-        born_ns = -1 if name is None else named.stored_ns.get(name, -1)
+        born_ns = named.stored_ns[number]
         events = [] if name is None else following.lives.of(name)
     else:
         ledger = None if target.is_content else target.folds[Ledger]

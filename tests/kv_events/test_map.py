@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+import pytest
+
 from exporter.fold import Tiers
+from exporter.live import named
 from exporter.live.hub import Hub
-from exporter.live.named import LEAST_CELLS
 from tests.kv_events.dialects import Cleared, Removed, Stored, one
 from tests.kv_events.publisher import Publish
 from tests.kv_events.watching import Watched, watched
@@ -30,12 +32,12 @@ def test_the_cells_are_the_names_of_the_devices_tier(tmp_path: Path, publish: Pu
             "imbalance": None,
         }
         assert followed.reader.head["figures"] is None
-        many = tuple(range(10, 10 + 2 * LEAST_CELLS))
+        many = tuple(range(10, 10 + 2 * named.LEAST_CELLS))
         publisher.say(Stored(many, 3), one(1), Removed((2,)))
         there.expect(3 + len(many) + 1 - 1)
-        named = followed.names()
-        assert set(named.values()) == {CACHED}
-        assert named.keys() == names_in(there)
+        shown = followed.names()
+        assert set(shown.values()) == {CACHED}
+        assert shown.keys() == names_in(there)
         read = followed.reader
         assert followed.reader.pool["block_size"] == 2
         cells = enumerate(read.columns["cell"])
@@ -63,6 +65,21 @@ def test_it_is_unknown_while_messages_are_missing(tmp_path: Path, publish: Publi
         publisher.say(Cleared(), one(4))
         there.expect(1)
         assert followed.names().keys() == names_in(there)
+
+
+def test_a_stream_that_never_removes_anything_takes_a_bounded_amount_of_memory(
+    tmp_path: Path, publish: Publish, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(named, "MOST_CELLS", 100)
+    publisher = publish()
+    with watched(tmp_path, model_name="m") as there:
+        publisher.say(one(1))
+        there.expect(1)
+        followed = FollowedView(there.exporter.targets[0])
+        for first in range(10, 410, 20):
+            publisher.say(Stored(tuple(range(first, first + 20))))
+        there.expect(401)
+        assert len(followed.view.following.named) <= 100
 
 
 def test_the_engine_is_listed_with_what_its_map_lacks(tmp_path: Path, publish: Publish) -> None:
