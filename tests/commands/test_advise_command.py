@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from exporter.adviser.rank import advise
 from exporter.answers.advice import AdviceAnswer
 from kvscope.cli.app import app
-from tests.exporter.test_adviser import curve, facts
+from tests.exporter.advised import curve, facts
 from tests.support.http_peer import Answer, json, serving, text
 
 PATH = "/api/advice"

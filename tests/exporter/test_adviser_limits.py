@@ -23,10 +23,10 @@ from exporter.machine.machine import Machine
 from exporter.watched.advised import AdviceCollector
 from exporter.watched.reply import memory_of
 from kvscope_events.events import PoolCreated, PoolSnapshot, SequenceAdded, StartupProfiled
+from tests.exporter.advised import SECOND, curve, facts, room, slot
 from tests.exporter.machine import GIB, UUID
 from tests.exporter.stream import batch_of, hello, step
 from tests.exporter.test_advice_answer import FACTS
-from tests.exporter.test_adviser import SECOND, curve, facts, room, slot
 from tests.exporter.test_workers import TERMS, OneCard, sampled, scheduler, worker
 
 POOL = PoolCreated(41, 4, 64, 1)

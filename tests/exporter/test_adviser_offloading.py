@@ -7,7 +7,7 @@ import pytest
 from exporter.adviser.facts import Facts
 from exporter.adviser.proposal import Proposal
 from exporter.adviser.rank import advise
-from tests.exporter.test_adviser import GIB, curve, facts, room
+from tests.exporter.advised import GIB, curve, facts, room
 
 
 def evicting(**changes: Any) -> Facts:

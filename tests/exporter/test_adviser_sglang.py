@@ -23,10 +23,10 @@ from exporter.watched.target import Target
 from kvscope_events.bus import Subscription
 from kvscope_events.events import PoolCounted, PoolCreated
 from kvscope_events.producers import CONTENT_EVENTS, SGLANG_EVENTS, in_order
+from tests.exporter.advised import SECOND, any_facts, curve, facts, needed, room, slot
 from tests.exporter.machine import GIB, NOW_NS
 from tests.exporter.page import put
 from tests.exporter.stream import ended, hello, step
-from tests.exporter.test_adviser import SECOND, any_facts, curve, facts, needed, room, slot
 
 MIB = 1 << 20
 OWN = {

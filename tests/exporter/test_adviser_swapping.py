@@ -17,7 +17,7 @@ from exporter.machine.host_memory import Available, HostMemory
 from exporter.machine.machine import Machine
 from exporter.watched.reply import memory_of
 from kvscope_events.events import RequestPreempted
-from tests.exporter.test_adviser import GIB, SECOND, facts, needed, room, slot
+from tests.exporter.advised import GIB, SECOND, facts, needed, room, slot
 from tests.support.loads import chats
 from tests.support.paced import Paced
 

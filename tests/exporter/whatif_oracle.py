@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from exporter.fold import Cache
+from exporter.fold.cache.curve import Curve
 from kvscope_events.events import (
     BlocksAllocated,
     BlocksCached,
@@ -157,3 +159,9 @@ class Oracle:
             for event, distances in self.lookups
             if not event.resumed
         )
+
+
+def since_start(cache: Cache) -> Curve:
+    curve = cache.whatif.curve(None)
+    assert curve is not None
+    return curve
