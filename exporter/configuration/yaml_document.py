@@ -30,7 +30,7 @@ def parse_yaml(text: str) -> Document:
         if node is None:
             return Document(None)
         lines = {"": node.start_mark.line + 1}
-        _note(node, "", lines)
+        _note(node, "", lines, set())
         return Document(loader.construct_document(node), lines)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -44,12 +44,17 @@ def parse_yaml(text: str) -> Document:
         raise ConfigurationError("", "a value does not fit its tag", "leave out the `!!`") from None
 
 
-def _note(node: yaml.Node, path: str, lines: dict[str, int]) -> None:
+def _note(node: yaml.Node, path: str, lines: dict[str, int], noted: set[int]) -> None:
+    """noted: parts whose insides have their lines, under the first of their paths: a part with an
+    anchor stands wherever it is named, and those that name each other would never end."""
+    if id(node) in noted:
+        return
+    noted.add(id(node))
     if isinstance(node, yaml.SequenceNode):
         for number, item in enumerate(node.value):
             inner = f"{path}[{number}]"
             lines[inner] = item.start_mark.line + 1
-            _note(item, inner, lines)
+            _note(item, inner, lines, noted)
     elif isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             inner = f"{path}.{key.value}" if path else str(key.value)
@@ -57,4 +62,4 @@ def _note(node: yaml.Node, path: str, lines: dict[str, int]) -> None:
             if inner in lines:
                 raise ConfigurationError(inner, "given twice", "keep one", line)
             lines[inner] = line
-            _note(value, inner, lines)
+            _note(value, inner, lines, noted)

@@ -153,7 +153,8 @@ def test_a_mistake_says_where_what_and_what_to_do(tmp_path: Path, text: str, say
     [
         ("a: [", "not valid YAML"),
         ("a: *x", "1: not valid YAML: found undefined alias 'x'"),
-        ("a: &a [*a]", "not valid YAML: maximum recursion depth"),
+        ("a: &a [*a]", "1: a: there is no such key"),
+        ("servers: &a [*a]", "1: servers[0]: expected object, got array"),
         ("!!python/object/apply:os.system ['false']", "1: not valid YAML: could not determine a"),
         ("a: 1\na: 2", "2: a: given twice; keep one"),
         ("a: 1\n---\na: 2", "2: not valid YAML: but found another document"),
@@ -188,6 +189,12 @@ def test_an_anchor_is_used_again(tmp_path: Path) -> None:
     assert "5: servers[3].uri: there is no such key" in mistake(
         tmp_path, "\n".join([*lines, "- {<<: *one, uri: x}"])
     )
+
+
+@pytest.mark.timeout(10)
+def test_anchors_that_name_each_other_many_times_take_no_longer(tmp_path: Path) -> None:
+    lines = ["servers: &s0 [1, 1]", *(f"a{n}: &s{n} [*s{n - 1}, *s{n - 1}]" for n in range(1, 60))]
+    assert "servers[0]: expected object, got int" in mistake(tmp_path, "\n".join(lines))
 
 
 def test_a_page_is_the_same_where_its_usual_path_is_written_out(tmp_path: Path) -> None:
