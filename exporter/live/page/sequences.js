@@ -100,6 +100,7 @@ export class SequenceView {
 
   #show({ sequence, is_whole: isWhole, tables }, bill) {
     const { cell } = this.store.columns;
+    const { isNamed } = this.store;
     const now = this.store.nowMs;
     const all = Object.values(tables).flat().filter((block) => block >= 0);
     this.map.highlight(all);
@@ -110,8 +111,8 @@ export class SequenceView {
         return el('span', {
           className: references > 1 ? 'cell shared' : 'cell',
           colour: block < 0 ? variable('--free') : references > 1 ? STATE.shared : STATE.active,
-          title: block < 0 ? `tokens from ${position * this.store.pool.block_size}: given back`
-            : `tokens from ${position * this.store.pool.block_size} lie in block ${block}${references > 1 ? `, shared by ${references}` : ''}`,
+          title: block < 0 ? `tokens from ${position * this.store.pool.block_size}: ${isNamed ? 'not findable now' : 'given back'}`
+            : `tokens from ${position * this.store.pool.block_size} lie in ${isNamed ? 'the page with square' : 'block'} ${block}${references > 1 ? `, shared by ${references}` : ''}`,
           onclick: () => block >= 0 && this.map.select(block),
         }, block < 0 ? '–' : String(block));
       }),
@@ -121,7 +122,7 @@ export class SequenceView {
     $('sequence').replaceChildren(
       el('strong', {}, `Sequence ${sequence.id}: ${sequence.state}`),
       el('span', { className: 'dim' }, ` since ${seconds(Math.max(0, now - sequence.changes.at(-1)[1]))}`
-        + `, ${all.length} blocks, ${shared} of them shared`),
+        + `, ${all.length} ${isNamed ? 'pages with a name' : 'blocks'}, ${shared} of them shared`),
       el('div', { className: 'dim' }, sequence.changes.map(([state, ms]) => `${state} ${seconds(Math.max(0, now - ms))} ago`).join(' → ')),
       ...(isWhole ? [] : [el('div', { className: 'dim' }, 'It ran before this page was opened: only the blocks that it got since are known.')]),
       ...groups,
