@@ -57,7 +57,7 @@ class Lane:
 
 TEST = (
     (
-        Lane("main", 3, "not (nightly or waits or vllm)"),  # of two cores: some wait
+        Lane("main", 4, "not (nightly or waits or vllm)"),  # of two cores: some wait
         Lane("waits", 4, "waits and not nightly", r"mark\.waits\b"),
         Lane("vllm", 0, "vllm and not nightly", r"mark\.vllm\b"),
     ),

@@ -67,7 +67,7 @@ def test_an_empty_file_asks_for_nothing(tmp_path: Path, text: str) -> None:
             "tls_server_config: {cert_file: web.yml, key_file: web.yml}",
             "no certificate with its key in PEM",
         ),
-        ("a: &a [*a]", "not valid YAML"),
+        ("a: &a [*a]", "unknown field a; known are"),
         ("{" * 100, "nested|not valid YAML|not text"),
         ("x" * (MAX_BYTES + 1), "larger than 64 KiB"),
     ],
