@@ -82,11 +82,9 @@ def test_a_file_named_like_our_package_does_not_end_the_demos_load(tmp_path: Pat
     assert "the load generator exited early" not in done.stderr
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("consumer", "code", "said"),
-    [("/dev/full", 2, 1), pytest.param("true", 1, 0, marks=pytest.mark.nightly)],
-)
+@pytest.mark.parametrize(("consumer", "code", "said"), [("/dev/full", 2, 1), ("true", 1, 0)])
 def test_a_demo_that_nobody_can_watch_ends(consumer: str, code: int, said: int) -> None:
     demo = f"{shlex.quote(sys.executable)} -P -m kvscope demo --port 0"
     where = f"> {consumer}" if consumer.startswith("/") else f"| {consumer}"

@@ -48,7 +48,11 @@ def counted(event: EngineEvent) -> EngineEvent:
 
 
 @pytest.mark.parametrize("is_counted", [False, True], ids=["numbered", "counted"])
-@pytest.mark.parametrize("pauses", [False, True], ids=["steady", "pauses"])
+@pytest.mark.parametrize(
+    "pauses",
+    [pytest.param(False, marks=pytest.mark.nightly), True],
+    ids=["steady", "pauses"],
+)
 def test_a_page_is_the_same_whether_or_not_one_was_read_before(
     pauses: bool, is_counted: bool
 ) -> None:

@@ -220,6 +220,7 @@ def page_with(url: str, line: str) -> str:
     raise AssertionError(f"never: {line}")
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_serve_without_a_driver_runs_with_one_line_about_it(
     no_library: Path, tmp_path: Path

@@ -15,7 +15,7 @@ COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "seconds", [15, pytest.param(40, marks=[pytest.mark.nightly, pytest.mark.weekly])]
+    "seconds", [8, pytest.param(40, marks=[pytest.mark.nightly, pytest.mark.weekly])]
 )
 def test_schemathesis_finds_nothing_undescribed(tmp_path: Path, seconds: int) -> None:
     """No 500, no hang, no status, type or shape of an answer that the document does not have.

@@ -11,6 +11,7 @@ LOAD = Load(requests=250, clients=4, conversations=10)
 BLOCKS = 160
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_half_and_double_the_pool_of_our_engine(tmp_path: Path) -> None:
     found, comparisons = compare(own_run(LOAD), BLOCKS, (0.5, 2.0), tmp_path)
