@@ -87,6 +87,3 @@ def test_its_requests_are_counted_and_its_first_tokens_timed(
         print(f"median {1000 * statistics.median(apart):.2f} ms later at the client")
         assert 0 < min(apart) < 0.002, apart
         assert vllm.value("kvscope_front_end_first_part_seconds_count") == REQUESTS
-        generated = vllm.value("kvscope_decode_tokens_total")
-        assert generated is not None
-        assert generated >= said["total_output_tokens"] - REQUESTS
