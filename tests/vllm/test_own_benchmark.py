@@ -27,6 +27,8 @@ pytestmark = [
 
 REQUESTS = 60
 OUTPUT_TOKENS = 24
+IN_ONE_PIECE_SECONDS = 0.005
+"""Or less from the first to the last part of an answer, as the client saw it."""
 ANSWERS = "kvscope_front_end_answers_total"
 COMMAND = """
 from vllm.benchmarks.serve import add_cli_args, main
@@ -89,11 +91,11 @@ def test_its_requests_are_counted_and_its_first_tokens_timed(
         assert {one.status for one in sent} == {200}
         firsts = [one.first_ns / 1e9 for one in sent if one.first_ns is not None]
         assert len(firsts) == len(said["ttfts"]) == REQUESTS
-        # That client reads some answers only at their end: they have no times between tokens.
+        # Some answers reach that client in one piece, at their end; those of a bare vLLM do so too.
         apart = [
             abs(client - server)
             for client, server, times in zip(said["ttfts"], firsts, said["itls"], strict=True)
-            if len(times) >= OUTPUT_TOKENS // 2
+            if sum(times) > IN_ONE_PIECE_SECONDS
         ]
         assert len(apart) >= 10
         # On an idle machine also the median; a client that waits for a core sees its token later.
