@@ -78,8 +78,7 @@ class Hub:
         with self._find(server).present() as targets:
             for target in targets:
                 target.pipeline.drain()  # its Hello may just have come
-            found = [_described(target) for target in _shown(targets)]
-        engines = [engine for engine in found if engine is not None]
+            engines = [_described(target) for target in _shown(targets)]
         note = "" if engines else (_NOTHING_YET if targets else _NO_EVENTS)
         return Engines(engines=engines, note=note)
 
@@ -144,10 +143,9 @@ def _is_engine(target: Target) -> bool:
     return hello is not None and hello.worker is None
 
 
-def _described(target: Target) -> EngineDocument | None:
+def _described(target: Target) -> EngineDocument:
     hello = target.hello
-    if hello is None:
-        return None
+    assert hello is not None
     with target.pipeline.settled():
         kind = kind_of(target)
     notes = {

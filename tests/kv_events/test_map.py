@@ -7,11 +7,13 @@ import pytest
 from exporter.fold import Tiers
 from exporter.live import named
 from exporter.live.hub import Hub
+from exporter.watched.exporter import Exporter
+from kvscope_events.events import PoolCreated
+from tests.exporter.page import make_exporter, put
 from tests.kv_events.dialects import Cleared, Removed, Stored, one
 from tests.kv_events.publisher import Publish
 from tests.kv_events.watching import Watched, watched
 from tests.support.live_reader import CACHED, FREE, FollowedView
-from tests.support.waiting import wait_for
 
 
 def names_in(there: Watched) -> set[bytes]:
@@ -91,7 +93,20 @@ def test_the_engine_is_listed_with_what_its_map_lacks(tmp_path: Path, publish: P
         (row,) = hub.engines("").engines
         assert (row.key, row.map) == ("m/0", "names")
         assert "neither sequences nor steps are known" in row.note
-        snapshot = hub.broadcast("", "").snapshot()
-        wait_for(lambda: snapshot.startswith(b"KVSLIVE1"))
+        assert hub.broadcast("", "").snapshot().startswith(b"KVSLIVE1")
         assert hub.broadcast("", "m/0").block(0) is not None
         assert hub.broadcast("", "m/0").sequence(1) is None
+
+
+def test_the_map_of_an_observed_engine_comes_before_that_of_its_names(
+    tmp_path: Path, publish: Publish
+) -> None:
+    publisher = publish()
+    publisher.say(one(1))
+    exporter, subscription = make_exporter()
+    put(subscription, 0, 1, PoolCreated(8, 16, 2048))
+    with watched(tmp_path, model_name="demo") as there:
+        there.expect(1)
+        both = Exporter([*there.exporter.targets, *exporter.targets])
+        (row,) = Hub(lambda _: both).engines("").engines
+    assert (row.key, row.map, row.note) == ("demo/0", "blocks", "")

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 from kvscope.cli.app import app
 from kvscope.plan.parallel import TIMES
 from tests.sizing.configs import GEMMA_3_4B, LLAMA_3_8B, QWEN3_8B, QWEN3_30B_A3B
-from tests.sizing.published import AWQ, LLAMA_70B
+from tests.sizing.published_configs import AWQ, LLAMA_70B
 
 GIB = 2**30
 

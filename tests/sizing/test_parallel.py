@@ -13,7 +13,7 @@ from tests.sizing.configs import (
     QWEN3_30B_A3B,
     QWEN3_NEXT_80B,
 )
-from tests.sizing.published import CODESTRAL_MAMBA_7B, GEMMA_3_27B, LLAMA_70B
+from tests.sizing.published_configs import CODESTRAL_MAMBA_7B, GEMMA_3_27B, LLAMA_70B
 from tests.sizing.test_plan import make_plan
 
 EXPERTS = 48 * 128 * 3 * 768 * 2048

@@ -9,7 +9,7 @@ from engine.sizing import ConfigError
 from kvscope.plan.modules import modules_of
 from kvscope.plan.shape import ModelShape, shape_from_config
 from tests.sizing.configs import LLAMA_3_8B, QWEN3_30B_A3B
-from tests.sizing.published import AWQ, DEEPSEEK_V3, MXFP4
+from tests.sizing.published_configs import AWQ, DEEPSEEK_V3, MXFP4
 
 EMBEDDINGS = 2 * 128_256 * 4096
 NORMS = 65 * 4096
