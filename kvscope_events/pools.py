@@ -77,6 +77,8 @@ class PoolCreated(Event, frozen=True):
     # Windows and states stay findable every this many tokens, besides the ends of prompts; 0: only
     # there; None: everywhere, or it is not known.
     retention: Count | None = None
+    # A lookup leaves out the last block that it finds: a drafter needs it computed.
+    drops_last: bool = False
 
 
 class PoolSnapshot(Event, frozen=True):
@@ -101,3 +103,4 @@ class PoolSnapshot(Event, frozen=True):
     # Group of each block that is referenced or cached, per block id; None: free, or not known.
     # Empty: the pool has one group, or none of it is known.
     block_groups: list[GroupIndex | None] = []
+    drops_last: bool = False

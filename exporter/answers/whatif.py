@@ -28,6 +28,8 @@ _OF_ONE_KIND = [
     "conversations the error is 0.0002 of the hit ratio at most.",
     "Content that two sequences computed at the same time: its second block stands in the way at "
     "every size, and hits of larger sizes come out up to about 0.1 points too low.",
+    "The old copy of a block that is computed again for a drafter such as EAGLE: it takes room, so "
+    "that hits come out up to about 0.5 points too high.",
 ]
 """Limits of a computed curve, for layers of one kind."""
 _OF_GROUPS = [
@@ -50,7 +52,7 @@ _OBJECTIONS: dict[Objection, str] = {
     "order": (
         "the prediction for the present size differed from what the engine found in the last five "
         "minutes by more than 1 point of the blocks looked up: it evicts in another order than "
-        "that of the releases"
+        "that of the releases, or its lookups leave out more than one block for a drafter"
     ),
     "queue": (
         "in the last five minutes requests waited so long that the hits of some size are uncertain "

@@ -108,9 +108,9 @@ PREFIX = (
         "forgotten. In a pool of several groups of layers the scales are simulated, and absent "
         "while the simulated pool of the present size differs from the engine's own hits by more "
         "than 1 % of the blocks looked up in five minutes; a scale below 1 is absent while running "
-        "requests alone would have needed more blocks. In a counted pool all scales are absent "
-        "while the prediction for the present size differs that much: its server need not evict in "
-        "the order of the releases.",
+        "requests alone would have needed more blocks. In a counted pool, and with a drafter that "
+        "has the last block found computed again, all scales are absent while the prediction for "
+        "the present size differs that much.",
         unit="blocks",
         group="prefix",
         labels={**ENGINE, "scale": WHATIF_SCALES},

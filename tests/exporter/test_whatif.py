@@ -206,6 +206,30 @@ def test_what_a_connector_loads_needs_no_larger_pool() -> None:
     assert (found[1].hit_blocks, found[1].loaded_blocks) == (1, 0)
 
 
+def test_with_a_drafter_the_last_block_found_is_left_out_at_each_size() -> None:
+    cache = Cache()
+    cache.apply(PoolCreated(8, BLOCK_SIZE, 0, drops_last=True))
+    released(cache, [0, 1, 2], [A, B, C])
+    for sequence in (1, 2):  # which compute C again, beside its old block
+        cache.apply(PrefixLookup(sequence, 17, [A, B, C, D], 2))
+        cache.apply(BlocksShared(sequence, [0, 1], "prefix_hit"))
+        cache.apply(BlocksAllocated(sequence, [2 + sequence], "prefill"))
+        cache.apply(BlocksCached(sequence, [2 + sequence], [C], B))
+        cache.apply(BlocksReleased(sequence, [2 + sequence, 1, 0], [], [], "finished"))
+    assert cache.whatif.error_blocks == 0
+    hits = {point.scale: point.hit_blocks for point in since_start(cache).points}
+    assert (hits[0.125], hits[0.25], hits[0.375], hits[1], hits[inf]) == (0, 2, 4, 4, 4)
+
+
+def test_sizes_are_not_shown_while_what_a_drafter_leaves_out_was_predicted_wrongly() -> None:
+    cache = Cache()
+    cache.apply(PoolCreated(8, BLOCK_SIZE, 0, drops_last=True))
+    released(cache, [0, 1, 2], [A, B, C])
+    cache.apply(PrefixLookup(1, 17, [A, B, C, D], 3))
+    assert cache.whatif.objection == "order"
+    assert not cache.whatif.hit_blocks
+
+
 def test_after_a_snapshot_larger_sizes_wait_until_as_many_blocks_have_passed() -> None:
     cache = Cache()
     names = [*PATH[:3], None]

@@ -6,8 +6,9 @@ in the Python of a vLLM, with this checkout on PYTHONPATH and KVSCOPE_OBSERVER_D
 runs in a child of its own and prints one line. A mode joins words by a dash: async, hybrid (full
 attention and two sliding windows), swa, partial (a Mamba group, whose hits end inside blocks),
 prio, nocache, force (resets that preempt), deferred (frees wait for steps in flight), spec (drafts
-that are partly rejected). With `switched-` before it, the observer goes off and on meanwhile; with
-`bare-`, the same requests are served unobserved.
+that are partly rejected), eagle (the same, for whose drafter a lookup leaves out a block). With
+`switched-` before it, the observer goes off and on meanwhile; with `bare-`, the same requests are
+served unobserved.
 """
 
 import argparse

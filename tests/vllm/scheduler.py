@@ -79,9 +79,11 @@ class Driver:
             "enable_prefix_caching": "nocache" not in words,
             "enable_chunked_prefill": True,
             "scheduling_policy": "priority" if "prio" in words else "fcfs",
-            "speculative_config": DRAFTS if "spec" in words else None,
+            "speculative_config": DRAFTS if words & {"spec", "eagle"} else None,
         }
         config = build(EngineArgs, **arguments | further).create_engine_config()
+        if "eagle" in words:  # a scheduler asks for no more of a drafter than its name
+            config.speculative_config.method = "eagle"
         config.cache_config.num_gpu_blocks = blocks
         config.cache_config.block_size = BLOCK_SIZE
         config.scheduler_config.async_scheduling = self.is_async
@@ -151,10 +153,14 @@ class Driver:
         self.deferred = "deferred" in words and hasattr(self.scheduler, "defer_block_free")
         if self.deferred:
             self.scheduler.defer_block_free = True
-        self.spec = "spec" in words
+        self.spec = bool(words & {"spec", "eagle"})
         hashes = hash_function()
         utils.init_none_hash(hashes)
-        self.hasher = utils.get_request_block_hasher(BLOCK_SIZE, hashes)
+        # From 0.33 on, names cover the tokens that such a drafter reads behind their block.
+        behind = getattr(config, "num_hash_lookahead_tokens", 0)
+        self.hasher = utils.get_request_block_hasher(
+            BLOCK_SIZE, hashes, *([behind] if behind else [])
+        )
         self.prefixes = [self.tokens(self.random.choice([32, 64, 100, 160])) for _ in range(5)]
         self.queue: deque[Any] = deque()
         self.requests = self.aborts = self.resets = self.forced = 0

@@ -29,6 +29,8 @@ MODES = (
     "partial-async-force",
     "spec",
     "spec-async",
+    "eagle-async-force",
+    "hybrid-eagle",
 )
 SMOKE = "sync"
 """One mode of a real vLLM runs in `make test`; the others, and what is broken, run nightly."""

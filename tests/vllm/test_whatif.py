@@ -23,14 +23,20 @@ USABLE = 300
 SIZES = (USABLE, USABLE // 2, 2 * USABLE)
 
 
+@pytest.mark.parametrize("mode", ["sync", "eagle"])
 def test_half_and_double_the_pool_of_a_vllm(
-    vllm_python: Path, models: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+    mode: str,
+    vllm_python: Path,
+    models: Callable[[str], Path],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
+    """With EAGLE, too, for whose drafter vLLM leaves out the last block that it finds."""
     folder = tmp_path_factory.mktemp("w")
     folder.chmod(0o700)  # of its sockets
     sizes = [str(size + 1) for size in SIZES]  # one block is never handed out
     counted, _ = run_in_vllm(
-        *(vllm_python, folder, "tests.vllm.whatif_runs", str(models("llama")), str(folder)),
+        *(vllm_python, folder, "tests.vllm.whatif_runs", mode, str(models("llama"))),
+        str(folder),
         *(json.dumps(asdict(LOAD)), *sizes),
     )
     files = [folder / f"{size}.kvsf" for size in sizes]
@@ -45,4 +51,5 @@ def test_half_and_double_the_pool_of_a_vllm(
     for size, run in real.items():
         assert run.preemptions == 0, "too small for the requests that run: not modelled"
         assert predicted[size] == pytest.approx(run.hit_ratio, abs=VLLM_LIMIT), (size, run)
-    assert predicted[USABLE] == real[USABLE].hit_ratio
+    if mode == "sync":
+        assert predicted[USABLE] == real[USABLE].hit_ratio

@@ -1,10 +1,10 @@
 """Serves one closed loop by a vLLM's real scheduler and pools of several sizes, without a model.
 
-    python -m tests.vllm.whatif_runs MODEL FOLDER LOAD BLOCKS...
+    python -m tests.vllm.whatif_runs MODE MODEL FOLDER LOAD BLOCKS...
 
-in the Python of a vLLM, with this checkout on PYTHONPATH and KVSCOPE_OBSERVER_DIR set. LOAD is a
-JSON object (tests.support.prefix_trees). Writes the recording BLOCKS.kvsf for each size, and prints
-what vLLM counted.
+in the Python of a vLLM, with this checkout on PYTHONPATH and KVSCOPE_OBSERVER_DIR set. MODE as in
+tests.vllm.drive. LOAD is a JSON object (tests.support.prefix_trees). Writes the recording
+BLOCKS.kvsf for each size, and prints what vLLM counted.
 """
 
 import json
@@ -22,9 +22,9 @@ from tests.vllm.drive import Driver, in_child
 class Scheduler:
     """A `Server` of tests.support.prefix_trees; the tokens are random."""
 
-    def __init__(self, model: str, num_blocks: int, load: Load) -> None:
+    def __init__(self, mode: str, model: str, num_blocks: int, load: Load) -> None:
         self.driver = Driver(
-            "sync", model, num_blocks, load.seed, load.clients, max_model_len=load.longest
+            mode, model, num_blocks, load.seed, load.clients, max_model_len=load.longest
         )
         self._running: dict[int, Any] = {}
 
@@ -43,12 +43,12 @@ class Scheduler:
             yield number, list(self._running.pop(number).output_token_ids)
 
 
-def run(model: str, file: Path, load: Load, num_blocks: int) -> dict[str, int]:
+def run(mode: str, model: str, file: Path, load: Load, num_blocks: int) -> dict[str, int]:
     """One size; returns vLLM's own counts."""
     from kvscope_events.observers.vllm.plugin import install, site
 
     install()
-    server = Scheduler(model, num_blocks, load)
+    server = Scheduler(mode, model, num_blocks, load)
     observer = site.observer
     assert observer is not None, "it is not observed"
     events = observer.outlet.bus.subscribe(1 << 20)
@@ -65,11 +65,11 @@ def run(model: str, file: Path, load: Load, num_blocks: int) -> dict[str, int]:
 
 
 def main() -> None:
-    model, folder, text, *sizes = sys.argv[1:]
+    mode, model, folder, text, *sizes = sys.argv[1:]
     load = Load(**json.loads(text))
     for size in sizes:
         file = Path(folder) / f"{size}.kvsf"
-        print(json.dumps(in_child(partial(run, model, file, load, int(size)))), flush=True)
+        print(json.dumps(in_child(partial(run, mode, model, file, load, int(size)))), flush=True)
 
 
 if __name__ == "__main__":

@@ -78,6 +78,8 @@ class WhatIf:
         self._doubt_ns: list[int] = []  # by size: hits before this time are lower bounds
         self._saw_all = True
         self._found: tuple[int | None, int] = (None, 0)  # by the last lookup, of idle blocks
+        self.drops_last = False
+        """See `PoolCreated.drops_last`; what is left out is followed nearly, not exactly."""
         self.self_check = SelfCheck()
 
     @property
@@ -165,6 +167,8 @@ class WhatIf:
         counted.
         """
         usable = event.num_blocks - event.reserved
+        self.drops_last = event.drops_last
+        self.self_check.is_on |= event.drops_last
         if not is_plain(event.groups) or usable <= 0:
             self.known = False
             self._stack.clear()
@@ -228,8 +232,16 @@ class WhatIf:
         self._found = (event.sequence, min(found, event.hit_blocks) - start)
         first = max(start, event.hit_blocks)
         if found > first:
+            if (
+                self.drops_last
+                and first == event.hit_blocks
+                and path[first] in self._resident.names
+            ):
+                stack.push(path[first : first + 1])  # it stays idle, though further down
             flat = [base + i for base, count in distances for i in range(count)]
             self._recomputed.begin(event.sequence, path[first:found], flat[first - held :])
+        if self.drops_last:
+            held = self._without_last(held, distances)
         capacity, predicted, too_small = self.usable_blocks, held, []
         elsewhere: list[Segment] = []
         end, place = event.hit_blocks + loaded, held
@@ -247,7 +259,7 @@ class WhatIf:
             place += count
         if not event.resumed:
             self._slots.before_change(self._now_ns(), lambda: self._grid.totals)
-            seen = self._seen(path, found)
+            seen = max(0, self._seen(path, found) - self.drops_last)
             self._grid.count(len(path), held, seen, distances)
             if loaded:
                 self._grid.count_loaded(max(0, min(seen, end) - event.hit_blocks), elsewhere)
@@ -323,6 +335,17 @@ class WhatIf:
         self._stack.check()
         self._doubles.check()
         self._recomputed.check(self._resident.names)
+
+    def _without_last(self, held: int, distances: list[Segment]) -> int:
+        """At every size the last block found there is left out, so a block is a hit where the one
+        behind it is found as well. Returns how many are held then; `distances` changes.
+        """
+        if held:
+            return held - 1
+        if distances:
+            first, count = distances[0]
+            distances[:1] = [(first + 1, count - 1)] if count > 1 else []
+        return 0
 
     def _restart(self, usable: int, horizon: int) -> None:
         """Begin all windows now; the counters continue."""

@@ -56,6 +56,8 @@ class Ledger(Fold):
         """Tokens of which a hit is a multiple; None: not known."""
         self.retention: int | None = None
         """See `PoolCreated.retention`."""
+        self.drops_last = False
+        """See `PoolCreated.drops_last`."""
         self.swap_blocks = 0
         """Blocks of the host's swap pool; 0 without one."""
         self.swap_used = 0
@@ -153,6 +155,7 @@ class Ledger(Fold):
             self.longest_sequences,
             self.alignment,
             self.retention,
+            drops_last=self.drops_last,
         )
 
     def check(self) -> None:
@@ -177,6 +180,7 @@ class Ledger(Fold):
         self.memory_terms = _consistent(event.memory_terms)
         self.groups = event.groups
         self.alignment, self.retention = event.alignment, event.retention
+        self.drops_last = event.drops_last
         self.swap_blocks, self.swap_used = event.swap_blocks, 0
         self._state.replace(event)
 
@@ -187,6 +191,7 @@ class Ledger(Fold):
         self.memory_terms = _consistent(event.memory_terms)
         self.groups = event.groups
         self.alignment, self.retention = event.alignment, event.retention
+        self.drops_last = event.drops_last
         self.swap_blocks, self.swap_used = event.swap_blocks, event.swap_used
         self._state = self.blocks
         self.blocks.replace(event)

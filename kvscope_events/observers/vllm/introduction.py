@@ -34,7 +34,8 @@ def created_of(scheduler: Any) -> PoolCreated:
     # Before 0.12 there is only one block size, so names cover blocks of it.
     block_size = int(getattr(pool, "hash_block_size", None) or scheduler.block_size)
     num_blocks, groups = int(pool.num_gpu_blocks), groups_of(config, block_size)
-    coordinator = getattr(scheduler.kv_cache_manager, "coordinator", None)
+    manager = scheduler.kv_cache_manager
+    coordinator = getattr(manager, "coordinator", None)
     size_tokens, longest_sequences = capacity(scheduler.vllm_config.cache_config)
     return PoolCreated(
         num_blocks,
@@ -46,6 +47,8 @@ def created_of(scheduler: Any) -> PoolCreated:
         longest_sequences=longest_sequences,
         alignment=alignment(coordinator, groups, block_size),
         retention=retention(coordinator),
+        # With several groups only the drafter's drops it; where hashes look ahead, none does.
+        drops_last=len(groups) <= 1 and bool(getattr(manager, "use_eagle", False)),
     )
 
 

@@ -62,6 +62,7 @@ class State(NamedTuple):
             alignment=created.alignment,
             retention=created.retention,
             block_groups=[] if groups is None else self._groups(groups),
+            drops_last=created.drops_last,
         )
 
     def _groups(self, groups: Sequence[int]) -> list[int | None]:
