@@ -4,9 +4,9 @@ vLLM calls `register` in each of its processes, through the entry-point group
 `vllm.general_plugins`. Importing this package imports none of its modules.
 
 The path of an event: `hooks` lists vLLM's methods · `wrappers` call ours around each · `pool`,
-`content`, `evictions`, `manager` and `scheduler` find what a call changed · `names` cuts vLLM's
-hashes · `observer.flush` ends the step · `outlet` hands the batch to
-`kvscope_events/wire/publisher.py`.
+`content`, `manager` and `scheduler` find what a call changed · `observer.flush` ends the step ·
+`outlet` hands the batch to `kvscope_events/wire/publisher.py`, on whose thread `facts` make events
+of it, with names that `names` cuts from vLLM's hashes.
 """
 
 
