@@ -77,8 +77,8 @@ def _waterfall(space: SpaceAnswer) -> Iterator[str]:
     yield f"<h2>{escape(space.model_name)}</h2>\n<p>{escape(space.sentence)}</p>\n<table>"
     if space.asked_blocks:
         for name, blocks in (
-            ("found by its replica", space.own_blocks),
-            ("held by one replica", space.best_blocks),
+            ("found", space.own_blocks),
+            ("on one replica", space.best_blocks),
             ("on some replica", space.anywhere_blocks),
             ("asked for before", space.seen_blocks),
             ("asked for", space.asked_blocks),

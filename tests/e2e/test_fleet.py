@@ -71,7 +71,7 @@ def test_a_fleet_behind_a_sidecar_with_a_key(tmp_path: Path) -> None:
         tokens = "kvscope_fleet_prefix_tokens_total"
         labels = {"model_name": "same", "name_space": space["name_space"]}
         assert sample(page, tokens, **labels, step="own") == asked * space["block_tokens"]
-        assert "found by its replica" in httpx.get(fleet, timeout=20).text
+        assert "on one replica" in httpx.get(fleet, timeout=20).text
 
         red.kill()
         wait_for(says(fleet, {"red": "unknown", "blue": "counted"}), "red is missed", seconds=30)

@@ -12,8 +12,8 @@ from monitoring import fleet
 from monitoring.fleet import CAPACITY, CAUSES, FETCHING, NEW, ROUTING
 
 _STEPS = {
-    "found by its replica": ("own", "found"),
-    "held by one replica": ("best", ROUTING),
+    "found": ("own", "found"),
+    "on one replica": ("best", ROUTING),
     "on some replica": ("anywhere", FETCHING),
     "asked for before": ("seen", CAPACITY),
     "asked for": ("asked", NEW),
@@ -41,8 +41,8 @@ def _bars() -> Panel:
         101,
         "The waterfall",
         "Shares of the prompt tokens asked for, in full blocks at the first lookup of each "
-        "request. found by its replica: that cache had them. held by one replica: a router "
-        "that knows the caches would have found them. on some replica: fetching from peers would "
+        "request. found: by the replica that got the request. on one replica: a router that knows "
+        "the caches would have found them. on some replica: fetching from peers would "
         "have. asked for before: large enough pools, or a shared tier, would have. The rest is "
         "new, and no cache helps.",
         RATIO,
