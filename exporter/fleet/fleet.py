@@ -9,6 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from operator import itemgetter
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -27,6 +28,10 @@ STATES: tuple[State, ...] = ("counted", "unknown", "incomparable", "doubled")
 logger = logging.getLogger(__name__)
 
 BARRED_NS = 60_000_000_000
+AT_ONCE = 40
+"""Changes after which a page may be read: all of a second's would hold it up for half of one."""
+PAUSE_SECONDS = 0.001
+"""A lock that is taken again at once goes to no other thread."""
 T = TypeVar("T")
 Key = tuple[str, str, str]
 """Sidecar, server and engine."""
@@ -58,6 +63,8 @@ class Fleet:
         """horizon: names remembered in each name space; see `asked`. one_of: see `Waterfall`."""
         self._horizon = horizon
         self.one_of = one_of
+        self._folding = threading.Lock()
+        """Held from the first change of an answer to its last."""
         self._lock = threading.Lock()
         self._spaces: dict[str, Space] = {}
         self._replicas: dict[Key, Replica] = {}
@@ -80,7 +87,7 @@ class Fleet:
 
     def forget(self, sidecar: str) -> None:
         """A sidecar does not answer, or is no longer followed: its replicas are not known."""
-        with self._lock:
+        with self._folding, self._lock:  # the rest of an answer would bring them back
             for key in [key for key in self._replicas if key[0] == sidecar]:
                 self._replicas.pop(key).lose()
             for key in [key for key in self._left_out if key[0] == sidecar]:
@@ -89,24 +96,20 @@ class Fleet:
 
     def fold(self, documents: Sequence[tuple[str, Document]]) -> None:
         """Apply answers of sidecars, at most one of each."""
-        began_ns = time.perf_counter_ns()
-        with self._lock:
-            changes: list[Change] = []
-            for sidecar, document in documents:
-                for replica, part in self._parts(sidecar, document):
-                    changes += _changes(replica, part)
-            changes.sort(key=itemgetter(0))  # stable: each stream stays in its order
+        with self._folding:
+            with self._spending():
+                changes: list[Change] = []
+                for sidecar, document in documents:
+                    for replica, part in self._parts(sidecar, document):
+                        changes += _changes(replica, part)
+                changes.sort(key=itemgetter(0))  # stable: each stream stays in its order
             failed: set[int] = set()
-            for _, replica, apply, what in changes:
-                if failed and id(replica) in failed:
-                    continue
-                try:
-                    apply(replica, what)
-                except ContradictionError as error:
-                    failed.add(id(replica))
-                    self._contradicts(replica, str(error))
-            self._drop_spaces()
-            self.spent_ns += time.perf_counter_ns() - began_ns
+            for begin in range(0, len(changes), AT_ONCE):
+                with self._spending():
+                    self._apply(changes[begin : begin + AT_ONCE], failed)
+                time.sleep(PAUSE_SECONDS)
+            with self._spending():
+                self._drop_spaces()
 
     def replicas(self) -> list[Listed]:
         """All replicas, by their keys."""
@@ -125,6 +128,25 @@ class Fleet:
         """Reads the name spaces while nothing is folded."""
         with self._lock:
             return read(list(self._spaces.values()))
+
+    @contextmanager
+    def _spending(self) -> Iterator[None]:
+        """Holds the state, and counts the time."""
+        with self._lock:
+            began_ns = time.perf_counter_ns()
+            yield
+            self.spent_ns += time.perf_counter_ns() - began_ns
+
+    def _apply(self, changes: Sequence[Change], failed: set[int]) -> None:
+        """failed: replicas of which nothing more is applied; grows."""
+        for _, replica, apply, what in changes:
+            if failed and id(replica) in failed:
+                continue
+            try:
+                apply(replica, what)
+            except ContradictionError as error:
+                failed.add(id(replica))
+                self._contradicts(replica, str(error))
 
     def _parts(self, sidecar: str, document: Document) -> Iterator[tuple[Replica, Part]]:
         unknown = {(sidecar, u.server, u.engine): u for u in document.unknown}

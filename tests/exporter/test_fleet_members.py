@@ -18,7 +18,7 @@ from exporter.fleet.fleet import Fleet
 from exporter.fleet.follower import Follower
 from exporter.fleet.member import STALE_SECONDS, BearerHeader, Member, Read, reading
 from exporter.fleet.roster import Find, Roster, RosterError, behind, fixed, listed_at, listed_in
-from exporter.fold.fleet.projected import Document, Stored
+from exporter.fold.fleet.projected import Document, Emptied, Moment, Stored
 from exporter.readings.tls import Tls
 from tests.exporter.test_fleet_contradictions import document, names, part
 from tests.support import http_peer
@@ -139,6 +139,21 @@ def test_a_sidecar_that_goes_while_its_answer_is_folded_is_forgotten() -> None:
     follower.fold()
     going.join()
     assert (follower.members, fleet.replicas()) == ([], [])
+
+
+def test_a_page_is_read_while_a_long_answer_is_folded_whose_sidecar_may_go_meanwhile() -> None:
+    moments = [Moment(number, 1, [Emptied()]) for number in range(4_000)]
+    long = document(part(moments=moments, next_seq=len(moments)))
+    fleet = Fleet()
+    folding = threading.Thread(target=fleet.fold, args=([("a", long)],))
+    folding.start()
+    read = 0
+    while folding.is_alive():
+        read += len(fleet.replicas())
+        if read == 3:
+            fleet.forget("a")
+    assert read >= 3, "a page waits for the whole fold"
+    assert (fleet.replicas(), resident(fleet)) == ([], 0)
 
 
 def test_an_answer_that_never_ends_takes_no_longer_than_the_timeout(
