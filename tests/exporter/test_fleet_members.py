@@ -142,7 +142,7 @@ def test_a_sidecar_that_goes_while_its_answer_is_folded_is_forgotten() -> None:
 
 
 def test_a_page_is_read_while_a_long_answer_is_folded_whose_sidecar_may_go_meanwhile() -> None:
-    moments = [Moment(number, 1, [Emptied()]) for number in range(4_000)]
+    moments = [Moment(number, 1, [Emptied(), Stored(names(1))]) for number in range(4_000)]
     long = document(part(moments=moments, next_seq=len(moments)))
     fleet = Fleet()
     folding = threading.Thread(target=fleet.fold, args=([("a", long)],))
