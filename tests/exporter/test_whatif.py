@@ -228,6 +228,8 @@ def test_sizes_are_not_shown_while_what_a_drafter_leaves_out_was_predicted_wrong
     cache.apply(PrefixLookup(1, 17, [A, B, C, D], 3))
     assert cache.whatif.objection == "order"
     assert not cache.whatif.hit_blocks
+    cache.apply(PoolCreated(8, BLOCK_SIZE, 0))  # it came back without the drafter
+    assert cache.whatif.objection is None
 
 
 def test_after_a_snapshot_larger_sizes_wait_until_as_many_blocks_have_passed() -> None:

@@ -94,7 +94,7 @@ class Contents(Fold):
         if self._is_counted:  # other engines do not pay for them at each step
             self.handlers.update(self.counted.handlers)
         self.counted.is_followed = self._is_counted and "NamesStored" in event.tells
-        self.whatif.self_check.begin(event, is_on=self._is_counted or self.whatif.drops_last)
+        self.whatif.self_check.begin(event, is_counted=self._is_counted)
 
     def _counted(self, event: PoolCounted) -> None:
         self.block_size = event.block_size

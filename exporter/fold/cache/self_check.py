@@ -32,20 +32,26 @@ class _Totals(NamedTuple):
 
 
 class SelfCheck:
-    """Sums over first lookups; does nothing until it is switched on."""
+    """Sums over first lookups; does nothing in pools whose prediction is exact."""
 
     def __init__(self) -> None:
-        self.is_on = False
+        self.is_counted = False
+        self.drops_last = False
+        """See `PoolCreated.drops_last`; what is left out is followed nearly, not exactly."""
         self._queried = 0
         self._excess = 0  # predicted, and not found; below 0: the other way round
         self._doubtful = [0] * len(SCALES)
         self._slots = Slots[_Totals](SLOT_NS, CHECK_NS)
         self._is_lru = True
 
-    def begin(self, event: Hello, *, is_on: bool) -> None:
+    def begin(self, event: Hello, *, is_counted: bool) -> None:
         """An engine introduced itself."""
-        self.is_on = is_on
+        self.is_counted = is_counted
         self._is_lru = event.eviction_policy in (None, "lru")
+
+    @property
+    def is_on(self) -> bool:
+        return self.is_counted or self.drops_last
 
     def look_up(
         self,

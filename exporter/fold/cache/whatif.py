@@ -78,8 +78,6 @@ class WhatIf:
         self._doubt_ns: list[int] = []  # by size: hits before this time are lower bounds
         self._saw_all = True
         self._found: tuple[int | None, int] = (None, 0)  # by the last lookup, of idle blocks
-        self.drops_last = False
-        """See `PoolCreated.drops_last`; what is left out is followed nearly, not exactly."""
         self.self_check = SelfCheck()
 
     @property
@@ -167,8 +165,7 @@ class WhatIf:
         counted.
         """
         usable = event.num_blocks - event.reserved
-        self.drops_last = event.drops_last
-        self.self_check.is_on |= event.drops_last
+        self.self_check.drops_last = event.drops_last
         if not is_plain(event.groups) or usable <= 0:
             self.known = False
             self._stack.clear()
@@ -217,6 +214,7 @@ class WhatIf:
         if not self.known:
             return []
         path, stack = event.hashes, self._stack
+        drops_last = self.self_check.drops_last
         referenced = min(referenced, self.usable_blocks)
         distances: list[Segment] = []
         if referenced + len(stack) > self._reach:
@@ -232,15 +230,11 @@ class WhatIf:
         self._found = (event.sequence, min(found, event.hit_blocks) - start)
         first = max(start, event.hit_blocks)
         if found > first:
-            if (
-                self.drops_last
-                and first == event.hit_blocks
-                and path[first] in self._resident.names
-            ):
+            if drops_last and first == event.hit_blocks and path[first] in self._resident.names:
                 stack.push(path[first : first + 1])  # it stays idle, though further down
             flat = [base + i for base, count in distances for i in range(count)]
             self._recomputed.begin(event.sequence, path[first:found], flat[first - held :])
-        if self.drops_last:
+        if drops_last:
             held = self._without_last(held, distances)
         capacity, predicted, too_small = self.usable_blocks, held, []
         elsewhere: list[Segment] = []
@@ -259,7 +253,7 @@ class WhatIf:
             place += count
         if not event.resumed:
             self._slots.before_change(self._now_ns(), lambda: self._grid.totals)
-            seen = max(0, self._seen(path, found) - self.drops_last)
+            seen = max(0, self._seen(path, found) - drops_last)
             self._grid.count(len(path), held, seen, distances)
             if loaded:
                 self._grid.count_loaded(max(0, min(seen, end) - event.hit_blocks), elsewhere)
