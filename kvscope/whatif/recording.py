@@ -4,14 +4,13 @@ A stretch is a part of the recording without a break: the same run of the engine
 batch missing. The curve is that of the last stretch with look-ups.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from exporter.clock import Clock
 from exporter.fold.cache.contents import Contents
-from exporter.fold.cache.curve import Grid, HitCurve
-from exporter.fold.cache.run_stack import Segment
-from exporter.fold.cache.whatif import MOST_SCALE
+from exporter.fold.cache.curve import HitCurve
+from exporter.fold.cache.depths import MOST_SCALE, Looked
 from exporter.fold.shadow.fold import can_simulate
 from exporter.fold.shadow.follower import Follower
 from exporter.fold.shadow.simulation import AGREE_RATIO
@@ -33,25 +32,11 @@ _SHARES = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
 _NOTHING_LOOKED_UP = "no lookup in it while the state of the pool was known"
 
 
-class _AnySize(Grid):
-    """A grid that also counts distances, so that any capacity can be requested at the end."""
-
-    def __init__(self, usable_blocks: int, horizon: int) -> None:
-        super().__init__(usable_blocks, horizon)
-        self.horizon = horizon
-        self.curve = HitCurve()
-
-    def count(self, queried: int, held: int, seen: int, distances: Iterable[Segment]) -> None:
-        super().count(queried, held, seen, distances)
-        # A distance is one more than the number of blocks above, referenced ones included.
-        self.curve.look_up(queried, held, -1, distances)
-
-
 class _Stretch(Contents):
     """The pool's content in one stretch, and the hits that the engine itself reported in it."""
 
     def __init__(self, wanted: Sequence[int] = ()) -> None:
-        super().__init__(make_grid=self._make_grid)
+        super().__init__()
         self.simulated: _Simulated | None = None
         """None: one group of layers, or several that are not simulated."""
         self._wanted = wanted
@@ -59,7 +44,7 @@ class _Stretch(Contents):
         self.hit_blocks = 0
         self.is_whole = False
         """Whether it begins with an empty pool, not in the middle."""
-        self.grid = _AnySize(0, 0)
+        self.curve = HitCurve()
         self._first_ns = self._last_ns = 0
 
     @property
@@ -82,17 +67,18 @@ class _Stretch(Contents):
         if self.simulated is not None:
             self.simulated.follower.take(event)
 
-    def _look_up(self, event: PrefixLookup) -> tuple[list[Segment], int]:
-        if (self.whatif.known or self.simulated is not None) and not event.resumed:
-            self._last_ns = self.batch.time_ns
-            self._first_ns = self._first_ns if self.lookups else self._last_ns
-            self.lookups += 1
-            self.hit_blocks += event.hit_blocks
-        return super()._look_up(event)
-
-    def _make_grid(self, usable_blocks: int, horizon: int) -> _AnySize:
-        self.grid = _AnySize(usable_blocks, horizon)
-        return self.grid
+    def _look_up(self, event: PrefixLookup) -> Looked | None:
+        looked = super()._look_up(event)
+        if event.resumed or (looked is None and self.simulated is None):
+            return looked
+        self._last_ns = self.batch.time_ns
+        self._first_ns = self._first_ns if self.lookups else self._last_ns
+        self.lookups += 1
+        self.hit_blocks += event.hit_blocks
+        if looked is not None:
+            # A distance is one more than the number of blocks above, referenced ones included.
+            self.curve.look_up(len(event.hashes), looked.held, -1, looked.distances)
+        return looked
 
 
 class _Simulated:
@@ -211,10 +197,10 @@ def _why_no_curve(reader: _Reader) -> str:
 
 
 def _findings(reader: _Reader, stretch: _Stretch, wanted: Sequence[int]) -> Findings:
-    usable, horizon = stretch.whatif.usable_blocks, stretch.grid.horizon
+    usable, horizon = stretch.depths.usable_blocks, stretch.depths.horizon
     grid = sorted(set(wanted)) or sorted({max(1, int(share * usable)) for share in _SHARES})
     known = [capacity for capacity in grid if capacity <= horizon]
-    curve = stretch.grid.curve
+    curve = stretch.curve
     doubts = list(_doubts(reader, stretch))
     if len(known) < len(grid):
         doubts.append(

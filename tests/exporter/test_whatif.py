@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.fold import Cache
-from exporter.fold.cache import whatif
+from exporter.fold.cache import depths
 from exporter.fold.cache.curve import Curve
+from exporter.fold.cache.run_stack import Segment
 from kvscope_events.events import (
     BlocksAllocated,
     BlocksCached,
@@ -182,6 +183,12 @@ def scales(curve: Curve) -> dict[float, tuple[int, bool]]:
     return {point.scale: (point.hit_blocks, point.is_lower_bound) for point in curve.points}
 
 
+def too_small(cache: Cache, lookup: PrefixLookup, loaded: int = 0) -> list[Segment]:
+    looked = cache.whatif.look_up(lookup, 0)
+    assert looked is not None
+    return cache.whatif.count(lookup, looked, loaded)
+
+
 def test_the_pool_is_told_by_how_many_blocks_it_is_too_small() -> None:
     cache = Cache()
     cache.apply(PoolCreated(4, BLOCK_SIZE, 0))
@@ -189,7 +196,7 @@ def test_the_pool_is_told_by_how_many_blocks_it_is_too_small() -> None:
     cache.apply(BlocksEvicted([2, 1], [C, B], "capacity"))
     released(cache, [1, 2, 3], [D, E, block_hash(999)])  # a path of its own
     # A lies below 3 blocks, B and C below it: a pool of 4 keeps A, one of 6 keeps all.
-    assert cache.whatif.look_up(PrefixLookup(1, 13, [A, B, C], 1), 0) == [(1, 2)]
+    assert too_small(cache, PrefixLookup(1, 13, [A, B, C], 1)) == [(1, 2)]
     assert cache.whatif.hit_blocks["1"] == 1
     assert cache.whatif.hit_blocks["1.5"] == 3
 
@@ -200,7 +207,7 @@ def test_what_a_connector_loads_needs_no_larger_pool() -> None:
     released(cache, [0, 1, 2], [A, B, C])
     cache.apply(BlocksEvicted([2, 1], [C, B], "capacity"))
     released(cache, [1, 2, 3], [D, E, block_hash(999)])
-    assert cache.whatif.look_up(PrefixLookup(1, 13, [A, B, C], 1), 0, loaded=1) == [(2, 1)]
+    assert too_small(cache, PrefixLookup(1, 13, [A, B, C], 1), loaded=1) == [(2, 1)]
     found = {point.scale: point for point in since_start(cache).points}
     assert (found[1.5].hit_blocks, found[1.5].loaded_blocks) == (3, 1)
     assert (found[1].hit_blocks, found[1].loaded_blocks) == (1, 0)
@@ -312,7 +319,7 @@ def test_generated_content_that_comes_again_is_idle_no_more() -> None:
 
 
 def test_sizes_beyond_the_names_kept_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(whatif, "GHOST_NAMES", 8)
+    monkeypatch.setattr(depths, "GHOST_NAMES", 8)
     cache = Cache()
     cache.apply(PoolCreated(16, BLOCK_SIZE, 0))
     assert {*cache.whatif.hit_blocks} == {"0.25", "0.5", "0.75", "1", "1.5", "inf"}

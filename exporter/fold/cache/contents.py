@@ -1,17 +1,13 @@
-"""Present and past content of a pool: its blocks, resident and evicted names, and the size curve.
+"""Present and past content of a pool: its blocks, resident and evicted names, their depths.
 
 Names cached in blocks that the pool does not have, or more names than it has blocks, contradict the
 earlier events: the state is then unknown until the next snapshot, as after lost batches.
 """
 
-from collections.abc import Callable
-
 from exporter.fold.cache.blocks import NEVER, Blocks, Resident
 from exporter.fold.cache.counted import CountedContents
-from exporter.fold.cache.curve import Grid
+from exporter.fold.cache.depths import Depths, Looked
 from exporter.fold.cache.evicted import Evicted, Forgotten
-from exporter.fold.cache.run_stack import Segment
-from exporter.fold.cache.whatif import WhatIf
 from exporter.fold.fold import Fold
 from kvscope_events.events import (
     BlocksAllocated,
@@ -41,21 +37,13 @@ ENDS = frozenset({"finished", "aborted", "preempted", "swapped_out"})
 class Contents(Fold):
     """The common part of `Cache` and the command `whatif`; each adds its own questions."""
 
-    def __init__(
-        self,
-        window: int = WINDOW_NAMES,
-        forgotten: int = FORGOTTEN_NAMES,
-        make_grid: Callable[[int, int], Grid] = Grid,
-    ) -> None:
-        """make_grid: see `WhatIf`."""
+    def __init__(self, window: int = WINDOW_NAMES, forgotten: int = FORGOTTEN_NAMES) -> None:
         self.blocks = Blocks()
         self.resident = Resident()
         self.evicted = Evicted(window, Forgotten(forgotten))
-        self.whatif = WhatIf(
-            self.blocks, self.resident, self.evicted, lambda: self.batch.time_ns, make_grid
-        )
+        self.depths = self._make_depths()
         self.counted = CountedContents(
-            self.resident, self.evicted, self.whatif, lambda: self.batch.time_ns
+            self.resident, self.evicted, self.depths, lambda: self.batch.time_ns
         )
         super().__init__(
             {
@@ -78,6 +66,9 @@ class Contents(Fold):
         self._is_counted = False
         self._known = False
 
+    def _make_depths(self) -> Depths:
+        return Depths(self.blocks, self.resident)
+
     @property
     def known(self) -> bool:
         """Whether the names and the blocks' times are those of the pool."""
@@ -87,14 +78,13 @@ class Contents(Fold):
         self._known = False
         if self._is_counted:
             self.counted.on_gap()
-        self.whatif.on_gap()
+        self.depths.on_gap()
 
     def _introduced(self, event: Hello) -> None:
         self._is_counted = "PoolCounted" in event.tells
         if self._is_counted:  # other engines do not pay for them at each step
             self.handlers.update(self.counted.handlers)
         self.counted.is_followed = self._is_counted and "NamesStored" in event.tells
-        self.whatif.self_check.begin(event, is_counted=self._is_counted)
 
     def _counted(self, event: PoolCounted) -> None:
         self.block_size = event.block_size
@@ -121,25 +111,23 @@ class Contents(Fold):
         self.evicted.add(self.resident.replace(names), gone_ns)
         self.evicted.discard(names)
         self._known = True
-        self.whatif.begin(event)
+        self.depths.begin(event)
 
     def _looked_up(self, event: PrefixLookup) -> None:
         if self.block_size:  # otherwise we joined late, and the snapshot is still to come
             self._look_up(event)
 
-    def _look_up(self, event: PrefixLookup) -> tuple[list[Segment], int]:
-        """See `WhatIf.look_up`; also returns how many blocks were loaded from elsewhere."""
+    def _look_up(self, event: PrefixLookup) -> Looked | None:
+        """See `Depths.look_up`."""
         # A block goes when the pool is full, and vacant blocks are what is left of the last time.
         in_the_way = (
             self.counted.in_the_way
             if self._is_counted
             else self.blocks.num_referenced + self.blocks.num_vacant
         )
-        loaded = -(-event.loaded_tokens // self.block_size)  # a partial block counts as one
-        waited = self.counted.taken_since_arrival(event) if self._is_counted else 0
-        too_small = self.whatif.look_up(event, in_the_way, loaded, waited)
+        looked = self.depths.look_up(event, in_the_way)
         self.counted.look_up(event)
-        return too_small, loaded
+        return looked
 
     def _allocated(self, event: BlocksAllocated) -> None:
         if self._known:
@@ -153,7 +141,7 @@ class Contents(Fold):
     def _share(self, event: BlocksShared, idle: list[int]) -> None:
         """idle: those of its blocks without a reference."""
         self.blocks.share(idle)
-        self.whatif.share(event.sequence, idle)
+        self.depths.share(event.sequence, idle)
 
     def _released(self, event: BlocksReleased) -> None:
         if self._known:
@@ -163,7 +151,7 @@ class Contents(Fold):
         """Returns how many of its blocks become idle."""
         idle = self.blocks.release(event.cached, event.free, self.batch.time_ns)
         names = self.blocks.names_of(event.cached[::-1])
-        self.whatif.release(event.sequence, names, ends=event.cause in ENDS)
+        self.depths.release(event.sequence, names, ends=event.cause in ENDS)
         return idle
 
     def _cached(self, event: BlocksCached) -> None:
@@ -175,7 +163,7 @@ class Contents(Fold):
         self.blocks.write(event.blocks, event.hashes, self.batch.time_ns)
         self.resident.add(event.hashes)
         self.evicted.discard(event.hashes)
-        self.whatif.cache(event.hashes, self.batch.time_ns)
+        self.depths.cache(event.hashes, self.batch.time_ns)
         if len(self.resident.names) > len(self.blocks.names):  # some must have gone unreported
             self.on_gap()
 
@@ -183,7 +171,7 @@ class Contents(Fold):
         if self._known:
             gone = self.resident.remove(event.hashes)
             self.evicted.add(gone, self.batch.time_ns)
-            self.whatif.lose(
+            self.depths.lose(
                 event.hashes,
                 gone,
                 for_room=event.cause == "capacity",
@@ -193,4 +181,4 @@ class Contents(Fold):
 
     def _reset(self, event: PrefixCacheReset) -> None:
         self.blocks.reset()  # the names are gone with BlocksEvicted
-        self.whatif.reset()
+        self.depths.reset()

@@ -7,9 +7,9 @@ found. The names are known again once there are as many as findable pages.
 from collections.abc import Callable
 
 from exporter.fold.cache.blocks import Resident
+from exporter.fold.cache.depths import Depths
 from exporter.fold.cache.evicted import Evicted
 from exporter.fold.cache.paths import Paths
-from exporter.fold.cache.whatif import WhatIf
 from exporter.fold.fold import Handlers
 from exporter.fold.ledger.counted import CountedPages
 from kvscope_events.events import (
@@ -38,7 +38,7 @@ class CountedContents:
         self,
         resident: Resident,
         evicted: Evicted,
-        whatif: WhatIf,
+        depths: Depths,
         now_ns: Callable[[], int],
     ) -> None:
         """now_ns: the producer's clock."""
@@ -60,7 +60,7 @@ class CountedContents:
         self.known = False
         self._resident = resident
         self._evicted = evicted
-        self._whatif = whatif
+        self._depths = depths
         self._now_ns = now_ns
         self._paths = Paths()
         self._usable = 0
@@ -103,7 +103,7 @@ class CountedContents:
         self._paths.clear()
         if isinstance(event, PoolCreated) and self.is_followed:
             self._evicted.add(self._resident.replace([]), self._now_ns())
-            self._whatif.begin(event)
+            self._depths.begin(event)
             self.known = True
         else:
             self._lose()
@@ -134,7 +134,7 @@ class CountedContents:
     def _lose(self) -> None:
         self.known = False
         self._resident.replace([])
-        self._whatif.on_gap()
+        self._depths.on_gap()
 
     def _complete(self) -> None:
         """Go on if all names are known by now."""
@@ -145,7 +145,7 @@ class CountedContents:
         self.known = True
         self._evicted.discard(names)
         idle = [name for name in names if name not in self._paths]
-        self._whatif.join(self._usable, idle)
+        self._depths.join(self._usable, idle)
 
     def _arrived(self, event: SequenceAdded) -> None:
         self._waiting[event.sequence] = self._taken
@@ -174,9 +174,9 @@ class CountedContents:
         strays = self._paths.store(names, event.parent)
         if self.known:
             self._evicted.discard(names)
-            self._whatif.cache(names, self._now_ns())
+            self._depths.cache(names, self._now_ns())
             if strays:
-                self._whatif.release(None, strays, ends=False)
+                self._depths.release(None, strays, ends=False)
 
     def _removed(self, event: NamesRemoved) -> None:
         if event.tier == "device" and self.is_followed:
@@ -185,7 +185,7 @@ class CountedContents:
     def _cleared(self, event: NamesCleared) -> None:
         if event.tier == "device" and self.is_followed:
             self._lost(list(self._resident.names), for_room=False)
-            self._whatif.reset()
+            self._depths.reset()
             if self.pages.known and not self.known:
                 self._complete()
 
@@ -193,12 +193,12 @@ class CountedContents:
         gone = self._resident.remove(names)
         if self.known:
             self._evicted.add(gone, self._now_ns())
-            self._whatif.lose(names, gone, for_room=for_room)
+            self._depths.lose(names, gone, for_room=for_room)
 
     def _settle(self, event: StepCompleted) -> None:
         resident = self._resident.names
         for sequence, idle in self._paths.settle():
             names = [name for name in idle if name in resident]
-            self._whatif.release(sequence, names, ends=True)
+            self._depths.release(sequence, names, ends=True)
         if not self.known:
             self._complete()

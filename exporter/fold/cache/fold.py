@@ -10,11 +10,13 @@ from exporter.fold.cache.prefixes import COUNTERS, Prefixes
 from exporter.fold.cache.regret import Regret
 from exporter.fold.cache.residency import Residency
 from exporter.fold.cache.vetoes import Vetoes
+from exporter.fold.cache.whatif import WhatIf
 from kvscope_events.events import (
     BlocksEvicted,
     BlocksReleased,
     BlocksShared,
     ContentDropped,
+    Hello,
     PoolCreated,
     PoolSnapshot,
     PrefixCacheReset,
@@ -49,6 +51,10 @@ class Cache(Contents):
         self.hit_blocks = self._lookups.hit_blocks
         self.resets = 0
 
+    def _make_depths(self) -> WhatIf:
+        self.whatif = WhatIf(self.blocks, self.resident, self.evicted, lambda: self.batch.time_ns)
+        return self.whatif
+
     @property
     def missed_blocks(self) -> dict[str, int]:
         """Missed blocks by cause; while the state is unknown, without those that need the names."""
@@ -60,6 +66,10 @@ class Cache(Contents):
         """Our clock's reading on the producer's clock; time passes while an idle producer is
         silent."""
         return self.batch.time_ns + max(0, monotonic_ns - self.batch.arrived_ns)
+
+    def _introduced(self, event: Hello) -> None:
+        super()._introduced(event)
+        self.whatif.self_check.begin(event, is_counted=self._is_counted)
 
     def _begin(self, event: PoolCreated | PoolSnapshot, gone_ns: int) -> None:
         super()._begin(event, gone_ns)
@@ -75,7 +85,10 @@ class Cache(Contents):
         known = self.known and event.named
         held = self.resident if known else None
         refused, gone_ns = self.vetoes.look_up(event, block_size, held, self.evicted)
-        too_small, loaded = self._look_up(event)
+        loaded = -(-event.loaded_tokens // block_size)  # a partial block counts as one
+        waited = self.counted.taken_since_arrival(event) if self._is_counted else 0
+        looked = self._look_up(event)
+        too_small = [] if looked is None else self.whatif.count(event, looked, loaded, waited)
         evicted_ns: list[int | None] = []
         if known:
             missed = event.hashes[event.hit_blocks :]

@@ -14,8 +14,6 @@ from collections.abc import Hashable, Iterable, Sequence
 from itertools import compress, count, islice
 from operator import ne
 
-from exporter.fold.cache.weights import Weights
-
 _SPARE = 4096
 """Dead runs that are not worth a clean-up."""
 
@@ -23,6 +21,48 @@ Path = Sequence[Hashable]
 Segment = tuple[int, int]
 """Consecutive blocks of a path that lie one below the other: the number of blocks of the stack
 above the first of them, and their own number."""
+
+
+class Weights:
+    """A Fenwick tree, the oldest weight in slot 1: tree[i] is the sum of the slots (i - lowest bit
+    of i, i]. It grows at its end; all operations take O(log n)."""
+
+    __slots__ = ("total", "tree")
+
+    def __init__(self) -> None:
+        self.tree = [0]
+        self.total = 0
+
+    def __len__(self) -> int:
+        """The slot that comes next."""
+        return len(self.tree)
+
+    def append(self, weight: int) -> None:
+        """The newest slot."""
+        tree, slot = self.tree, len(self.tree)
+        self.total += weight
+        child = slot - 1
+        first = slot & child
+        while child > first:
+            weight += tree[child]
+            child &= child - 1
+        tree.append(weight)
+
+    def add(self, slot: int, change: int) -> None:
+        """Change the weight of a slot."""
+        tree, size = self.tree, len(self.tree)
+        self.total += change
+        while slot < size:
+            tree[slot] += change
+            slot += slot & -slot
+
+    def above(self, slot: int) -> int:
+        """Sum of all newer slots."""
+        tree, below = self.tree, 0
+        while slot:
+            below += tree[slot]
+            slot &= slot - 1
+        return self.total - below
 
 
 class _Run:

@@ -10,8 +10,7 @@ Paths that contradict each other are measured wrongly; all else stays right.
 
 from collections.abc import Hashable, Sequence
 
-from exporter.fold.cache.run_stack import Segment
-from exporter.fold.cache.weights import Weights
+from exporter.fold.cache.run_stack import Segment, Weights
 
 _SPARE = 4096
 """Slots of dead runs that are not worth a clean-up."""
