@@ -6,9 +6,8 @@ from deploy.ray.call import Facts, Names
 from engine.hashing import PrefixHasher, chain_seed
 from engine.model.chat_template import ChatTemplateError, TemplateFailure
 from engine.model.tokenizer import Tokenizer
-from engine.server.body import decode_body
+from engine.server.body import decode_body, prompts_of
 from engine.server.errors import BadRequestError
-from engine.server.prompts import prompts_of
 from engine.server.protocol import CHAT, COMPLETION, ChatCompletionRequest, CompletionRequest
 from exporter.sources.kv_events.naming import name_of
 

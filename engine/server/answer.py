@@ -17,13 +17,12 @@ from starlette.types import Receive, Scope, Send
 
 from engine.model.tokenizer import Tokenizer
 from engine.request import Request
-from engine.server.calls import Calls
 from engine.server.clients import ClientShare
 from engine.server.dispatch import Dispatcher
-from engine.server.echo import EchoedPrompt
 from engine.server.errors import CLIENT_CLOSED_REQUEST, error_body
 from engine.server.generation import (
     Choice,
+    EchoedPrompt,
     GenerationError,
     Piece,
     StopPattern,
@@ -32,6 +31,7 @@ from engine.server.generation import (
 )
 from engine.server.logprobs import LogprobWriter
 from engine.server.protocol import GenerationRequest, StreamUsage
+from engine.server.requests import Calls
 from kvscope_events.throttle import ThrottledLog
 
 _log = ThrottledLog(logging.getLogger(__name__))

@@ -12,12 +12,14 @@ from fastapi import APIRouter, FastAPI
 from engine.config import SchedulerConfig
 from engine.model.tokenizer import Tokenizer
 from engine.server import errors
-from engine.server.calls import make_calls
+from engine.server.body import BodyReader
 from engine.server.chat import chat_router
+from engine.server.clients import ClientLimits, Workers
 from engine.server.completions import completions_router
 from engine.server.control import health_router
 from engine.server.dispatch import Dispatcher
-from engine.server.requests import ServedModel
+from engine.server.logprobs import TokenNames
+from engine.server.requests import Calls, Encoder, RequestFactory, ServedModel
 from engine.server.responses import Models, responses
 
 
@@ -43,14 +45,7 @@ def create_app(
 
     routers: further ones.
     """
-    calls = make_calls(
-        dispatcher,
-        tokenizer,
-        model,
-        scheduler,
-        max_body_bytes=config.max_body_bytes,
-        begins_traces=config.begins_traces,
-    )
+    calls = _calls(dispatcher, tokenizer, model, scheduler, config)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -71,6 +66,30 @@ def create_app(
     ):
         app.include_router(router)
     return app
+
+
+def _calls(
+    dispatcher: Dispatcher,
+    tokenizer: Tokenizer,
+    model: ServedModel,
+    scheduler: SchedulerConfig,
+    config: ApiConfig,
+) -> Calls:
+    workers = Workers("kvscope-requests")
+    limit = scheduler.max_model_len
+    return Calls(
+        dispatcher=dispatcher,
+        tokenizer=tokenizer,
+        factory=RequestFactory(model, scheduler, begins_traces=config.begins_traces),
+        reader=BodyReader(workers, config.max_body_bytes),
+        encoder=Encoder(tokenizer, workers, limit),
+        names=TokenNames(tokenizer),
+        limits=ClientLimits(scheduler.max_client_requests, scheduler.max_client_tokens),
+        workers=workers,
+        templates=Workers("kvscope-templates"),
+        model=model.name,
+        limit=limit,
+    )
 
 
 def _models_router(model: ServedModel, scheduler: SchedulerConfig) -> APIRouter:

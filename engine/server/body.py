@@ -1,6 +1,7 @@
 """Reads request bodies: limits the size of each and of all together, and decodes them.
 
-The first error ends the decoding, and names the field.
+The first error ends the decoding, and names the field. Prompts have several forms, and are decoded
+by themselves; a list of token ids that exceeds the model's limit is refused by counting its commas.
 """
 
 import re
@@ -14,8 +15,15 @@ from fastapi import Request as HttpRequest
 from starlette.exceptions import HTTPException
 
 from engine.server.clients import Workers, client_of
-from engine.server.errors import BadRequestError, BusyError
-from engine.server.protocol import Envelope, FieldError, SettingsTooLongError
+from engine.server.errors import BadRequestError, BusyError, prompt_too_long
+from engine.server.protocol import (
+    MAX_CHOICES,
+    CompletionRequest,
+    Envelope,
+    FieldError,
+    SettingsTooLongError,
+    TokenId,
+)
 
 SMALL_BODY = 64 * 2**10
 """Bytes that are decoded on the event loop, in 0.3 ms; a thread takes 0.1 ms to start."""
@@ -133,6 +141,68 @@ def decode_part(part: bytes, decoder: msgspec.json.Decoder[_T], field: str = "")
         raise BadRequestError(None, "the body is not valid JSON: it is not UTF-8") from None
     except RecursionError:
         raise BadRequestError(None, "the body is not valid JSON: nested too deeply") from None
+
+
+_PROMPT = re.compile(rb'\s*(?:(?P<text>")|\[\s*(?:(?P<texts>")|(?P<id_lists>\[)|(?P<ids>[-\d\]])))')
+_PROMPT_FORMS = (
+    "expected a text, a list of texts, a list of token ids, or a list of lists of token ids"
+)
+
+_text = msgspec.json.Decoder(str)
+_texts = msgspec.json.Decoder(
+    # A list that stops decoding at one element too many; `list` would collect them all first.
+    msgspec.defstruct(
+        "Texts",
+        [(f"text_{index}", str, msgspec.UNSET) for index in range(MAX_CHOICES)],
+        array_like=True,
+        forbid_unknown_fields=True,
+    )
+)
+_ids = msgspec.json.Decoder(list[TokenId])
+_id_lists = msgspec.json.Decoder(list[list[TokenId]])
+
+
+def prompts_of(body: CompletionRequest, limit: int) -> list[str] | list[list[int]]:
+    """Each prompt, as text or token ids; at least one. limit: tokens of one sequence.
+
+    Raises BadRequestError.
+    """
+    raw = bytes(body.prompt)
+    form = _PROMPT.match(raw)
+    prompts: list[str] | list[list[int]]
+    match form and form.lastgroup:
+        case "text":
+            prompts = [decode_part(raw, _text, "prompt")]
+        case "texts":
+            texts = decode_part(raw, _texts, "prompt")
+            prompts = [text for text in msgspec.structs.astuple(texts) if isinstance(text, str)]
+        case "ids":
+            ids = raw.count(b",") + 1
+            if ids > limit:
+                raise prompt_too_long("prompt", ids, limit)
+            prompt = decode_part(raw, _ids, "prompt")
+            prompts = [prompt] if prompt else []
+        case "id_lists":
+            _check_choices(raw.count(b"[") - 1, body.samples)
+            ids = raw.count(b",") + 1
+            if ids > limit * MAX_CHOICES:
+                raise prompt_too_long("prompt", ids, limit * MAX_CHOICES)
+            prompts = decode_part(raw, _id_lists, "prompt")
+        case _:
+            raise BadRequestError("prompt", f"prompt: {_PROMPT_FORMS}")
+    if not prompts:
+        raise BadRequestError("prompt", "prompt: must not be empty")
+    _check_choices(len(prompts), body.samples)
+    return prompts
+
+
+def _check_choices(prompts: int, choices_each: int) -> None:
+    if prompts * choices_each > MAX_CHOICES:
+        raise BadRequestError(
+            "prompt",
+            f"prompt: {prompts} with {choices_each} samples each, but a call has at most "
+            f"{MAX_CHOICES} choices",
+        )
 
 
 def _wrong_value(error: msgspec.ValidationError, field: str) -> BadRequestError:

@@ -15,13 +15,12 @@ from engine.model.chat_template import ChatTemplateError, Message
 from engine.request import Request
 from engine.server.answer import LATER, answer
 from engine.server.body import decode_body
-from engine.server.calls import Calls
 from engine.server.clients import client_of
 from engine.server.errors import BadRequestError
 from engine.server.generation import Choice, Piece, logprobs_of
 from engine.server.logprobs import ChatLogprobs, TokenNames
 from engine.server.protocol import CHAT, ChatCompletionRequest
-from engine.server.requests import caller_trace
+from engine.server.requests import Calls, caller_trace
 from engine.server.responses import ChatCompletion, generation_responses
 from engine.server.schemas import generation_request
 

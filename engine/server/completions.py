@@ -13,15 +13,12 @@ from fastapi.responses import Response
 
 from engine.request import Request
 from engine.server.answer import LATER, answer
-from engine.server.body import decode_body
-from engine.server.calls import Calls
+from engine.server.body import decode_body, prompts_of
 from engine.server.clients import client_of
-from engine.server.echo import EchoedPrompt
-from engine.server.generation import Choice, Piece, logprobs_of
+from engine.server.generation import Choice, EchoedPrompt, Piece, logprobs_of
 from engine.server.logprobs import CompletionLogprobs, TokenNames
-from engine.server.prompts import prompts_of
 from engine.server.protocol import COMPLETION, CompletionRequest
-from engine.server.requests import caller_trace
+from engine.server.requests import Calls, caller_trace
 from engine.server.responses import Completion, generation_responses
 from engine.server.schemas import generation_request
 

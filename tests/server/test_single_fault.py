@@ -10,8 +10,7 @@ import pytest
 from engine.model.tokenizer import Tokenizer
 from engine.request import Request, Sequence
 from engine.server.dispatch import Dispatcher
-from engine.server.echo import EchoedPrompt
-from engine.server.generation import Piece, StopPattern, generate
+from engine.server.generation import EchoedPrompt, Piece, StopPattern, generate
 from engine.step_plan import SampledToken, ScheduledSequence, StepPlan
 from tests.server.test_faults import in_background
 from tests.support.faults import FaultyRunner
