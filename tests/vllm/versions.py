@@ -84,7 +84,7 @@ def check(version: str, set_up: str, python: Path, folder: Path) -> Result:
     """One server under load, with samples, resets and clients that go away."""
     architecture, options = SET_UPS[set_up]
     model = tiny_model(folder / "model", architecture)
-    with observed(python, model, folder, *SMALL, *options, **ENVIRONMENT) as vllm:
+    with observed(python, model, folder, *SMALL, *options, VLLM_CPU_OMP_THREADS_BIND="0") as vllm:
         load(vllm.server)
         vllm.server.complete(PROMPTS[1], 40, n=4, temperature=1.0)
         vllm.server.reset()
