@@ -6,13 +6,16 @@ A listener that raises is disabled: its families are absent from then on, and th
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 
 from exporter.clock import Clock
-from exporter.sources import Source
+from exporter.sources.attachments import SourceKind
 from exporter.sources.listener import Listener
-from kvscope_events.events import Batch, ObserverStopped
+from exporter.sources.source import Source
+from kvscope_events.bus import Subscription
+from kvscope_events.events import Batch, ObserverStopped, PoolCounted, PoolCreated, PoolSnapshot
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +31,8 @@ MAX_PENDING = 1 << 17
 ASK_EVENTS = 1024
 """Events after which listeners are asked again how much they remember: asking all of them costs as
 much as folding some ten events."""
+
+_NO_ERRORS: Mapping[str, int] = MappingProxyType({})
 
 
 class _Worker:
@@ -241,3 +246,56 @@ class Pipeline:
 
     def _renew(self) -> None:
         self._workers = [_Worker(listener) for listener in self._make_listeners()]
+
+
+class InProcessSource:
+    """The source for an engine in this process: a subscription to its bus.
+
+    It requests a snapshot at once, since the engine may already be running, and after every gap.
+    """
+
+    kind: SourceKind = "inprocess"
+    endpoint = ""
+    session = ""
+    up = True
+    superseded = False
+    decode_errors = _NO_ERRORS
+    """Empty: nothing is decoded here."""
+
+    def __init__(self, subscription: Subscription) -> None:
+        self._subscription = subscription
+        self.batches_dropped = 0
+        self.gaps = 0
+        self.state_known = False
+        self.last_message_ns: int | None = None
+        subscription.request_snapshot()
+
+    def wait(self, timeout: float) -> bool:
+        return self._subscription.wait(timeout)
+
+    def wake(self) -> None:
+        self._subscription.wake()
+
+    def request_snapshot(self) -> None:
+        self._subscription.request_snapshot()
+
+    def take(self) -> tuple[Batch, int] | None:
+        taken = self._subscription.take()
+        if taken is None:
+            return None
+        batch, lost = taken
+        if lost:
+            self.batches_dropped += lost
+            self.gaps += 1
+            self.state_known = False
+            self._subscription.request_snapshot()
+        if not self.state_known:
+            self.state_known = any(
+                isinstance(event, PoolCreated | PoolSnapshot | PoolCounted)
+                for event in batch.events
+            )
+        self.last_message_ns = batch.arrived_ns
+        return taken
+
+    def close(self) -> None:
+        """Do nothing: the bus outlives its subscribers."""

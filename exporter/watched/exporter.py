@@ -18,8 +18,8 @@ from exporter.flight.flight import Flight
 from exporter.flight.recorder import Recorder
 from exporter.machine.machine import Machine
 from exporter.readings import PageReader
-from exporter.sources import InProcessSource
 from exporter.sources.listener import Listener
+from exporter.sources.pipeline import InProcessSource
 from exporter.watched.compact import compact_page
 from exporter.watched.exposition import negotiate
 from exporter.watched.page import Page

@@ -19,7 +19,7 @@ from rich.text import Text
 from kvscope.options.generated import with_options
 from kvscope.options.routing import RoutingOptions
 from kvscope.output import EXIT_SIGNALLED, fail
-from kvscope.whatif.findings import Findings, WhatIfError
+from kvscope.whatif.findings import Findings, WhatIfError, save_plot
 from kvscope_events.printable import printable
 from kvscope_events.wire.endpoint import EndpointError
 from kvscope_events.wire.frame import MAGIC
@@ -195,8 +195,6 @@ def _naming(file: Path) -> Iterator[None]:
 
 
 def _plot(found: Findings, file: Path, picture: Path) -> None:
-    from kvscope.whatif.plot import save_plot
-
     try:
         save_plot(found, file.name, picture)
     except (OSError, ValueError) as error:

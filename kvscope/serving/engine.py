@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING
 
 import typer
 from fastapi import FastAPI
-from starlette.types import ASGIApp
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from exporter.paths import HEALTH
 from exporter.web.access import Access
-from exporter.web.gate import Gate
 from exporter.web.gpu import gpu_router
 from exporter.web.limits import allow_files
 from exporter.web.metrics import bare_app
+from exporter.web.refusal import Refused
 from exporter.web.requests import CountedRequests
 from kvscope.options.configuration import ListenConfig, TelemetryConfig
 from kvscope.output import fail
@@ -37,6 +40,8 @@ ANSWER_SECONDS = 5.0
 """Seconds for clients to read their errors once the engine has failed."""
 STOP_SECONDS = 10.0
 """Seconds for the current step, at the end."""
+RETRY_AFTER_SECONDS = 5
+"""Value of Retry-After. Loading takes seconds to minutes; this suits both."""
 logger = logging.getLogger("kvscope")
 
 OnReady = Callable[[str, AppServer], None]
@@ -91,6 +96,35 @@ def run_engine(
     logger.info("stopped")
     if startup.engine_failed:
         raise typer.Exit(ENGINE_FAILED)
+
+
+class Gate:
+    """An ASGI app that answers with 503 instead of one that takes minutes to build.
+
+    Once it is opened it passes requests on; until then `/health` reports `loading`.
+    """
+
+    def __init__(self) -> None:
+        self._app: ASGIApp = _loading
+
+    def open(self, app: ASGIApp) -> None:
+        """Pass every request from now on to this app. The caller runs its lifespan."""
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, send)
+
+
+async def _loading(scope: Scope, receive: Receive, send: Send) -> None:
+    await _refusal(Request(scope))(scope, receive, send)
+
+
+def _refusal(request: Request) -> Response:
+    headers = {"Retry-After": str(RETRY_AFTER_SECONDS)}
+    if request.url.path == HEALTH.path:
+        return JSONResponse({"status": "loading"}, 503, headers)
+    message = f"the model is still loading: try again in {RETRY_AFTER_SECONDS} s"
+    return Refused(503, message, headers).response
 
 
 @contextmanager

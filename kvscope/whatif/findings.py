@@ -1,7 +1,8 @@
-"""Findings of a file about caches of other sizes, and what it cannot show."""
+"""Findings of a file about caches of other sizes: what they cannot show, and how they are drawn."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 DECADES = 3
@@ -37,6 +38,9 @@ OF_RECORDINGS = (
 
 FLAT = 0.005
 """Difference of hit ratios that does not justify more blocks."""
+
+_CURVE, _POOL = "#4c72b0", "#dd8452"
+"""Colours that also differ in greyscale."""
 
 
 class WhatIfError(ValueError):
@@ -117,3 +121,29 @@ class Findings:
         bound = "at least " if flat in self.lower_bounds else ""
         more = 100 * (dict(shown)[flat] - now)
         return f"{says} {flat:,} would find {bound}{more:.1f} points more than the pool."
+
+
+def save_plot(found: Findings, name: str, file: Path) -> None:
+    """Draw the curve and the present pool, in the format that the file's suffix names.
+
+    Raises ValueError or OSError.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import PercentFormatter, StrMethodFormatter
+
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    axes = figure.subplots()
+    figure.suptitle(name)
+    shown = [(p.capacity_blocks, p.hit_ratio) for p in found.points if p.hit_ratio is not None]
+    capacities = [capacity for capacity, _ in shown]
+    axes.plot(capacities, [ratio for _, ratio in shown], marker="o", color=_CURVE)
+    if found.pool is not None:
+        here = found.pool.usable_blocks
+        axes.axvline(here, linestyle="--", color=_POOL, label=f"the pool: {here:,} blocks")
+        axes.legend(loc="lower right")
+    axes.set(title="Hit ratio", xlabel="capacity, blocks", xscale="log")
+    axes.set_ylim(bottom=0)
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.grid(visible=True, which="major", alpha=0.3)
+    figure.savefig(file)

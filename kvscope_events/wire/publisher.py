@@ -10,7 +10,10 @@ import logging
 import os
 import threading
 import time
+from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable
+from typing import NamedTuple
 
 import zmq
 
@@ -33,7 +36,6 @@ from kvscope_events.wire.frame import (
     pack_header,
     read_request,
 )
-from kvscope_events.wire.ring import Ring, Sent
 from kvscope_events.wire.socket_file import SocketFile
 
 logger = logging.getLogger(__name__)
@@ -54,6 +56,8 @@ HOPELESS_NS = 60_000_000_000
 """The same after a snapshot that could not be sent: the next one will hardly be smaller."""
 REPLAY_BYTES = 32 << 20
 """The last half minute of a busy engine, at 1,000 steps a second of 1 KiB each."""
+ENTRY_BYTES = 300
+"""Memory of a message that is kept for replay, beside the message itself."""
 ANSWERS_PER_TICK = 8
 """Replays sent in one tick to all readers together; the others ask again."""
 REQUESTS_PER_TICK = 1000
@@ -231,6 +235,52 @@ class WirePublisher:
     def _send(self, message: bytes) -> None:
         self._socket.send(message, zmq.NOBLOCK)
         self._sent_ns = time.monotonic_ns()
+
+
+class Sent(NamedTuple):
+    """One message: the batches [first, end) without a gap."""
+
+    first: int
+    end: int
+    has_state: bool
+    message: bytes
+
+
+class Ring:
+    """The latest messages of a stream, kept for readers that missed some.
+
+    Drops the oldest ones over `max_bytes`. Sequence numbers grow, but not always by one.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._sent: deque[Sent] = deque()
+        self.bytes = 0
+
+    def append(self, sent: Sent) -> None:
+        self._sent.append(sent)
+        self.bytes += len(sent.message) + ENTRY_BYTES
+        while self.bytes > self._max_bytes:
+            self.bytes -= len(self._sent.popleft().message) + ENTRY_BYTES
+
+    def replay(self, seq: int, max_bytes: int) -> bytes:
+        """Consecutive messages from the one that holds `seq` on: at least one, about `max_bytes`.
+
+        Where `seq` is gone, they begin with the first later one that has the whole state; without
+        one the list is empty.
+        """
+        sent = self._sent
+        index = bisect_right(sent, seq, key=lambda entry: entry.end)
+        if index < len(sent) and sent[index].first > seq:
+            while index < len(sent) and not sent[index].has_state:
+                index += 1
+        messages: list[bytes] = []
+        size = 0
+        while index < len(sent) and (not messages or size + len(sent[index].message) <= max_bytes):
+            messages.append(sent[index].message)
+            size += len(messages[-1])
+            index += 1
+        return b"".join(messages)
 
 
 class _Outbox:

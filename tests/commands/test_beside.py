@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from exporter.sources import InProcessSource
+from exporter.sources.pipeline import InProcessSource
 from exporter.watched.exporter import Exporter
 from exporter.watched.target import Target
 from kvscope.options.configuration import ProtectionConfig

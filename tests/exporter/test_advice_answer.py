@@ -12,7 +12,7 @@ from exporter.answers.question import Question, UnknownError
 from exporter.clock import Clock
 from exporter.machine.host_memory import Available, HostMemory, available_memory
 from exporter.machine.machine import Machine
-from exporter.sources import InProcessSource
+from exporter.sources.pipeline import InProcessSource
 from exporter.watched.reply import ask, memory_of
 from exporter.watched.target import Target
 from kvscope_events.bus import Subscription

@@ -17,7 +17,7 @@ from exporter.answers.question import Question
 from exporter.clock import Clock
 from exporter.machine.host_memory import Available, HostMemory
 from exporter.machine.machine import Machine
-from exporter.sources import InProcessSource
+from exporter.sources.pipeline import InProcessSource
 from exporter.watched.reply import memory_of
 from exporter.watched.target import Target
 from kvscope_events.bus import Subscription

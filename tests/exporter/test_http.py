@@ -14,10 +14,10 @@ import pytest
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
-from exporter.web.gate import Gate
 from exporter.web.http_server import HttpServer
 from exporter.web.limits import Limits
 from exporter.web.metrics import metrics_app, metrics_router, no_metrics_router
+from kvscope.serving.engine import Gate
 
 pytestmark = pytest.mark.anyio
 

@@ -13,7 +13,7 @@ from exporter.clock import Clock
 from exporter.collect import parts
 from exporter.collect.parts import Part
 from exporter.machine.machine import Machine
-from exporter.sources import InProcessSource
+from exporter.sources.pipeline import InProcessSource
 from exporter.watched.exporter import Exporter
 from exporter.watched.target import Target
 from kvscope_events.bus import Subscription

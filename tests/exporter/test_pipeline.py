@@ -10,9 +10,8 @@ from exporter.catalogue import CATALOGUE, COMPAT_SETS
 from exporter.collect.families import Families
 from exporter.collect.pool import collect_churn
 from exporter.fold import Census, Churn
-from exporter.sources import InProcessSource
 from exporter.sources import pipeline as pipeline_module
-from exporter.sources.pipeline import CHUNK_BATCHES, Pipeline
+from exporter.sources.pipeline import CHUNK_BATCHES, InProcessSource, Pipeline
 from exporter.watched.exporter import Exporter, in_process
 from exporter.watched.target import Target
 from kvscope_events.bus import EventBus, Subscription

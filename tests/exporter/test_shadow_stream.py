@@ -15,8 +15,7 @@ from exporter.fold.shadow import follower as follower_module
 from exporter.fold.shadow.coordinator import Coordinator
 from exporter.fold.shadow.groups import Layers
 from exporter.fold.shadow.simulation import SCALES, Simulation
-from exporter.sources import InProcessSource
-from exporter.sources.pipeline import Pipeline
+from exporter.sources.pipeline import InProcessSource, Pipeline
 from kvscope_events.bus import EventBus
 from kvscope_events.events import (
     Batch,

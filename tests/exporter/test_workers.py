@@ -17,7 +17,7 @@ from exporter.machine.gpu import (
 )
 from exporter.machine.host_memory import HostMemory
 from exporter.machine.machine import Machine
-from exporter.sources import InProcessSource
+from exporter.sources.pipeline import InProcessSource
 from exporter.watched.exporter import Exporter
 from exporter.watched.target import Target
 from kvscope_events.bus import Subscription

@@ -10,7 +10,7 @@ from exporter.clock import Clock
 from exporter.flight.format import RecordingError
 from exporter.flight.reader import RecordingFile
 from exporter.playback.playback import Playback
-from exporter.sources import InProcessSource
+from exporter.sources.pipeline import InProcessSource
 from exporter.watched.exporter import in_process
 from kvscope_events.bus import Subscription
 from kvscope_events.events import Batch

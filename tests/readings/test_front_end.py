@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from exporter.clock import Clock
 from exporter.flight.recorder import Recorder
 from exporter.readings import PageReader
-from exporter.sources import InProcessSource
+from exporter.sources.pipeline import InProcessSource
 from exporter.watched.exporter import Exporter
 from exporter.watched.target import Target
 from kvscope_events.bus import Subscription

@@ -11,7 +11,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from exporter.readings import PageReader
 from exporter.readings.tables import TABLES
-from exporter.sources import InProcessSource
+from exporter.sources.pipeline import InProcessSource
 from exporter.watched.exporter import Exporter
 from exporter.watched.target import Target
 from kvscope_events.bus import Subscription

@@ -14,7 +14,7 @@ from tests.vllm.observed import PROMPTS, SMALL, Observed, load, observed
 
 pytestmark = [pytest.mark.vllm, pytest.mark.nightly, pytest.mark.slow, pytest.mark.timeout(900)]
 
-FAULT = "kvscope_events.observers.vllm.names:Names.of_blocks"
+FAULT = "kvscope_events.observers.vllm.facts:Names.of_blocks"
 """The observer calls this for every block that becomes full."""
 
 

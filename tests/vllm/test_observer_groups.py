@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from kvscope_events.events import BlocksReleased
-from kvscope_events.observers.vllm.facts import HandedOut, Shared, finisher
+from kvscope_events.observers.vllm.facts import HandedOut, Names, Shared, finisher
 from kvscope_events.observers.vllm.group_hits import GroupHits
 from kvscope_events.observers.vllm.groups import BlockGroups
-from kvscope_events.observers.vllm.names import Names
 from kvscope_events.observers.vllm.pool import freed
 from kvscope_events.observers.vllm.snapshot import Counts
 

@@ -15,10 +15,9 @@ from kvscope_events.events import PoolCreated
 from kvscope_events.limits import MAX_LABEL
 from kvscope_events.observers import endpoints, log
 from kvscope_events.observers.vllm.check import PROBATION_NS, differ
-from kvscope_events.observers.vllm.exact import compiled
+from kvscope_events.observers.vllm.facts import Names, check_hash
 from kvscope_events.observers.vllm.hooks import HOOKS
 from kvscope_events.observers.vllm.manager import allocating
-from kvscope_events.observers.vllm.names import Names, check_hash
 from kvscope_events.observers.vllm.observer import MAX_DEFERRED, Observer
 from kvscope_events.observers.vllm.patching import Patches, UnknownMethodError, find
 from kvscope_events.observers.vllm.requests import (
@@ -31,7 +30,7 @@ from kvscope_events.observers.vllm.requests import (
 from kvscope_events.observers.vllm.sizing import bytes_per_block, capacity, sized_by
 from kvscope_events.observers.vllm.snapshot import Counts, State
 from kvscope_events.observers.vllm.tier import tier_of
-from kvscope_events.observers.vllm.wrappers import Hook, Site
+from kvscope_events.observers.vllm.wrappers import Hook, Site, compiled
 from kvscope_events.trace_context import NO_TRACE, TraceContext
 
 DIGEST = bytes(range(32))

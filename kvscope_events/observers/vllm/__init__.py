@@ -6,7 +6,7 @@ vLLM calls `register` in each of its processes, through the entry-point group
 The path of an event: `hooks` lists vLLM's methods · `wrappers` call ours around each · `pool`,
 `content`, `manager` and `scheduler` find what a call changed · `observer.flush` ends the step ·
 `outlet` hands the batch to `kvscope_events/wire/publisher.py`, on whose thread `facts` make events
-of it, with names that `names` cuts from vLLM's hashes.
+of it, with names that `facts` cuts from vLLM's hashes.
 """
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvscope_events.events import BlocksCached, ContentDropped
 from kvscope_events.observers.vllm.facts import Named as NamedBlocks
-from kvscope_events.observers.vllm.names import check_hash
+from kvscope_events.observers.vllm.facts import check_hash
 from kvscope_events.observers.vllm.pool import share_copy, tell_lost
 from kvscope_events.observers.vllm.wrappers import argument
 

@@ -15,11 +15,10 @@ from kvscope_events.events import (
     RequestResumed,
     RequestScheduled,
 )
-from kvscope_events.observers.vllm.exact import compiled
 from kvscope_events.observers.vllm.facts import LookedUp
 from kvscope_events.observers.vllm.observer import BUFFER_NAMES, now_ns
 from kvscope_events.observers.vllm.requests import release_cause
-from kvscope_events.observers.vllm.wrappers import Method, Site, argument
+from kvscope_events.observers.vllm.wrappers import Method, Site, argument, compiled
 
 if TYPE_CHECKING:
     from kvscope_events.observers.vllm.observer import Observer

@@ -17,10 +17,9 @@ from kvscope_events.events import EngineEvent, Hello, PoolCreated
 from kvscope_events.observers.ending import BY_ORDER, last_words, stopped
 from kvscope_events.observers.log import say, warn
 from kvscope_events.observers.outlet import Outlet
-from kvscope_events.observers.vllm.facts import finisher
+from kvscope_events.observers.vllm.facts import Names, finisher
 from kvscope_events.observers.vllm.group_hits import GroupHits
 from kvscope_events.observers.vllm.groups import BlockGroups
-from kvscope_events.observers.vllm.names import Names
 from kvscope_events.observers.vllm.offloading import Offloading, offloading_manager
 from kvscope_events.observers.vllm.requests import Ending, Sequences
 from kvscope_events.observers.vllm.sizing import lookup_group

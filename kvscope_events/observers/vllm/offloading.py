@@ -18,7 +18,7 @@ from kvscope_events.events import (
     TierCreated,
     TierTransferred,
 )
-from kvscope_events.observers.vllm.names import Names
+from kvscope_events.observers.vllm.facts import Names
 from kvscope_events.observers.vllm.tier import HOST_MANAGER, tier_of
 from kvscope_events.vocabulary import TransferDirection
 

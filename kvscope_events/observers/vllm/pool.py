@@ -16,10 +16,8 @@ from kvscope_events.events import (
     ContentDropped,
     PrefixCacheReset,
 )
-from kvscope_events.observers.vllm.exact import compiled
-from kvscope_events.observers.vllm.facts import HandedOut, Released, Shared
-from kvscope_events.observers.vllm.names import NUMBER_OF
-from kvscope_events.observers.vllm.wrappers import Method, Site, argument, source
+from kvscope_events.observers.vllm.facts import NUMBER_OF, HandedOut, Released, Shared
+from kvscope_events.observers.vllm.wrappers import Method, Site, argument, compiled, source
 from kvscope_events.vocabulary import (
     AllocationCause,
     ContentCause,

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from kvscope_events.events import PoolCreated, PoolSnapshot
+from kvscope_events.observers.vllm.facts import Names
 from kvscope_events.observers.vllm.groups import UNKNOWN
-from kvscope_events.observers.vllm.names import Names
 
 SLICE = 4096
 """Blocks read between two checks that the state still holds: about a millisecond."""
