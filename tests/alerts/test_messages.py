@@ -13,6 +13,7 @@ from tests.alerts.timeline import Alert, firing
 from tests.alerts.tools import promtools
 
 pytestmark = [
+    pytest.mark.nightly,
     pytest.mark.waits,
     pytest.mark.promtool,
     pytest.mark.alertmanager,

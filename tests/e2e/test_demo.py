@@ -39,6 +39,7 @@ def rose_and_fell(usages: list[float]) -> bool:
     )
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_demo_shows_pressure_that_comes_and_goes() -> None:
     with kvscope("demo", "--port", "0") as process:

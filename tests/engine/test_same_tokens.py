@@ -90,16 +90,15 @@ def oracle_of(folder: Path, prompts: list[list[int]], output_tokens: int) -> Ora
     return Oracle(load_model(config), prompts, outputs)
 
 
-AT_EACH_CHANGE = {"llama", "gemma3", "qwen3_moe"}
-"""The others differ from these in what tests/engine/model/test_parity.py compares."""
 WEEKLY = (pytest.mark.nightly, pytest.mark.weekly)
+MARKS = {"llama": (), "gemma3": (), "qwen3_moe": (pytest.mark.nightly,)}
+"""The others run weekly, and differ from these in what tests/engine/model/test_parity.py compares.
+"""
 
 
 @pytest.fixture(
     scope="module",
-    params=[
-        pytest.param(name, marks=() if name in AT_EACH_CHANGE else WEEKLY) for name in ARCHITECTURES
-    ],
+    params=[pytest.param(name, marks=MARKS.get(name, WEEKLY)) for name in ARCHITECTURES],
 )
 def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("checkpoint") / request.param

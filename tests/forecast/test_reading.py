@@ -47,11 +47,13 @@ def counted(event: EngineEvent) -> EngineEvent:
     return event
 
 
-@pytest.mark.parametrize("is_counted", [False, True], ids=["numbered", "counted"])
 @pytest.mark.parametrize(
-    "pauses",
-    [pytest.param(False, marks=pytest.mark.nightly), True],
-    ids=["steady", "pauses"],
+    ("pauses", "is_counted"),
+    [
+        pytest.param(pauses, is_counted, marks=() if pauses and is_counted else pytest.mark.nightly)
+        for pauses in (False, True)
+        for is_counted in (False, True)
+    ],
 )
 def test_a_page_is_the_same_whether_or_not_one_was_read_before(
     pauses: bool, is_counted: bool

@@ -13,7 +13,7 @@ SECONDS = 2_400.0
 """Most of it before the forecast has learnt much; at 300 s it would hold eight outcomes."""
 WEEKLY = (pytest.mark.nightly, pytest.mark.weekly)
 MARKS = {
-    "steady": (),
+    "steady": (pytest.mark.nightly,),
     **dict.fromkeys(
         ("bursts", "regime change", "crowds", "clients", "nights"), (pytest.mark.nightly,)
     ),

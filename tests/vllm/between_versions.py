@@ -1,6 +1,7 @@
 """Differences between the driven versions of vLLM: constructors, functions, torch."""
 
 import inspect
+import os
 from typing import Any
 
 
@@ -35,7 +36,16 @@ def hash_function() -> Any:
 
 
 def stand_in() -> None:
-    """Stand-ins for what older versions expect of a newer torch."""
+    """Called before vLLM is imported: its settings, and stand-ins for what older versions expect of
+    a newer torch."""
+    os.environ.update(
+        VLLM_LOGGING_LEVEL="ERROR",
+        VLLM_NO_USAGE_STATS="1",
+        HF_HUB_OFFLINE="1",
+        VLLM_PLUGINS="",
+        VLLM_TARGET_DEVICE="cpu",
+        VLLM_CPU_KVCACHE_SPACE="1",
+    )
     import torch
 
     for name in (

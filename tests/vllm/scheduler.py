@@ -2,7 +2,6 @@
 
 import hashlib
 import inspect
-import os
 import random
 import time
 from collections import deque
@@ -15,15 +14,6 @@ from tests.vllm.between_versions import (
     stand_in,
     unwrapped,
     version_of_vllm,
-)
-
-os.environ.update(
-    VLLM_LOGGING_LEVEL="ERROR",
-    VLLM_NO_USAGE_STATS="1",
-    HF_HUB_OFFLINE="1",
-    VLLM_PLUGINS="",
-    VLLM_TARGET_DEVICE="cpu",
-    VLLM_CPU_KVCACHE_SPACE="1",
 )
 
 BLOCK_SIZE = 16

@@ -27,7 +27,7 @@ if it has up to 174,762 blocks."""
 
 
 class Looked(NamedTuple):
-    """Where the blocks of a lookup lay."""
+    """Places of the blocks of a lookup."""
 
     held: int
     """Leading blocks that are hits in a pool of any size."""
