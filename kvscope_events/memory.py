@@ -48,8 +48,10 @@ class StartupProfiled(Event, frozen=True):
 
 
 class StartProgressed(Event, frozen=True):
-    """A worker's start so far: at the beginning of each phase, at the end, and with each later
-    Hello."""
+    """A worker's start so far: at the beginning of each phase, every second while it reads weights,
+    at the end, and with each later Hello."""
 
     began_ns: Times  # by StartPhase, Unix: a phase lasts until the next one begins
     ended_ns: Time | None = None  # of the last phase; None: it goes on
+    weights_read_bytes: Count | None = None  # of the checkpoint, by this worker
+    weights_file_bytes: Count | None = None  # the size of the files that it reads

@@ -84,6 +84,11 @@ def collect_torch(
 
 def collect_start(families: Families, memory: DeviceMemory, _worker: Hello) -> Iterator[Family]:
     yield families.column("kvscope_start_phase_seconds", memory.start_seconds())
+    start = memory.start
+    if start.weights_file_bytes is not None:
+        yield families.single("kvscope_start_weights_file_bytes", start.weights_file_bytes)
+    if start.weights_read_bytes is not None:
+        yield families.single("kvscope_start_weights_read_bytes", start.weights_read_bytes)
 
 
 def collect_out_of_memory(

@@ -55,7 +55,8 @@ class DeviceMemory(Fold):
         """Largest activation peak reported so far, by device."""
         self.startup_terms: dict[str, int] = {}
         """A worker's measurements before there was a pool, by SizingTerm; empty: not reported."""
-        self._start = StartProgressed({})
+        self.start = StartProgressed({})
+        """A worker's start."""
         self._history: dict[str | None, deque[TimedSample]] = {}
 
     def samples(self) -> dict[str | None, tuple[TimedSample, ...]]:
@@ -65,7 +66,7 @@ class DeviceMemory(Fold):
     def start_seconds(self) -> dict[str, float]:
         """Time for each part of a worker's start that has begun; the present one lasts until the
         worker was last heard."""
-        began, ended_ns = self._start.began_ns, self._start.ended_ns
+        began, ended_ns = self.start.began_ns, self.start.ended_ns
         phases = [phase for phase in get_args(StartPhase) if phase in began]
         ends = [*(began[phase] for phase in phases[1:]), ended_ns or self.batch.wall_ns]
         return {
@@ -92,4 +93,4 @@ class DeviceMemory(Fold):
         self.startup_terms = event.memory_terms
 
     def _progressed(self, event: StartProgressed) -> None:
-        self._start = event
+        self.start = event

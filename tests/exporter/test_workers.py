@@ -215,7 +215,8 @@ def test_two_engines_of_one_name_are_still_found_beside_their_workers(
 def test_each_worker_shows_the_parts_of_its_start() -> None:
     second = 10**9
     begun = {"import": 0, "device": 20 * second, "weights": 25 * second}
-    done = StartProgressed(begun | {"profile": 85 * second, "pool": 86 * second}, 90 * second)
+    ended = begun | {"profile": 85 * second, "pool": 86 * second}
+    done = StartProgressed(ended, 90 * second, weights_read_bytes=96, weights_file_bytes=100)
     workers = (worker(0, StartProgressed(begun), server="vllm"), worker(1, done, server="vllm"))
     page = page_of(*workers)
     name = "kvscope_start_phase_seconds"
@@ -225,6 +226,9 @@ def test_each_worker_shows_the_parts_of_its_start() -> None:
     assert value(page, name, worker="0", phase="device") == 5
     assert value(page, name, worker="0", phase="profile") is None
     assert value(page, name, worker="1", phase="warm_up") is None
+    for part, size in {"read": 96, "file": 100}.items():
+        assert value(page, f"kvscope_start_weights_{part}_bytes", worker="1") == size
+        assert value(page, f"kvscope_start_weights_{part}_bytes", worker="0") is None
     still = value(page, name, worker="0", phase="weights")
     assert still is not None
 

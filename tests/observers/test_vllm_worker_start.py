@@ -1,10 +1,15 @@
 """The parts of a vLLM worker's start, as its stream reports them."""
 
+import sys
 import threading
 import time
-from typing import get_args
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any, get_args
 
 import pytest
+import torch
 
 from kvscope_events.memory import DeviceMemorySampled, StartProgressed
 from kvscope_events.vocabulary import StartPhase
@@ -88,3 +93,75 @@ def test_a_worker_without_a_warm_up_has_started_with_its_pool(
     made.worker.initialize_from_config(pool_of(1000, 24))
     wait_for(lambda: starts()[-1].ended_ns is not None)
     assert "warm_up" not in starts()[-1].began_ns
+
+
+class Loader:
+    """The part of vLLM's DefaultModelLoader that matters here: two tensors in each file."""
+
+    def __init__(self, files: list[Path]) -> None:
+        self.files = files
+        self.may_go_on = threading.Event()
+
+    def _prepare_weights(self, folder: str) -> tuple[str, list[str], bool]:
+        return folder, [str(file) for file in self.files], True
+
+    def _get_weights_iterator(self, source: str) -> Iterator[tuple[str, torch.Tensor]]:
+        for file in self._prepare_weights(source)[1]:
+            yield f"{Path(file).stem}.a", torch.zeros(100, dtype=torch.uint8)
+            self.may_go_on.wait()
+            yield f"{Path(file).stem}.b", torch.zeros(50, dtype=torch.uint8)
+
+
+class OtherLoader:
+    """A loader of another version, which reads in another way."""
+
+    _prepare_weights = Loader._prepare_weights
+
+
+def install(loader: type[Any], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """As vLLM's; returns what is in the class."""
+    module: Any = ModuleType("vllm.model_executor.model_loader.default_loader")
+    module.DefaultModelLoader = loader
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    return dict(vars(loader))
+
+
+def test_a_worker_says_how_much_of_the_weights_it_has_read(
+    wrapper: type[Wrapper], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = install(Loader, monkeypatch)
+    files = [tmp_path / "1.safetensors", tmp_path / "2.safetensors"]
+    for file in files:
+        file.write_bytes(bytes(160))  # ten of them a header
+    loader, names = Loader(files), []
+
+    class Reads(Worker):
+        def load_model(self, *, load_dummy_weights: bool = False) -> str:
+            names.extend(name for name, _ in loader._get_weights_iterator("folder"))
+            return super().load_model(load_dummy_weights=load_dummy_weights)
+
+    made = wrapper(Reads())
+    made.init_device()
+    assert starts()[-1].weights_file_bytes is None
+    loading = threading.Thread(target=made.worker.load_model)
+    loading.start()
+    wait_for(lambda: starts()[-1].weights_read_bytes == 100, "the first tensor")
+    assert starts()[-1].weights_file_bytes == 320
+    loader.may_go_on.set()
+    loading.join()
+    made.worker.determine_available_memory()
+    wait_for(lambda: "profile" in starts()[-1].began_ns)
+    assert (starts()[-1].weights_read_bytes, starts()[-1].weights_file_bytes) == (300, 320)
+    assert names == ["1.a", "1.b", "2.a", "2.b"]
+    assert dict(vars(Loader)) == before, "the loader is as it was"
+
+
+def test_a_loader_that_reads_in_another_way_is_left_alone(
+    wrapper: type[Wrapper], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = install(OtherLoader, monkeypatch)
+    made = started(wrapper, Worker())
+    wait_for(lambda: starts()[-1].ended_ns is not None)
+    assert starts()[-1].weights_read_bytes is None
+    assert dict(vars(OtherLoader)) == before
+    assert made.worker.device is not None, "it is still there"

@@ -58,6 +58,10 @@ class States:
                 self.ready_while_loading = True
 
 
+def _weights(part: str, page: str) -> float:
+    return sample(page, f"kvscope_start_weights_{part}_bytes", worker="0") or 0
+
+
 def _later(options: tuple[str, ...]) -> float:
     """Seconds from the first answer of a further sidecar until it knows a vLLM that idles."""
     with kvscope("sidecar", "--port", "0", "--no-gpu", *options) as sidecar:
@@ -95,6 +99,9 @@ def test_a_real_vllm_is_expected_loads_is_ready_and_is_gone(
             assert all(now[: len(before)] == before for before, now in pairwise(states.begun))
             took = [sample(states.page, _PHASE, phase=phase, worker="0") for phase in PHASES]
             assert sum(took) <= time.monotonic() - began  # type: ignore[arg-type]
+            size = sum(file.stat().st_size for file in models("llama").glob("*.safetensors"))
+            assert _weights("file", states.page) == size
+            assert 0.9 * size < _weights("read", states.page) < size
             print("parts of the start:", dict(zip(PHASES, took, strict=True)), states.begun)
             print(f"a second sidecar knew the state after {_later(options):.1f} s")
             server.send(signal.SIGTERM)

@@ -59,6 +59,12 @@ def _start(phase: str) -> str:
     return worst(series("kvscope_start_phase_seconds", phase=phase), BY_ENGINE)
 
 
+def _weights_read() -> str:
+    """By engine, of the worker that has read least."""
+    read, files = (series(f"kvscope_start_weights_{part}_bytes") for part in ("read", "file"))
+    return f"min by ({BY_ENGINE}) ({read} / {files})"
+
+
 def _whole_start() -> str:
     """By engine, of the worker where it takes longest."""
     return worst(total(_STARTS, f"{BY_ENGINE}, worker"), BY_ENGINE)
@@ -155,11 +161,12 @@ def row() -> Row:
                 "Time for each part of the last start, by engine, of its slowest worker; the last "
                 "part that is there goes on while the engine loads. One that takes far longer than "
                 "in the others hangs there. device: a rank of the group is missing. weights: a "
-                "slow disk or network. warm_up: compiling, into a cache that was lost. Usually: "
-                "the median of the model's starts in a week.",
+                "slow disk or network; read: the share of the files. warm_up: compiling, into a "
+                "cache that was lost. Usually: the median of the model's starts in a week.",
                 *(Q(_start(phase), phase) for phase in _PHASES),
                 Q(_whole_start(), "all"),
                 Q(_usual_start(), "usual"),
+                Q(_weights_read(), "read"),
                 columns={
                     "model_name": Column("Model"),
                     "instance": Column("Instance"),
@@ -167,6 +174,7 @@ def row() -> Row:
                     "all": Column("Whole start", SECONDS),
                     "usual": Column("Usually", SECONDS),
                     **{phase: Column(phase, SECONDS) for phase in _PHASES},
+                    "read": Column("read", RATIO),
                 },
                 height=6,
                 worst_first=("Whole start",),

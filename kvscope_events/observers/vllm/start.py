@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kvscope_events.events import StartProgressed
+from kvscope_events.observers.vllm.weights import WeightsRead
 from kvscope_events.vocabulary import StartPhase
 
 PHASES: Mapping[str, StartPhase] = {
@@ -30,18 +31,32 @@ class Start:
         if process_ns is not None:
             self._began_ns = {"import": min(process_ns, device_ns), **self._began_ns}
         self._ended_ns: int | None = None
+        self._weights = WeightsRead()
 
     def begin(self, phase: StartPhase) -> None:
         """Ignored after the start, when weights may be loaded once more."""
         if self._ended_ns is None and phase not in self._began_ns:
             self._began_ns = {**self._began_ns, phase: time.time_ns()}
+            if phase == "weights":
+                self._weights.begin()
+
+    @property
+    def reads_weights(self) -> bool:
+        """Whether there is more to say every second."""
+        return [*self._began_ns][-1] == "weights"
+
+    def loaded(self) -> None:
+        self._weights.end()
 
     def end(self) -> None:
         if self._ended_ns is None:
             self._ended_ns = time.time_ns()
 
     def event(self) -> StartProgressed:
-        return StartProgressed(self._began_ns, self._ended_ns)
+        weights = self._weights
+        return StartProgressed(
+            self._began_ns, self._ended_ns, weights.read_bytes, weights.file_bytes
+        )
 
 
 def _process_began_ns() -> int | None:

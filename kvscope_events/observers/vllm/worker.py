@@ -240,6 +240,7 @@ class WorkerObserver:
         self._news.set()
 
     def _loaded(self, *args: Any, **kwargs: Any) -> None:
+        self._start.loaded()
         self._sampling.weights_bytes = weights_bytes(self._worker())
 
     def _sized(self, *args: Any, **kwargs: Any) -> None:
@@ -276,6 +277,8 @@ class WorkerObserver:
             while not self._stopping and not self.abandoned and self._reason is None:
                 if self._sampler is not None:
                     self._bus.emit(self._sampler.sample())
+                if self._start.reads_weights:
+                    self._bus.emit(self._start.event())
                 self._bus.flush()
                 self._news.wait(SAMPLE_SECONDS)
                 self._news.clear()
@@ -292,5 +295,6 @@ class WorkerObserver:
         """Switch off: restore the originals, log one line, let the thread say goodbye."""
         self._reason = reason
         self._hooks.remove()
+        self._start.loaded()
         warn(f"this worker is no longer observed: {reason}; vLLM runs on")
         self._news.set()

@@ -1,0 +1,76 @@
+"""The share of a checkpoint that a worker has read, counted in vLLM's loader while it loads."""
+
+import os
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import Any
+
+_LOADER = "vllm.model_executor.model_loader.default_loader"
+_FILES, _WEIGHTS = "_prepare_weights", "_get_weights_iterator"
+
+
+class WeightsRead:
+    """Counted on the worker's thread, read from the publisher's.
+
+    Other loaders (dummy weights, a shard for each rank, tensors streamed from a store) and other
+    versions are not counted; a figure that cannot be had is None.
+    """
+
+    def __init__(self) -> None:
+        self.read_bytes: int | None = None
+        self.file_bytes: int | None = None
+        """Size of the files."""
+        self._loader: Any = None
+        self._replaced: dict[str, tuple[Any, Any]] = {}
+
+    def begin(self) -> None:
+        """The model is about to be loaded."""
+        try:
+            self._loader = import_module(_LOADER).DefaultModelLoader
+            self._replace(_FILES, self._counting_files)
+            self._replace(_WEIGHTS, self._counting_weights)
+        except (ImportError, AttributeError):
+            self.end()
+
+    def end(self) -> None:
+        """It was loaded: put the loader's methods back, but for those that others replaced."""
+        for name, (original, ours) in self._replaced.items():
+            if vars(self._loader).get(name) is ours:
+                setattr(self._loader, name, original)
+        self._replaced = {}
+
+    def _replace(self, name: str, wrapped: Callable[[Any], Any]) -> None:
+        original = getattr(self._loader, name)
+        ours = wrapped(original)
+        setattr(self._loader, name, ours)
+        self._replaced[name] = original, ours
+
+    def _counting_files(self, original: Any) -> Any:
+        def prepare_weights(loader: Any, *args: Any, **kwargs: Any) -> Any:
+            prepared = original(loader, *args, **kwargs)
+            self._found(prepared)
+            return prepared
+
+        return prepare_weights
+
+    def _counting_weights(self, original: Any) -> Any:
+        def weights(loader: Any, *args: Any, **kwargs: Any) -> Any:
+            return self._counted(original(loader, *args, **kwargs))
+
+        return weights
+
+    def _found(self, prepared: Any) -> None:
+        """prepared: a folder, its files, and what kind they are."""
+        try:
+            size = sum(os.path.getsize(file) for file in prepared[1])
+        except (IndexError, KeyError, TypeError, OSError):
+            return
+        self.file_bytes = (self.file_bytes or 0) + size
+        self.read_bytes = self.read_bytes or 0
+
+    def _counted(self, weights: Iterator[Any]) -> Iterator[Any]:
+        """weights: names with tensors."""
+        for weight in weights:
+            if self.read_bytes is not None:
+                self.read_bytes += getattr(weight[-1], "nbytes", 0)
+            yield weight
