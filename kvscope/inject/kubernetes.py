@@ -23,7 +23,7 @@ from kvscope.inject.pod import (
     volumes,
 )
 from kvscope.inject.report import Report
-from kvscope.inject.servers import NAMES, Server, runs_as, server_in, user_of
+from kvscope.inject.servers import NAMES, Server, server_in
 from kvscope.inject.tree import (
     LeftAloneError,
     Node,
@@ -35,6 +35,7 @@ from kvscope.inject.tree import (
     mappings,
     plain,
 )
+from kvscope.inject.users import shared_user
 from kvscope.inject.workloads import WITHOUT_PLACE, Pod, pods_of
 from kvscope.run.plugin_folder import PLUGIN
 from kvscope_events.observers.endpoints import DIRECTORY_VARIABLE
@@ -181,26 +182,15 @@ def _is_observed(pod: Pod, content: Mapping[str, Any]) -> bool:
     return bool(names & {OBSERVER, SIDECAR}) or DIRECTORY_VARIABLE in variables
 
 
-def _user(pod: Pod, found: _Found, wish: Wish) -> int | None:
-    """The server's user; None: the pod or the cluster sets one for all containers. Raises
-    LeftAloneError."""
-    own = runs_as(found.content.get("securityContext"))
-    if own is not None:
-        return own
-    if runs_as(plain(pod.spec).get("securityContext")) is not None or wish.is_user_assigned:
-        return None
-    user = user_of(str(found.content.get("image") or "")) if wish.user is None else wish.user
-    if user is None:
-        raise LeftAloneError(
-            f"the user of container {found.name} is in its image, and sockets are private to it: "
-            "give it with --user UID (docker inspect --format '{{.Config.User}}' IMAGE)"
-        )
-    return user
-
-
 def _watch(pod: Pod, found: _Found, wish: Wish) -> Watch:
     """Raises LeftAloneError."""
-    user = _user(pod, found, wish)
+    user = shared_user(
+        found.content,
+        found.name,
+        plain(pod.spec),
+        wish=wish.user,
+        is_assigned=wish.is_user_assigned,
+    )
     ports = {
         str(port.get("containerPort"))
         for one in mappings(plain(pod.spec).get("containers"))
@@ -215,7 +205,8 @@ def _watch(pod: Pod, found: _Found, wish: Wish) -> Watch:
         url=found.server.url,
         image=wish.image,
         port=wish.port,
-        user=user,
+        user=user.number,
+        is_non_root=user.is_non_root,
         key=wish.key,
         is_native=wish.is_native,
         blocks=wish.blocks,

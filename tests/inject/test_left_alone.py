@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.inject.odd_inputs import ARGUMENTS_ONLY, OBSERVABLE, SEVERAL_CONTAINERS, SHELL_FORM
+from tests.inject.odd_inputs import ARGUMENTS_ONLY, OBSERVABLE, SEVERAL_CONTAINERS
 from tests.inject.run import run
 
 RAY = """\
@@ -176,20 +176,6 @@ def test_a_container_and_its_user_can_be_named() -> None:
     assert "runAsUser: 7" in outcome.text
     assert "container second" in outcome.said
     assert run(outcome.text, "--remove").text == text
-
-
-def test_a_cluster_may_assign_the_user() -> None:
-    outcome = run(SHELL_FORM.replace("llm-d-cuda", "ours"), "--user=assigned")
-    assert outcome.code == 0
-    assert "runAsUser" not in outcome.text
-
-
-def test_the_pods_own_user_holds_for_our_containers() -> None:
-    text = deployment(VLLM, "      securityContext: {runAsUser: 9}\n")
-    assert run(text).text.count("runAsUser") == 1
-    own = container("securityContext: {runAsUser: 8}")
-    inner = deployment(own, "      securityContext: {runAsUser: 9}\n")
-    assert run(inner).text.count("runAsUser: 8") == 3
 
 
 @pytest.mark.parametrize(
