@@ -1,6 +1,8 @@
 """Odd manifests are observed, once, and given back byte for byte."""
 
-from collections.abc import Iterator
+import json
+import re
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -8,6 +10,7 @@ import yaml
 
 from kvscope.inject.pod import OBSERVER, PLUGIN_FOLDER, SIDECAR, SOCKETS
 from tests.inject.odd_inputs import (
+    ARGUMENTS_ONLY,
     EXISTING_PATH_AND_PLUGINS,
     NO_PLUGINS_ALLOWED,
     OBSERVABLE,
@@ -142,12 +145,47 @@ def pruned(content: Any) -> Any:
     return content
 
 
+def as_yaml(content: Any) -> str:
+    return yaml.safe_dump(content, sort_keys=True)
+
+
+def as_json(content: Any) -> str:
+    return json.dumps(content, indent=4, sort_keys=True)
+
+
+def as_kyaml(content: Any) -> str:
+    """Brackets on lines of their own, bare keys, and a comma behind every element."""
+    text = re.sub(r"(?<=[^\s\[{,])$", ",", as_json(content), flags=re.MULTILINE)
+    return "---\n" + re.sub(r'^( +)"(\w+)":', r"\1\2:", text, flags=re.MULTILINE).rstrip(",") + "\n"
+
+
 @each
-def test_what_a_cluster_gives_back_is_recognised(text: str) -> None:
-    """Keys sorted, without comments, in another style: as `kubectl get -o yaml` writes it."""
-    stored = yaml.safe_dump_all(loaded(run(text, "--key-secret=page").text), sort_keys=True)
+@pytest.mark.parametrize("write", [as_yaml, as_json, as_kyaml])
+def test_what_a_cluster_gives_back_is_recognised(text: str, write: Callable[[Any], str]) -> None:
+    """Keys sorted, without comments, in another style: as `kubectl get -o` writes it."""
+    (given, observed) = ({"kind": "List", "items": loaded(one)} for one in (text, run(text).text))
+    assert yaml.safe_load(write(given)) == given
+    stored = write(observed)
     assert run(stored).text == stored
-    assert pruned(loaded(run(stored, "--remove").text)) == pruned(loaded(text))
+    assert pruned(loaded(run(stored, "--remove").text)) == pruned(given["items"])
+
+
+@pytest.mark.parametrize("write", [as_yaml, as_json, as_kyaml])
+def test_no_empty_collection_of_ours_is_left_in_what_a_cluster_gives_back(
+    write: Callable[[Any], str],
+) -> None:
+    """A custom resource would keep it."""
+    (given,) = loaded(SHELL_FORM)
+    (observed,) = loaded(run(SHELL_FORM).text)
+    assert loaded(run(write(observed), "--remove").text) == [given]
+
+
+def test_a_comma_behind_the_last_element_goes_with_it() -> None:
+    """Another program may put one behind the elements that filled an empty collection."""
+    template = ARGUMENTS_ONLY.replace("name: bare", "name: bare, labels: {}")
+    filled = run(template).text.replace('"observed"}', '"observed" , }')
+    assert " , }" in filled
+    assert run(filled, "--remove").text == template.replace("labels: {}", "labels: { }")
 
 
 @pytest.mark.parametrize(
