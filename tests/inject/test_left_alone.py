@@ -169,6 +169,36 @@ def test_a_chat_template_is_no_template() -> None:
     assert run(text).code == 0
 
 
+@pytest.mark.parametrize("kind", ["LLMInferenceService", "LLMInferenceServiceConfig"])
+def test_templates_that_kserves_controller_fills_in_are_texts(kind: str) -> None:
+    text = f"""\
+kind: {kind}
+metadata: {{name: templated}}
+spec:
+  template:
+    containers:
+      - name: main
+        securityContext: {{runAsUser: 2000}}
+        command: [/bin/sh, -c]
+        args:
+          - |
+            vllm serve --served-model-name "{{{{ .Spec.Model.Name }}}}" \\
+              {{{{- if .Spec.Parallelism }}}} --tensor-parallel-size 2{{{{- end }}}}
+    volumes:
+      - name: certificates
+        secret: {{secretName: "{{{{ ChildName .ObjectMeta.Name `-certs` }}}}"}}
+"""
+    observed = run(text)
+    assert "observed: container main" in observed.said
+    assert run(observed.text, "--remove").text == text
+    bare = text.replace('"{{ ChildName .ObjectMeta.Name `-certs` }}"', "{{ .ObjectMeta.Name }}")
+    assert "it is a template" in run(bare).said
+    assert (
+        "it is a template"
+        in run(text.replace(kind, "InferenceService").replace("template:", "predictor:")).said
+    )
+
+
 def test_a_container_and_its_user_can_be_named() -> None:
     text = deployment(VLLM + container(name="second"))
     outcome = run(text, "--container=second", "--user=7", "--port=9000")
