@@ -14,6 +14,8 @@ from tests.inject.odd_inputs import (
     EXISTING_PATH_AND_PLUGINS,
     NO_PLUGINS_ALLOWED,
     OBSERVABLE,
+    RAY_EACH_NIGHT,
+    ROLES,
     SHELL_FORM,
     VARIABLES_FROM_A_CONFIG_MAP,
     WINDOWS_LINES,
@@ -125,6 +127,22 @@ def test_a_path_from_a_config_map_is_kept() -> None:
 def test_a_port_in_a_script_is_read_by_the_sidecar() -> None:
     (pod,) = observed(run(SHELL_FORM).text)
     assert "--url=vllm=http://127.0.0.1:8200" in pod["initContainers"][-1]["args"]
+
+
+def test_each_role_of_a_set_is_observed() -> None:
+    outcome = run(ROLES)
+    assert outcome.said.count("DisaggregatedSet/roles: observed: container") == 2
+    assert "container worker left alone: it may run only workers" in outcome.said
+
+
+def test_workers_of_a_ray_job_each_night_are_left_alone_unless_named() -> None:
+    outcome = run(RAY_EACH_NIGHT)
+    assert "RayCronJob/nightly: observed: container ray-head" in outcome.said
+    assert "container ray-worker left alone: it may run only workers" in outcome.said
+    assert (
+        "observed: container ray-worker"
+        in run(RAY_EACH_NIGHT, "--container=ray-worker", "--user=1000").said
+    )
 
 
 def test_containers_of_ours_have_the_users_id_of_the_server() -> None:
