@@ -42,6 +42,12 @@ from kvscope_events.observers.endpoints import DIRECTORY_VARIABLE
 
 _OURS = (OBSERVER, SIDECAR, SOCKETS, KEY)
 _PLAIN_JOBS = ("Job", "CronJob")
+_FIXED = {
+    "Pod": "a Pod that exists cannot be changed in place: kubectl replace --force",
+    "Job": "a Job that exists cannot be changed: delete it, and create it from its own manifest, "
+    "not from what kubectl get gives",
+}
+"""Advice for kinds whose pods `kubectl apply` cannot change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +102,8 @@ def inject(root: Node, kind: str, name: str, edit: Editor, wish: Wish, report: R
         report.did(name, f"observed: {what}, page at port {watch.port}")
         for remark in _remarks(pod, found, watch):
             report.note(name, remark)
+        if kind in _FIXED:
+            report.note(name, _FIXED[kind])
     if not pods:
         report.others.append(name)
 
@@ -104,8 +112,13 @@ def remove(root: Node, kind: str, name: str, edit: Editor, report: Report) -> No
     """Take observer and sidecar off each pod of an object."""
     pods = list(pods_of(root, kind))
     for pod in pods:
+        checkpoint = edit.checkpoint()
         with report.removal(name, edit):
             _remove(pod, edit)
+            if kind == "Job":
+                _remove_copied_label(root, edit)
+        if kind in _FIXED and edit.checkpoint() > checkpoint:
+            report.note(name, _FIXED[kind])
     if not pods:
         report.others.append(name)
 
@@ -286,6 +299,13 @@ def _remove(pod: Pod, edit: Editor) -> None:
     metadata = entry(holder, "metadata")
     if metadata is not None and edit.drop(metadata[1], "labels", _is_label):
         edit.drop(holder, "metadata", lambda pair: pair[0] == "labels")
+
+
+def _remove_copied_label(job: Node, edit: Editor) -> None:
+    """A cluster gives a Job without labels those of its template. Raises LeftAloneError."""
+    metadata = entry(job, "metadata")
+    if metadata is not None and "uid" in mapping(plain(metadata[1])):
+        edit.drop(metadata[1], "labels", _is_label)
 
 
 def _is_ours(part: Any) -> bool:

@@ -214,3 +214,43 @@ def test_a_large_pool_has_a_sidecar_with_more_memory(blocks: str, cpu: str, limi
     (pod,) = observed(run(EXISTING_PATH_AND_PLUGINS, f"--blocks={blocks}").text)
     resources = next(one["resources"] for one in pod["initContainers"] if one["name"] == SIDECAR)
     assert (resources["requests"]["cpu"], resources["limits"]["memory"]) == (cpu, limit)
+
+
+JOB = """\
+apiVersion: batch/v1
+kind: Job
+metadata:
+  name: once
+spec:
+  template:
+    spec:
+      restartPolicy: Never
+      containers:
+      - name: batch
+        image: vllm/vllm-openai:v0.32.0
+"""
+
+
+def test_a_label_that_a_cluster_copies_to_a_job_is_removed_there_as_well() -> None:
+    (observed,) = loaded(run(JOB).text)
+    observed["metadata"] |= {"uid": "1", "labels": {"kvscope": "observed", "job-name": "once"}}
+    back = run(as_yaml(observed), "--remove").text
+    assert loaded(back)[0]["metadata"] == {
+        "name": "once",
+        "uid": "1",
+        "labels": {"job-name": "once"},
+    }
+    own = JOB.replace("name: once", "name: once\n  labels: {kvscope: observed}", 1)
+    assert run(run(own).text, "--remove").text == own
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [(JOB, "Job/once: a Job that exists"), (ARGUMENTS_ONLY, "Pod/bare: a Pod that exists")],
+)
+def test_kinds_that_cannot_be_changed_in_place_are_named(text: str, advice: str) -> None:
+    observed = run(text)
+    assert observed.said.count(advice) == 1
+    assert run(observed.text, "--remove").said.count(advice) == 1
+    assert advice not in run(text, "--remove").said
+    assert "exists cannot be changed" not in run(SHELL_FORM).said
