@@ -84,9 +84,12 @@ def inject(
     Exit status: 0; 1 if no server was found, or one was left alone; 2 if the file cannot be read,
     and then nothing is written.
 
+    To take it off in a cluster, use kubectl replace: apply merges, and leaves in place what it has
+    not put there itself.
+
     Example: kvscope inject -f vllm.yaml | kubectl apply -f -
 
-    Example: kubectl get deployment vllm -o yaml | kvscope inject --remove -f - | kubectl apply -f -
+    Example: kubectl get deploy vllm -o yaml | kvscope inject --remove -f - | kubectl replace -f -
 
     Example: kvscope inject compose.yaml > compose.observed.yaml
     """

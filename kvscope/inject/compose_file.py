@@ -15,7 +15,7 @@ from kvscope.inject.environment import as_mapping, extend_environment, restore_e
 from kvscope.inject.kubernetes import Wish
 from kvscope.inject.pod import CODE, OBSERVER, PLUGIN_FOLDER, RUN, SIDECAR, SOCKETS, SOCKETS_FOLDER
 from kvscope.inject.report import Report
-from kvscope.inject.servers import NAMES, Server, server_in, user_of
+from kvscope.inject.servers import NAMES, Server, server_in
 from kvscope.inject.tree import (
     LeftAloneError,
     Node,
@@ -26,6 +26,7 @@ from kvscope.inject.tree import (
     mapping,
     plain,
 )
+from kvscope.inject.users import user_of
 from kvscope_events.observers.endpoints import DIRECTORY_VARIABLE
 
 _SAFE: dict[str, object] = {

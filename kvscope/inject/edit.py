@@ -5,7 +5,9 @@ leaves what stood there before, byte for byte.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import yaml
@@ -28,6 +30,19 @@ WAS_EMPTY = "# kvscope: empty before"
 """Marks a key that had no value, which stays when what follows is removed."""
 
 _INNERMOST = -(1 << 60)
+_TRAILING_COMMA = re.compile(r"\s*,")
+
+
+_Change = tuple[int, int, int, str]
+"""Begin of what is replaced, its order at that place, end, and the new text."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """An element between brackets that goes; its comma depends on which others go."""
+
+    collection: Node
+    number: int
 
 
 class Editor:
@@ -37,7 +52,7 @@ class Editor:
         self._text = text
         self._newline = "\r\n" if "\r\n" in text else "\n"
         self._shared = shared(root)
-        self._changes: list[tuple[int, int, int, str]] = []
+        self._changes: list[_Change | _Cut] = []
         self._offset = 2
         """Columns by which a list is indented below its key."""
 
@@ -57,7 +72,9 @@ class Editor:
     def result(self) -> str:
         """The changed text. At one place, what belongs to inner collections comes first."""
         parts, done = [], 0
-        for start, _, end, text in sorted(self._changes, key=lambda change: change[:2]):
+        changes = [change for change in self._changes if not isinstance(change, _Cut)]
+        changes += _without_commas([change for change in self._changes if isinstance(change, _Cut)])
+        for start, _, end, text in sorted(changes, key=lambda change: change[:2]):
             parts += [self._text[done:start], text]
             done = max(done, end)
         return "".join(parts) + self._text[done:]
@@ -120,11 +137,12 @@ class Editor:
             return False
         if all(mine) and inner.flow_style:
             start = self._bracket(inner) + 1
-            self._changes.append((start, 0, _end(given[-1]), ""))
+            comma = _TRAILING_COMMA.match(self._text, _end(given[-1]))
+            self._changes.append((start, 0, comma.end() if comma else _end(given[-1]), ""))
             return False
         for number, ours in enumerate(mine):
             if ours:
-                self._cut(inner, number, is_first=all(mine[:number]))
+                self._cut(inner, number)
         if all(mine):
             start = line_end(self._text, found[0].end_mark.index)
             self._changes.append((start, 0, self._before_line(_start(given[0])), ""))
@@ -134,7 +152,7 @@ class Editor:
         """Remove an entry."""
         for number, pair in enumerate(mapping.value):
             if pair[0].value == key:
-                self._cut(mapping, number, is_first=not number)
+                self._cut(mapping, number)
 
     def _add(self, mapping: Node, key: str, content: Any, fits: Callable[[Node], bool]) -> None:
         inner = child(mapping, key)
@@ -202,36 +220,33 @@ class Editor:
 
     def _was_there(self, key: Node, inner: Node) -> bool:
         """Whether the key was there, with an empty value, before it was filled: a comment says so,
-        or the space that is behind no bracket of a value made with its key."""
+        or the space that is behind no bracket of a value made with its key. A line end there is
+        another program's, which has kept no such mark."""
         if inner.flow_style:
-            return self._text[self._bracket(inner) + 1].isspace()
+            return self._text[self._bracket(inner) + 1] == " "
         return WAS_EMPTY in self._text[key.end_mark.index : _begin(inner)]
 
     def _bracket(self, collection: Node) -> int:
         return self._text.index("[" if is_list(collection) else "{", _begin(collection))
 
-    def _cut(self, collection: Node, number: int, *, is_first: bool) -> None:
-        """Remove an element, with its lines, or with a comma. is_first: nothing before it stays."""
+    def _cut(self, collection: Node, number: int) -> None:
+        """Remove an element, with its lines, or with a comma. Raises LeftAloneError."""
+        if collection.flow_style:
+            self._changes.append(_Cut(collection, number))
+            return
         element = collection.value[number]
         start = _start(element)
         following = collection.value[number + 1 :]
-        if not collection.flow_style:
-            before = self._text[self._line(start) : start].strip()
-            if isinstance(element, tuple) and before == "-" and following:
-                # The next key takes its place beside the dash.
-                self._changes.append((start, 0, _start(following[0]), ""))
-                return
-            if before not in ("", "-") or (isinstance(element, tuple) and before):
-                line = self._text.count("\n", 0, start) + 1
-                raise LeftAloneError(f"line {line}: something else is on the line")
-            last = element[1] if isinstance(element, tuple) else element
-            self._changes.append((self._before_line(start), 0, end_of(last, self._text), ""))
-        elif not is_first:
-            self._changes.append((_end(collection.value[number - 1]), 0, _end(element), ""))
-        elif following:
+        before = self._text[self._line(start) : start].strip()
+        if isinstance(element, tuple) and before == "-" and following:
+            # The next key takes its place beside the dash.
             self._changes.append((start, 0, _start(following[0]), ""))
-        else:
-            self._changes.append((start, 0, _end(element), ""))
+            return
+        if before not in ("", "-") or (isinstance(element, tuple) and before):
+            line = self._text.count("\n", 0, start) + 1
+            raise LeftAloneError(f"line {line}: something else is on the line")
+        last = element[1] if isinstance(element, tuple) else element
+        self._changes.append((self._before_line(start), 0, end_of(last, self._text), ""))
 
     def _line(self, index: int) -> int:
         return self._text.rfind("\n", 0, index) + 1
@@ -255,6 +270,19 @@ class _Flush(yaml.SafeDumper):  # type: ignore[misc]
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
+
+
+def _without_commas(cuts: Sequence[_Cut]) -> Iterator[_Change]:
+    """Each element with the comma before it, or behind it if nothing before it stays."""
+    for cut in cuts:
+        elements = cut.collection.value
+        gone = {other.number for other in cuts if other.collection is cut.collection}
+        start, end = _start(elements[cut.number]), _end(elements[cut.number])
+        if any(number not in gone for number in range(cut.number)):
+            start = _end(elements[cut.number - 1])
+        elif cut.number + 1 < len(elements):
+            end = _start(elements[cut.number + 1])
+        yield start, 0, end, ""
 
 
 def _content(element: Any) -> Any:

@@ -23,7 +23,7 @@ from kvscope.inject.pod import (
     volumes,
 )
 from kvscope.inject.report import Report
-from kvscope.inject.servers import NAMES, Server, runs_as, server_in, user_of
+from kvscope.inject.servers import NAMES, Server, server_in
 from kvscope.inject.tree import (
     LeftAloneError,
     Node,
@@ -35,12 +35,19 @@ from kvscope.inject.tree import (
     mappings,
     plain,
 )
+from kvscope.inject.users import shared_user
 from kvscope.inject.workloads import WITHOUT_PLACE, Pod, pods_of
 from kvscope.run.plugin_folder import PLUGIN
 from kvscope_events.observers.endpoints import DIRECTORY_VARIABLE
 
 _OURS = (OBSERVER, SIDECAR, SOCKETS, KEY)
 _PLAIN_JOBS = ("Job", "CronJob")
+_FIXED = {
+    "Pod": "a Pod that exists cannot be changed in place: kubectl replace --force",
+    "Job": "a Job that exists cannot be changed: delete it, and create it from its own manifest, "
+    "not from what kubectl get gives",
+}
+"""Advice for kinds whose pods `kubectl apply` cannot change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +102,8 @@ def inject(root: Node, kind: str, name: str, edit: Editor, wish: Wish, report: R
         report.did(name, f"observed: {what}, page at port {watch.port}")
         for remark in _remarks(pod, found, watch):
             report.note(name, remark)
+        if kind in _FIXED:
+            report.note(name, _FIXED[kind])
     if not pods:
         report.others.append(name)
 
@@ -103,8 +112,13 @@ def remove(root: Node, kind: str, name: str, edit: Editor, report: Report) -> No
     """Take observer and sidecar off each pod of an object."""
     pods = list(pods_of(root, kind))
     for pod in pods:
+        checkpoint = edit.checkpoint()
         with report.removal(name, edit):
             _remove(pod, edit)
+            if kind == "Job":
+                _remove_copied_label(root, edit)
+        if kind in _FIXED and edit.checkpoint() > checkpoint:
+            report.note(name, _FIXED[kind])
     if not pods:
         report.others.append(name)
 
@@ -181,26 +195,15 @@ def _is_observed(pod: Pod, content: Mapping[str, Any]) -> bool:
     return bool(names & {OBSERVER, SIDECAR}) or DIRECTORY_VARIABLE in variables
 
 
-def _user(pod: Pod, found: _Found, wish: Wish) -> int | None:
-    """The server's user; None: the pod or the cluster sets one for all containers. Raises
-    LeftAloneError."""
-    own = runs_as(found.content.get("securityContext"))
-    if own is not None:
-        return own
-    if runs_as(plain(pod.spec).get("securityContext")) is not None or wish.is_user_assigned:
-        return None
-    user = user_of(str(found.content.get("image") or "")) if wish.user is None else wish.user
-    if user is None:
-        raise LeftAloneError(
-            f"the user of container {found.name} is in its image, and sockets are private to it: "
-            "give it with --user UID (docker inspect --format '{{.Config.User}}' IMAGE)"
-        )
-    return user
-
-
 def _watch(pod: Pod, found: _Found, wish: Wish) -> Watch:
     """Raises LeftAloneError."""
-    user = _user(pod, found, wish)
+    user = shared_user(
+        found.content,
+        found.name,
+        plain(pod.spec),
+        wish=wish.user,
+        is_assigned=wish.is_user_assigned,
+    )
     ports = {
         str(port.get("containerPort"))
         for one in mappings(plain(pod.spec).get("containers"))
@@ -215,7 +218,8 @@ def _watch(pod: Pod, found: _Found, wish: Wish) -> Watch:
         url=found.server.url,
         image=wish.image,
         port=wish.port,
-        user=user,
+        user=user.number,
+        is_non_root=user.is_non_root,
         key=wish.key,
         is_native=wish.is_native,
         blocks=wish.blocks,
@@ -295,6 +299,13 @@ def _remove(pod: Pod, edit: Editor) -> None:
     metadata = entry(holder, "metadata")
     if metadata is not None and edit.drop(metadata[1], "labels", _is_label):
         edit.drop(holder, "metadata", lambda pair: pair[0] == "labels")
+
+
+def _remove_copied_label(job: Node, edit: Editor) -> None:
+    """A cluster gives a Job without labels those of its template. Raises LeftAloneError."""
+    metadata = entry(job, "metadata")
+    if metadata is not None and "uid" in mapping(plain(metadata[1])):
+        edit.drop(metadata[1], "labels", _is_label)
 
 
 def _is_ours(part: Any) -> bool:

@@ -57,6 +57,8 @@ class Watch:
     port: int = PORT
     user: int | None = None
     """The server's user, since sockets are private to it; None: the pod sets one for all."""
+    is_non_root: bool | None = None
+    """Whether our containers say that they do not run as root; None: they say nothing."""
     key: tuple[str, str] | None = None
     """Name of a Secret, and its key that holds the bearer token of the sidecar's page."""
     is_native: bool = True
@@ -142,6 +144,6 @@ def _security(watch: Watch) -> Part:
     security = {**UNPRIVILEGED, "readOnlyRootFilesystem": True}
     if watch.user is not None:
         security["runAsUser"] = watch.user
-        if watch.user != 0:
-            security["runAsNonRoot"] = True
+    if watch.is_non_root is not None:
+        security["runAsNonRoot"] = watch.is_non_root
     return security

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import PurePath
-from typing import Any
 
-from kvscope.inject.tree import LeftAloneError, mapping
+from kvscope.inject.tree import LeftAloneError
 from kvscope.run.api_server import api_server_of, known_server
 from kvscope_events.vocabulary import ServerKind
 
@@ -16,8 +15,6 @@ NAMES: dict[ServerKind, str] = {"vllm": "vLLM", "sglang": "SGLang"}
 _SHELLS = ("sh", "bash", "dash", "ash", "zsh")
 _ENTRY_POINT = re.compile(r"(?:^|-)vllm-openai(?:-|$)")
 """Images that start a vLLM without a command: vLLM's own, LMCache's, and copies of them."""
-_USERS = {"vllm-openai": 0, "vllm-openai-cpu": 0, "sglang": 0, "llm-d-cuda": 2000}
-"""Users of images whose manifests seldom name one."""
 _SETS_PATH = re.compile(r"(?:^|[\s;&(])PYTHONPATH=(?![^\s;&]*\$\{?PYTHONPATH)")
 _ISOLATED = re.compile(r"-[a-zA-Z]*[IE][a-zA-Z]*")
 
@@ -43,7 +40,7 @@ def server_in(
     """
     script = _script_of(words)
     command = [*words, *_split(script)] if script is not None else list(words)
-    if not has_command and script is None and _ENTRY_POINT.search(_name_of(image)):
+    if not has_command and script is None and _ENTRY_POINT.search(name_of(image)):
         command = ["vllm", "serve", *words]
     known = known_server(command)
     if known is None:
@@ -64,22 +61,7 @@ def server_in(
     return Server(kind, url, url)
 
 
-def runs_as(context: Any) -> int | None:
-    """The user in a security context. Raises LeftAloneError."""
-    user = mapping(context).get("runAsUser")
-    if user is None:
-        return None
-    if not str(user).isdecimal():
-        raise LeftAloneError(f"its runAsUser is not a number: {user!r}")
-    return int(user)
-
-
-def user_of(image: str) -> int | None:
-    """The user of an image; None: not known."""
-    return _USERS.get(_name_of(image))
-
-
-def _name_of(image: str) -> str:
+def name_of(image: str) -> str:
     """Last part of an image's name, without tag and digest."""
     return image.partition("@")[0].rpartition("/")[2].partition(":")[0]
 

@@ -23,6 +23,8 @@ _TEMPLATE = re.compile(
     r"\{\{-?\s*(?:[.$]|(?:if|else|end|range|with|include|template|define|block|toYaml|tpl)\b)"
 )
 """Helm's and Go's; not Jinja's, which a chat template in an argument may be."""
+_MAY_HAVE_TEMPLATES = ("LLMInferenceService", "LLMInferenceServiceConfig")
+"""Kinds in whose texts KServe's controller fills in Go's templates."""
 _REMEDY = "render it first (helm template CHART), and inject the result"
 
 
@@ -86,7 +88,7 @@ def _object(
     names = metadata if isinstance(metadata, dict) else {}
     name = f"{kind}/{names.get('name') or names.get('generateName') or '?'}"
     if any(True for _ in pods_of(item, kind)):
-        _refuse_template(item, line)
+        _refuse_template(item, line, may_be_in_texts=kind in _MAY_HAVE_TEMPLATES)
     if is_removal:
         kubernetes.remove(item, kind, name, edit, report)
     else:
@@ -109,10 +111,10 @@ def _text(mapping: Node, key: str) -> str:
     return str(plain(found[1]) or "") if found else ""
 
 
-def _refuse_template(item: Node, line: int) -> None:
+def _refuse_template(item: Node, line: int, *, may_be_in_texts: bool = False) -> None:
     """Raises RefusedError for one that is valid YAML nevertheless."""
     for node in scalars(item):
         # {{ .Values.x }} is a mapping whose key is a mapping.
-        if is_mapping(node) or _TEMPLATE.search(node.value):
+        if is_mapping(node) or (not may_be_in_texts and _TEMPLATE.search(node.value)):
             where = line + node.start_mark.line
             raise RefusedError(f"line {where}: it is a template: {_REMEDY}")

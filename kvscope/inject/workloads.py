@@ -6,17 +6,18 @@ from dataclasses import dataclass
 from kvscope.inject.tree import Node, at, entry, is_mapping, mapping, plain
 
 _TEMPLATE = ("spec/template",)
+_LEADER_AND_WORKERS = tuple(f"leaderWorkerTemplate/{role}Template" for role in ("leader", "worker"))
 _RAY = ("headGroupSpec/template", "workerGroupSpecs/*/template")
 TEMPLATES: dict[str, tuple[str, ...]] = {
     "Pod": ("",),
     **dict.fromkeys(("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job"), _TEMPLATE),
     "CronJob": ("spec/jobTemplate/spec/template",),
-    "LeaderWorkerSet": tuple(
-        f"spec/leaderWorkerTemplate/{role}Template" for role in ("leader", "worker")
-    ),
+    "LeaderWorkerSet": tuple(f"spec/{path}" for path in _LEADER_AND_WORKERS),
+    "DisaggregatedSet": tuple(f"spec/roles/*/spec/{path}" for path in _LEADER_AND_WORKERS),
     "RayCluster": tuple(f"spec/{path}" for path in _RAY),
     "RayService": tuple(f"spec/rayClusterConfig/{path}" for path in _RAY),
     "RayJob": tuple(f"spec/rayClusterSpec/{path}" for path in _RAY),
+    "RayCronJob": tuple(f"spec/jobTemplate/rayClusterSpec/{path}" for path in _RAY),
 }
 """Paths of objects with a pod's `metadata` and `spec`."""
 _LLM = (
@@ -34,7 +35,7 @@ WITHOUT_PLACE = dict.fromkeys(
     "it has no place for init containers: inject the InferenceService that uses it",
 )
 """Kinds with containers to which nothing can be added."""
-_RAY_KINDS = ("RayCluster", "RayService", "RayJob")
+_RAY_KINDS = ("RayCluster", "RayService", "RayJob", "RayCronJob")
 
 
 @dataclass(frozen=True, slots=True)

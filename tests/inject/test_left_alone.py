@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.inject.odd_inputs import ARGUMENTS_ONLY, OBSERVABLE, SEVERAL_CONTAINERS, SHELL_FORM
+from tests.inject.odd_inputs import ARGUMENTS_ONLY, OBSERVABLE, SEVERAL_CONTAINERS
 from tests.inject.run import run
 
 RAY = """\
@@ -169,6 +169,36 @@ def test_a_chat_template_is_no_template() -> None:
     assert run(text).code == 0
 
 
+@pytest.mark.parametrize("kind", ["LLMInferenceService", "LLMInferenceServiceConfig"])
+def test_templates_that_kserves_controller_fills_in_are_texts(kind: str) -> None:
+    text = f"""\
+kind: {kind}
+metadata: {{name: templated}}
+spec:
+  template:
+    containers:
+      - name: main
+        securityContext: {{runAsUser: 2000}}
+        command: [/bin/sh, -c]
+        args:
+          - |
+            vllm serve --served-model-name "{{{{ .Spec.Model.Name }}}}" \\
+              {{{{- if .Spec.Parallelism }}}} --tensor-parallel-size 2{{{{- end }}}}
+    volumes:
+      - name: certificates
+        secret: {{secretName: "{{{{ ChildName .ObjectMeta.Name `-certs` }}}}"}}
+"""
+    observed = run(text)
+    assert "observed: container main" in observed.said
+    assert run(observed.text, "--remove").text == text
+    bare = text.replace('"{{ ChildName .ObjectMeta.Name `-certs` }}"', "{{ .ObjectMeta.Name }}")
+    assert "it is a template" in run(bare).said
+    assert (
+        "it is a template"
+        in run(text.replace(kind, "InferenceService").replace("template:", "predictor:")).said
+    )
+
+
 def test_a_container_and_its_user_can_be_named() -> None:
     text = deployment(VLLM + container(name="second"))
     outcome = run(text, "--container=second", "--user=7", "--port=9000")
@@ -176,20 +206,6 @@ def test_a_container_and_its_user_can_be_named() -> None:
     assert "runAsUser: 7" in outcome.text
     assert "container second" in outcome.said
     assert run(outcome.text, "--remove").text == text
-
-
-def test_a_cluster_may_assign_the_user() -> None:
-    outcome = run(SHELL_FORM.replace("llm-d-cuda", "ours"), "--user=assigned")
-    assert outcome.code == 0
-    assert "runAsUser" not in outcome.text
-
-
-def test_the_pods_own_user_holds_for_our_containers() -> None:
-    text = deployment(VLLM, "      securityContext: {runAsUser: 9}\n")
-    assert run(text).text.count("runAsUser") == 1
-    own = container("securityContext: {runAsUser: 8}")
-    inner = deployment(own, "      securityContext: {runAsUser: 9}\n")
-    assert run(inner).text.count("runAsUser: 8") == 3
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """Odd manifests are observed, once, and given back byte for byte."""
 
-from collections.abc import Iterator
+import json
+import re
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -8,9 +10,12 @@ import yaml
 
 from kvscope.inject.pod import OBSERVER, PLUGIN_FOLDER, SIDECAR, SOCKETS
 from tests.inject.odd_inputs import (
+    ARGUMENTS_ONLY,
     EXISTING_PATH_AND_PLUGINS,
     NO_PLUGINS_ALLOWED,
     OBSERVABLE,
+    RAY_EACH_NIGHT,
+    ROLES,
     SHELL_FORM,
     VARIABLES_FROM_A_CONFIG_MAP,
     WINDOWS_LINES,
@@ -124,6 +129,22 @@ def test_a_port_in_a_script_is_read_by_the_sidecar() -> None:
     assert "--url=vllm=http://127.0.0.1:8200" in pod["initContainers"][-1]["args"]
 
 
+def test_each_role_of_a_set_is_observed() -> None:
+    outcome = run(ROLES)
+    assert outcome.said.count("DisaggregatedSet/roles: observed: container") == 2
+    assert "container worker left alone: it may run only workers" in outcome.said
+
+
+def test_workers_of_a_ray_job_each_night_are_left_alone_unless_named() -> None:
+    outcome = run(RAY_EACH_NIGHT)
+    assert "RayCronJob/nightly: observed: container ray-head" in outcome.said
+    assert "container ray-worker left alone: it may run only workers" in outcome.said
+    assert (
+        "observed: container ray-worker"
+        in run(RAY_EACH_NIGHT, "--container=ray-worker", "--user=1000").said
+    )
+
+
 def test_containers_of_ours_have_the_users_id_of_the_server() -> None:
     (pod,) = observed(run(SHELL_FORM).text)
     for one in pod["initContainers"]:
@@ -142,12 +163,47 @@ def pruned(content: Any) -> Any:
     return content
 
 
+def as_yaml(content: Any) -> str:
+    return yaml.safe_dump(content, sort_keys=True)
+
+
+def as_json(content: Any) -> str:
+    return json.dumps(content, indent=4, sort_keys=True)
+
+
+def as_kyaml(content: Any) -> str:
+    """Brackets on lines of their own, bare keys, and a comma behind every element."""
+    text = re.sub(r"(?<=[^\s\[{,])$", ",", as_json(content), flags=re.MULTILINE)
+    return "---\n" + re.sub(r'^( +)"(\w+)":', r"\1\2:", text, flags=re.MULTILINE).rstrip(",") + "\n"
+
+
 @each
-def test_what_a_cluster_gives_back_is_recognised(text: str) -> None:
-    """Keys sorted, without comments, in another style: as `kubectl get -o yaml` writes it."""
-    stored = yaml.safe_dump_all(loaded(run(text, "--key-secret=page").text), sort_keys=True)
+@pytest.mark.parametrize("write", [as_yaml, as_json, as_kyaml])
+def test_what_a_cluster_gives_back_is_recognised(text: str, write: Callable[[Any], str]) -> None:
+    """Keys sorted, without comments, in another style: as `kubectl get -o` writes it."""
+    (given, observed) = ({"kind": "List", "items": loaded(one)} for one in (text, run(text).text))
+    assert yaml.safe_load(write(given)) == given
+    stored = write(observed)
     assert run(stored).text == stored
-    assert pruned(loaded(run(stored, "--remove").text)) == pruned(loaded(text))
+    assert pruned(loaded(run(stored, "--remove").text)) == pruned(given["items"])
+
+
+@pytest.mark.parametrize("write", [as_yaml, as_json, as_kyaml])
+def test_no_empty_collection_of_ours_is_left_in_what_a_cluster_gives_back(
+    write: Callable[[Any], str],
+) -> None:
+    """A custom resource would keep it."""
+    (given,) = loaded(SHELL_FORM)
+    (observed,) = loaded(run(SHELL_FORM).text)
+    assert loaded(run(write(observed), "--remove").text) == [given]
+
+
+def test_a_comma_behind_the_last_element_goes_with_it() -> None:
+    """Another program may put one behind the elements that filled an empty collection."""
+    template = ARGUMENTS_ONLY.replace("name: bare", "name: bare, labels: {}")
+    filled = run(template).text.replace('"observed"}', '"observed" , }')
+    assert " , }" in filled
+    assert run(filled, "--remove").text == template.replace("labels: {}", "labels: { }")
 
 
 @pytest.mark.parametrize(
@@ -158,3 +214,43 @@ def test_a_large_pool_has_a_sidecar_with_more_memory(blocks: str, cpu: str, limi
     (pod,) = observed(run(EXISTING_PATH_AND_PLUGINS, f"--blocks={blocks}").text)
     resources = next(one["resources"] for one in pod["initContainers"] if one["name"] == SIDECAR)
     assert (resources["requests"]["cpu"], resources["limits"]["memory"]) == (cpu, limit)
+
+
+JOB = """\
+apiVersion: batch/v1
+kind: Job
+metadata:
+  name: once
+spec:
+  template:
+    spec:
+      restartPolicy: Never
+      containers:
+      - name: batch
+        image: vllm/vllm-openai:v0.32.0
+"""
+
+
+def test_a_label_that_a_cluster_copies_to_a_job_is_removed_there_as_well() -> None:
+    (observed,) = loaded(run(JOB).text)
+    observed["metadata"] |= {"uid": "1", "labels": {"kvscope": "observed", "job-name": "once"}}
+    back = run(as_yaml(observed), "--remove").text
+    assert loaded(back)[0]["metadata"] == {
+        "name": "once",
+        "uid": "1",
+        "labels": {"job-name": "once"},
+    }
+    own = JOB.replace("name: once", "name: once\n  labels: {kvscope: observed}", 1)
+    assert run(run(own).text, "--remove").text == own
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [(JOB, "Job/once: a Job that exists"), (ARGUMENTS_ONLY, "Pod/bare: a Pod that exists")],
+)
+def test_kinds_that_cannot_be_changed_in_place_are_named(text: str, advice: str) -> None:
+    observed = run(text)
+    assert observed.said.count(advice) == 1
+    assert run(observed.text, "--remove").said.count(advice) == 1
+    assert advice not in run(text, "--remove").said
+    assert "exists cannot be changed" not in run(SHELL_FORM).said
