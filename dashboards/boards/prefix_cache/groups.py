@@ -36,6 +36,7 @@ def row() -> Row:
                 ),
                 colours=_COLOURS,
                 span=8,
+                height=9,  # of the legend's rows the third would be cut off
                 when_absent=_PLAIN,
             ),
             graph(
@@ -48,6 +49,7 @@ def row() -> Row:
                 Q(total(rate(_VETOED), "kind, cause"), "{{kind}}, {{cause}}"),
                 stacked=True,
                 span=8,
+                height=9,  # of the legend's rows the third would be cut off
                 when_absent=_PLAIN,
             ),
             graph(
@@ -58,6 +60,7 @@ def row() -> Row:
                 TOKENS_PER_SECOND,
                 Q(total(rate(_BELOW)), "too short"),
                 span=8,
+                height=9,  # of the legend's rows the third would be cut off
                 when_absent=_PLAIN,
             ),
         ],
