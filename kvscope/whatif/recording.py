@@ -36,7 +36,7 @@ class _Stretch(Contents):
     """The pool's content in one stretch, and the hits that the engine itself reported in it."""
 
     def __init__(self, wanted: Sequence[int] = ()) -> None:
-        super().__init__()
+        super().__init__(window=1, forgotten=1)  # the depths need no names that are gone
         self.simulated: _Simulated | None = None
         """None: one group of layers, or several that are not simulated."""
         self._wanted = wanted
