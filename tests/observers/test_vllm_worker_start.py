@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from kvscope_events.memory import DeviceMemorySampled, StartProgressed
+from kvscope_events.observers.vllm.weights import WeightsRead
 from kvscope_events.vocabulary import StartPhase
 from tests.observers.workers import (
     Worker,
@@ -165,3 +166,20 @@ def test_a_loader_that_reads_in_another_way_is_left_alone(
     assert starts()[-1].weights_read_bytes is None
     assert dict(vars(OtherLoader)) == before
     assert made.worker.device is not None, "it is still there"
+
+
+def test_weights_of_another_form_are_loaded_and_not_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Odd(Loader):
+        def _get_weights_iterator(self, source: str) -> Iterator[Any]:
+            self._prepare_weights(source)
+            yield from (None, ("a", None))
+
+    install(Odd, monkeypatch)
+    (tmp_path / "1").write_bytes(bytes(160))
+    weights = WeightsRead()
+    weights.begin()
+    assert list(Odd([tmp_path / "1"])._get_weights_iterator("folder")) == [None, ("a", None)]
+    weights.end()
+    assert (weights.read_bytes, weights.file_bytes) == (None, 160)

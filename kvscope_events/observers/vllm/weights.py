@@ -63,7 +63,7 @@ class WeightsRead:
         """prepared: a folder, its files, and what kind they are."""
         try:
             size = sum(os.path.getsize(file) for file in prepared[1])
-        except (IndexError, KeyError, TypeError, OSError):
+        except Exception:  # whatever another version returns, it must load its weights
             return
         self.file_bytes = (self.file_bytes or 0) + size
         self.read_bytes = self.read_bytes or 0
@@ -71,6 +71,12 @@ class WeightsRead:
     def _counted(self, weights: Iterator[Any]) -> Iterator[Any]:
         """weights: names with tensors."""
         for weight in weights:
-            if self.read_bytes is not None:
-                self.read_bytes += getattr(weight[-1], "nbytes", 0)
+            self._read(weight)
             yield weight
+
+    def _read(self, weight: Any) -> None:
+        if self.read_bytes is not None:
+            try:
+                self.read_bytes += int(weight[-1].nbytes)
+            except Exception:  # likewise
+                self.read_bytes = None
