@@ -124,6 +124,8 @@ class Hello(Event, frozen=True):
     pool_device: Name | None = None  # torch's type of the device that holds the pool, such as cpu
     # The server's own name for the order in which cached content is evicted; None: not known.
     eviction_policy: Label | None = None
+    # A worker's: the scheduler of its engine runs on another host, whose page has the engine.
+    remote: bool = False
 
 
 class ObserverStopped(Event, frozen=True):

@@ -240,7 +240,8 @@ def age(name: str, selector: str = "") -> str:
 def engines_heard(grouping: str = "", selector: str = "", same: str = PER_ENGINE) -> str:
     """Engines that an exporter hears from. An engine may have several streams: one for each
     worker."""
-    streams = f"{series('kvscope_source_up', selector)} == 1"
+    matchers = ",".join(filter(None, (identity.HAS_ENGINE, selector)))
+    streams = f"{series('kvscope_source_up', matchers)} == 1"
     engines = f"count by ({same}) ({streams})"
     return f"count {grouping} ({engines})" if grouping else f"count({engines})"
 

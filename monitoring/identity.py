@@ -13,6 +13,8 @@ SERVICE = ("cluster", "namespace", MODEL)
 """A model in one place, which is what has objectives."""
 ENGINE = (*SERVER, MODEL, "engine")
 """An engine of a server; `engine` is 0 in every server that has only one."""
+HAS_ENGINE = 'source!="remote"'
+"""Matcher of streams with their engine on the same page, not of workers alone."""
 GPU = ("gpu", "uuid")
 """A card of a server."""
 

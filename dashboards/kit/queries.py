@@ -142,6 +142,11 @@ def firing_by_rank(aggregate: str) -> str:
 
 def every_engine() -> str:
     """One series per engine, even while the state of its pool is unknown."""
+    return series("kvscope_source_up", f"{identity.HAS_ENGINE},{ENGINE}")
+
+
+def every_part() -> str:
+    """The same, and of each further host with workers of an engine."""
     return series("kvscope_source_up")
 
 
@@ -187,7 +192,7 @@ def of_chosen(expr: str, window: str = "") -> str:
 
     window: the range within which the server must have been present.
     """
-    there = f"last_over_time({every_engine()}[{window}])" if window else every_engine()
+    there = f"last_over_time({every_part()}[{window}])" if window else every_part()
     return f"({expr} and on ({TARGET}) {there})"
 
 

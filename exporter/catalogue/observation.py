@@ -9,7 +9,7 @@ from typing import get_args
 
 from exporter.catalogue.metric import ENGINE, Kind, Labels, Metric
 from exporter.fetch.error import FETCH_ERROR_KINDS
-from exporter.sources.attachments import SourceKind
+from exporter.sources.attachments import REMOTE, SourceKind
 from kvscope_events.events import EVENT_NAMES
 from kvscope_events.wire.frame import DECODE_ERROR_KINDS
 
@@ -19,7 +19,7 @@ PAGE_ERROR_KINDS = (
 )
 """Kinds of failures of a server's own page."""
 
-_STREAM: Labels = {**ENGINE, "source": get_args(SourceKind), "endpoint": None}
+_STREAM: Labels = {**ENGINE, "source": (*get_args(SourceKind), REMOTE), "endpoint": None}
 
 
 def _stream(
@@ -49,6 +49,8 @@ SELF = (
         "source_up",
         "Whether messages arrive from the engine. For KV events: whether the stream is connected; "
         "for a server's own page: whether it was read.",
+        notes="Engines are counted by it. source=remote: workers of an engine whose scheduler is "
+        "on another host, where the engine is counted.",
     ),
     _stream(
         "source_state_known",

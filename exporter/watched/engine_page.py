@@ -46,6 +46,11 @@ class EnginePage(NamedTuple):
         return None if self.hello is None else self.hello.worker
 
     @property
+    def is_remote(self) -> bool:
+        """Whether it is a worker of an engine whose scheduler is on another host."""
+        return self.hello is not None and self.hello.remote
+
+    @property
     def is_front_end(self) -> bool:
         """Whether it answers clients, and belongs to the server, not to one of its engines."""
         return self.hello is not None and is_front_end(self.hello)

@@ -31,9 +31,10 @@ def collect_processes(
 
 
 def _ready(processes: Sequence[EnginePage], guard: Guard) -> Iterable[Family]:
-    """An engine of which only workers report is still loading, or has died before them."""
+    """An engine of which only workers report is still loading, or has died before them; of one
+    whose scheduler is on another host nothing, since the page there has it."""
     live = [shown for shown in processes if shown.up]
-    if not live or any(shown.worker is None for shown in live):
+    if not live or any(shown.worker is None or shown.is_remote for shown in live):
         return []
     return guard.read("requests", lambda: [live[0].maker.single("kvscope_engine_ready", 0)])
 

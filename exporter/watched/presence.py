@@ -82,13 +82,18 @@ def _is_ready(targets: Sequence[Target], readers: Sequence[PageReader]) -> bool:
 
 
 def _all_engines_ready(targets: Sequence[Target]) -> bool:
-    """Whether all engines are ready: not one of which only workers report, or that is silent."""
+    """Whether all engines are ready: not one of which only workers report, or that is silent.
+
+    Of an engine whose scheduler is on another host its workers count, each of them.
+    """
     ready: dict[tuple[str, str], bool] = {}
     for target in targets:
         hello, is_up = target.hello, target.source.up
         if hello is None:
             return False
-        if hello.worker is None:
+        if hello.remote:
+            ready[target.labels] = ready.get(target.labels, True) and is_up and hello.ready
+        elif hello.worker is None:
             ready[target.labels] = ready.get(target.labels, False) or (is_up and hello.ready)
         elif is_up:
             ready.setdefault(target.labels, False)

@@ -11,6 +11,7 @@ from exporter.machine.machine import Machine
 from exporter.watched.target import Target
 
 logger = logging.getLogger(__name__)
+ELSEWHERE = "its scheduler runs on another host, whose page answers this; here are workers only"
 
 
 class EngineReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -57,4 +58,14 @@ def ask(question: Question[Any], targets: Iterable[Target], machine: Machine) ->
                 model_name=hello.model_name, engine=hello.engine, answer=answer, unknown=unknown
             )
         )
+    engines += _elsewhere(targets)
     return Reply(question=question.name, engines=engines)
+
+
+def _elsewhere(targets: Iterable[Target]) -> list[EngineReply]:
+    """Engines of which this host has workers only."""
+    labels = {target.labels: None for target in targets if target.hello and target.hello.remote}
+    return [
+        EngineReply(model_name=model_name, engine=engine, answer=None, unknown=ELSEWHERE)
+        for model_name, engine in labels
+    ]

@@ -32,6 +32,7 @@ from exporter.fold import (
 from exporter.fold.timeline import PERIOD_NS, Timeline, figures_of
 from exporter.machine.machine import Machine
 from exporter.sources import Seen, Source
+from exporter.sources.attachments import REMOTE
 from exporter.sources.listener import Listener
 from exporter.sources.pipeline import Pipeline
 from exporter.watched.asking import Asking, readable
@@ -352,7 +353,7 @@ class Target:
                 {
                     "model_name": model_name,
                     "engine": engine,
-                    "source": self.source.kind,
+                    "source": REMOTE if hello and hello.remote else self.source.kind,
                     "endpoint": self.source.endpoint,
                     "front_end": (hello.worker or "") if hello and is_front_end(hello) else "",
                     "worker": (hello.worker or "") if hello else "",

@@ -147,8 +147,6 @@ def _server_of(pod: Pod, wish: Wish) -> _Found | None:
         # KubeRay starts Ray, whatever the image's entry point is.
         has_command = bool(content.get("command")) or pod.kind.startswith("Ray")
         server = server_in(words, image, has_command=has_command, is_named=is_named)
-        if wish.container is None and pod.may_lack_scheduler and _is_headless(" ".join(words)):
-            continue
         if server is not None:
             found.append(_Found(node, name, content, server))
     if len(found) > 1:
@@ -160,11 +158,6 @@ def _server_of(pod: Pod, wish: Wish) -> _Found | None:
 def _words(content: Mapping[str, Any]) -> list[str]:
     given = [content.get(key) for key in ("command", "args")]
     return [str(word) for words in given if isinstance(words, list) for word in words]
-
-
-def _is_headless(command: str) -> bool:
-    """Whether it starts workers of an engine elsewhere; data-parallel ones have engines."""
-    return "--headless" in command and "--data-parallel" not in command
 
 
 def _is_servers(pod: Pod, name: str, content: Mapping[str, Any]) -> bool:
@@ -181,8 +174,8 @@ def _note_unrecognised(pod: Pod, name: str, report: Report) -> None:
     containers = ", ".join(one for _, one, _ in _containers(pod))
     report.note(
         name,
-        f"container {containers} left alone: it may run only workers of an engine in another pod, "
-        "and its page would never be ready; --container NAME takes one with an engine",
+        f"container {containers} left alone: its command starts no vLLM itself, and it may never "
+        "get one; --container NAME takes one in which Ray or a script starts a vLLM's workers",
     )
 
 

@@ -47,8 +47,8 @@ class Pod:
     """Mapping with `labels`, or with `metadata` that has them."""
     has_metadata: bool
     may_lack_scheduler: bool
-    """Whether it may run only workers of an engine whose scheduler is in another pod: by itself it
-    would never count as ready."""
+    """Whether it may run only workers of an engine whose scheduler is in another pod, or nothing
+    yet: Ray places them."""
     kind: str
 
 

@@ -126,6 +126,21 @@ def test_a_server_of_which_only_workers_speak_loads(scene: Scene) -> None:
     wait_for(lambda: value(exporter, "kvscope_engine_ready") == 1, "the engine's own figure")
 
 
+def test_workers_of_an_engine_on_another_host_are_ready_once_each_has_started(scene: Scene) -> None:
+    exporter = scene.watch()
+    first, second = (scene.worker(f"engine-0-worker-{rank}", str(rank)) for rank in (2, 3))
+    first.say(remote=True, ready=True)
+    second.say(remote=True)
+    wait_for(lambda: len(exporter.targets) == 2, "both are found")
+    comes_to(exporter, "loading")
+    second.say(ready=True)
+    comes_to(exporter, "ready")
+    wait_for(lambda: value(exporter, "kvscope_engine_ready") is None, "the engine is elsewhere")
+    scene.fall_silent()
+    first.say()
+    comes_to(exporter, "loading")
+
+
 def test_a_server_that_has_ended_stays_gone_on_the_page(scene: Scene) -> None:
     exporter = scene.watch()
     engine = scene.engine()

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
+from exporter.answers.why.question import WHY
 from exporter.machine.gpu import (
     DeviceSample,
     GpuSample,
@@ -19,6 +20,7 @@ from exporter.machine.host_memory import HostMemory
 from exporter.machine.machine import Machine
 from exporter.sources.pipeline import InProcessSource
 from exporter.watched.exporter import Exporter
+from exporter.watched.reply import ELSEWHERE
 from exporter.watched.target import Target
 from kvscope_events.bus import Subscription
 from kvscope_events.events import (
@@ -231,6 +233,24 @@ def test_each_worker_shows_the_parts_of_its_start() -> None:
         assert value(page, f"kvscope_start_weights_{part}_bytes", worker="0") is None
     still = value(page, name, worker="0", phase="weights")
     assert still is not None
+
+
+def test_workers_of_an_engine_on_another_host_do_not_count_as_an_engine() -> None:
+    began = StartProgressed({"import": 0, "weights": 10**9}, 2 * 10**9)
+    page = page_of(
+        *(worker(rank, began, sampled(rank), remote=True, server="vllm") for rank in (0, 1))
+    )
+    assert value(page, "kvscope_engine_ready") is None
+    for rank in (0, 1):
+        endpoint = f"ipc:///worker-{rank}.sock"
+        known = value(page, "kvscope_source_state_known", source="remote", endpoint=endpoint)
+        assert known == 1
+        seconds = value(page, "kvscope_start_phase_seconds", worker=str(rank), phase="weights")
+        assert seconds == 1
+    assert value(page, "kvscope_host_memory_resident_bytes", model_name="demo") is not None
+    (engine,) = page.answer(WHY).engines
+    assert (engine.model_name, engine.engine, engine.answer) == ("demo", "0", None)
+    assert engine.unknown == ELSEWHERE
 
 
 def front_end(number: int, *answers: AnswerSent) -> Target:

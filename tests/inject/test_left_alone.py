@@ -227,24 +227,26 @@ def test_what_others_added_later_stays() -> None:
 
 
 @pytest.mark.parametrize("text", [OBSERVABLE["leader_and_workers"], RAY], ids=["lws", "ray"])
-def test_pods_with_workers_alone_are_left_alone_unless_named(text: str) -> None:
-    """The scheduler is elsewhere: their pages would be `loading` for ever, which is an alert."""
+def test_pods_in_which_ray_starts_the_workers_are_left_alone_unless_named(text: str) -> None:
+    """Ray may give them none: their pages would be `expected` for ever, which is an alert."""
     name = "worker" if text != RAY else "ray-worker"
     outcome = run(text)
-    assert f"{name} left alone: it may run only workers" in outcome.said
+    assert f"{name} left alone: its command starts no vLLM" in outcome.said
     assert outcome.text.count("args:\n") == (0 if text == RAY else 2)
     named = run(text, f"--container={name}")
     assert (named.code, f"observed: container {name}" in named.said) == (0, True)
     assert run(named.text, "--remove").text == text
 
 
-def test_a_headless_worker_is_left_alone_unless_it_is_data_parallel() -> None:
+def test_workers_of_an_engine_in_another_pod_are_observed_by_a_page_of_their_own() -> None:
     text = OBSERVABLE["leader_and_workers"].replace(
-        'command: [sh, -c, "start-ray.sh worker', 'command: [sh, -c, "vllm serve m --headless'
+        'command: [sh, -c, "start-ray.sh worker',
+        'command: [sh, -c, "vllm serve m --nnodes 2 --node-rank 1 --headless',
     )
-    assert "worker left alone" in run(text).said
-    parallel = text.replace("--headless", "--headless --data-parallel-size 16")
-    assert "observed: container worker" in run(parallel).said
+    outcome = run(text)
+    assert "observed: container worker (vLLM, its page is not read" in outcome.said
+    assert outcome.text.count("--url=") == 1, "that of the leader"
+    assert run(outcome.text, "--remove").text == text
 
 
 def test_workers_with_engines_of_their_own_are_observed() -> None:

@@ -131,14 +131,18 @@ def test_a_port_in_a_script_is_read_by_the_sidecar() -> None:
 
 def test_each_role_of_a_set_is_observed() -> None:
     outcome = run(ROLES)
-    assert outcome.said.count("DisaggregatedSet/roles: observed: container") == 2
-    assert "container worker left alone: it may run only workers" in outcome.said
+    for container in (
+        "leader (vLLM, http",
+        "worker (vLLM, its page is not read",
+        "worker (vLLM, http",
+    ):
+        assert f"DisaggregatedSet/roles: observed: container {container}" in outcome.said
 
 
 def test_workers_of_a_ray_job_each_night_are_left_alone_unless_named() -> None:
     outcome = run(RAY_EACH_NIGHT)
     assert "RayCronJob/nightly: observed: container ray-head" in outcome.said
-    assert "container ray-worker left alone: it may run only workers" in outcome.said
+    assert "container ray-worker left alone: its command starts no vLLM" in outcome.said
     assert (
         "observed: container ray-worker"
         in run(RAY_EACH_NIGHT, "--container=ray-worker", "--user=1000").said

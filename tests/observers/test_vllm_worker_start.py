@@ -11,6 +11,7 @@ from typing import Any, get_args
 import pytest
 import torch
 
+from kvscope_events.events import Hello
 from kvscope_events.memory import DeviceMemorySampled, StartProgressed
 from kvscope_events.observers.vllm.weights import WeightsRead
 from kvscope_events.vocabulary import StartPhase
@@ -94,6 +95,30 @@ def test_a_worker_without_a_warm_up_has_started_with_its_pool(
     made.worker.initialize_from_config(pool_of(1000, 24))
     wait_for(lambda: starts()[-1].ended_ns is not None)
     assert "warm_up" not in starts()[-1].began_ns
+
+
+@pytest.mark.parametrize(
+    ("parallel", "meet_at", "is_remote"),
+    [
+        ({}, "tcp://192.0.2.7:29500", False),  # before an engine could span hosts without Ray
+        ({"node_rank_within_dp": 0}, "tcp://192.0.2.7:29500", False),
+        ({"node_rank_within_dp": 1}, "tcp://127.0.0.1:29500", True),
+        ({"distributed_executor_backend": "ray"}, "tcp://127.0.0.1:29500", False),
+        ({"distributed_executor_backend": "ray"}, "tcp://[::1]:29500", False),
+        ({"distributed_executor_backend": "ray"}, "tcp://192.0.2.7:29500", True),
+        ({"distributed_executor_backend": "ray"}, "env://", False),
+    ],
+)
+def test_a_worker_says_whether_its_scheduler_is_on_another_host(
+    wrapper: type[Wrapper], parallel: dict[str, Any], meet_at: str, is_remote: bool
+) -> None:
+    worker = Worker()
+    worker.distributed_init_method = meet_at  # type: ignore[attr-defined]
+    made = wrapper(worker)
+    vars(made.vllm_config.parallel_config).update(parallel)
+    made.init_device()
+    hello = next(event for event in events_until(Hello) if isinstance(event, Hello))
+    assert (hello.remote, hello.ready) == (is_remote, False)
 
 
 class Loader:

@@ -1,22 +1,34 @@
-"""A sliding-window hybrid under load, an observer that fails there, and several API servers."""
+"""A sliding-window hybrid under load, an observer that fails there; several processes and hosts."""
 
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
+from tests.support.pages import sample
 from tests.support.waiting import wait_for
 from tests.vllm.counters import disagreements, total
 from tests.vllm.model import HYBRID
 from tests.vllm.observed import PROMPTS, SMALL, Observed, load, observed
+from tests.vllm.server import (
+    API_SERVER,
+    free_port,
+    kvscope_command,
+    server_command,
+    server_environment,
+    started,
+)
 
 pytestmark = [pytest.mark.vllm, pytest.mark.nightly, pytest.mark.slow, pytest.mark.timeout(900)]
 
 FAULT = "kvscope_events.observers.vllm.facts:Names.of_blocks"
 """The observer calls this for every block that becomes full."""
 REQUESTS = 40
+SERVE = (str(Path(__file__).with_name("serve_command.py")),)
 
 
 @pytest.mark.weekly
@@ -91,9 +103,8 @@ def _fails(vllm: Observed) -> None:
 def test_several_api_servers_are_counted_apart_and_their_engine_once(
     vllm_python: Path, models: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    program = (str(Path(__file__).with_name("several_front_ends.py")),)
     options = (*SMALL, "--api-server-count", "2")
-    with observed(vllm_python, models("llama"), tmp_path, *options, program=program) as vllm:
+    with observed(vllm_python, models("llama"), tmp_path, *options, program=SERVE) as vllm:
         for number in range(REQUESTS):  # a connection each, which either server may accept
             vllm.server.complete(PROMPTS[number % len(PROMPTS)], 8)
         wait_for(lambda: sum(_answered(vllm.page()).values()) == REQUESTS, "all are counted")
@@ -115,3 +126,51 @@ def _answered(page: str) -> dict[str, float]:
         if sample.name == "kvscope_front_end_answers_total"
         and (sample.labels["route"], sample.labels["status"]) == ("generation", "2xx")
     }
+
+
+@pytest.mark.weekly
+@pytest.mark.parametrize("split", ["--tensor-parallel-size", "--pipeline-parallel-size"])
+def test_an_engine_over_two_hosts_has_a_page_on_each_and_counts_once(
+    vllm_python: Path, models: Callable[[str], Path], tmp_path: Path, split: str
+) -> None:
+    """Two hosts are two processes with folders of their own; the second has a worker only."""
+    model = models("llama")
+    parallel = (split, "2", "--distributed-executor-backend", "mp", "--nnodes", "2")
+    meet = ("--master-addr", "127.0.0.1", "--master-port", str(free_port()))
+    options, page_port = (*SMALL, *parallel, *meet), free_port()
+    second = [
+        *kvscope_command("run", "--port", str(page_port), "--no-gpu", "--"),
+        *server_command(vllm_python, model, free_port(), *options, program=SERVE),
+        *("--node-rank", "1", "--headless"),
+    ]
+    with tempfile.TemporaryDirectory(prefix="kvscope-") as run:
+        variables = server_environment(KVSCOPE_RUN_DIR=run)
+        with (
+            started(second, variables, page_port, tmp_path, "second") as workers,
+            observed(vllm_python, model, tmp_path, *options, program=API_SERVER) as vllm,
+        ):
+            load(vllm.server, requests=20)
+            assert vllm.assert_equal() > 100
+            assert vllm.value("kvscope_kv_ledger_imbalance_blocks") == 0
+            wait_for(
+                lambda: sample(workers.page(), "kvscope_server_state", state="ready") == 1,
+                "the workers of the second host have started",
+            )
+            pages = vllm.page(), workers.page()
+            assert [page.count("\nkvscope_engine_ready{") for page in pages] == [1, 0]
+            assert [page.count("\nkvscope_kv_usable_blocks{") for page in pages] == [1, 0]
+            for rank, page in enumerate(pages):
+                name = "kvscope_start_phase_seconds"
+                assert sample(page, name, phase="weights", worker=str(rank), engine="0") is not None
+                assert (sample(page, "kvscope_host_memory_resident_bytes") or 0) > 0
+            assert {stream.labels["source"] for stream in streams(pages[1])} == {"remote"}
+            assert "kvscope: off" not in vllm.server.log + workers.log
+
+
+def streams(page: str) -> list[Sample]:
+    return [
+        found
+        for family in text_string_to_metric_families(page)
+        for found in family.samples
+        if found.name == "kvscope_source_up"
+    ]

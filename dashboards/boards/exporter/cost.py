@@ -3,9 +3,9 @@
 from dashboards.kit.fleet import among, outstanding
 from dashboards.kit.frame import Row
 from dashboards.kit.panels import COUNT, PER_SECOND, RATIO, SECONDS, Q, graph
-from dashboards.kit.queries import SERVER, TARGET, every_engine, rate, series, total, worst
+from dashboards.kit.queries import SERVER, TARGET, every_part, rate, series, total, worst
 
-_SERIES = f"scrape_samples_scraped and on ({TARGET}) {every_engine()}"
+_SERIES = f"scrape_samples_scraped and on ({TARGET}) {every_part()}"
 
 _BY_FOLD = total(rate("kvscope_fold_seconds_total", SERVER), "instance, fold")
 _BY_EXPORTER = total(rate("kvscope_fold_seconds_total", SERVER), "instance")

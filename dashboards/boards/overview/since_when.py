@@ -13,7 +13,7 @@ from dashboards.kit.queries import (
     SERVER,
     TARGET,
     buckets,
-    every_engine,
+    every_part,
     known_servers,
     quantile,
     series,
@@ -46,7 +46,7 @@ def _waits() -> str:
 
 def _states() -> str:
     """By server; an exporter without its server's state uses that of its engine."""
-    silent = f"0 * (up == 0 and on ({TARGET}) {known_servers(every_engine())})"
+    silent = f"0 * (up == 0 and on ({TARGET}) {known_servers(every_part())})"
     told = " or ".join(
         f"{code:g} * ({series('kvscope_server_state', SERVER, state=state)} == 1)"
         for code, state in enumerate(("gone", "expected", "loading", "ready"))

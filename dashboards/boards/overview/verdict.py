@@ -25,6 +25,7 @@ from dashboards.kit.queries import (
     TILE_WINDOW,
     added,
     every_engine,
+    every_part,
     least_gpu_room,
     or_zero,
     peak,
@@ -98,7 +99,7 @@ def row() -> Row:
                 "Servers that had an engine in this time range or within a day, and do not answer "
                 "Prometheus now. Not 0: is the process alive? See the runbook KvscopeTargetDown.",
                 COUNT,
-                Q(silent_servers(every_engine()), ""),
+                Q(silent_servers(every_part()), ""),
                 steps=limits.NONE_IS_GOOD,
                 span=3,
                 when_absent="no engine",

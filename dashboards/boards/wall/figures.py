@@ -7,6 +7,7 @@ from dashboards.kit.queries import (
     RATE_WINDOW,
     TILE_WINDOW,
     every_engine,
+    every_part,
     mean,
     peak,
     quantile,
@@ -26,7 +27,7 @@ def ready(by: str = "") -> str:
 
 def not_up() -> str:
     """Engines that do not take requests now, and servers that do not answer at all."""
-    silent = silent_servers(every_engine())
+    silent = silent_servers(every_part())
     return f"({total(f'1 - {_READY}')} or vector(0)) + ({silent} or vector(0))"
 
 

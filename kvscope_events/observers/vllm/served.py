@@ -3,8 +3,11 @@
 The scheduler and its workers report both identically: that is how their streams are matched.
 """
 
+import socket
 import sys
+from ipaddress import ip_address
 from typing import Any
+from urllib.parse import urlsplit
 
 from kvscope_events.limits import MAX_LABEL
 
@@ -19,6 +22,33 @@ def engine_index(config: Any) -> int:
     if index is None:
         index = getattr(parallel, "data_parallel_rank", 0)
     return int(index or 0)
+
+
+def is_remote(config: Any, meet_at: str) -> bool:
+    """Whether a worker's host is not that of its engine's scheduler.
+
+    Without Ray that is the first of the engine's hosts; with it the one that has the address where
+    the ranks meet. meet_at: its URL.
+    """
+    parallel = config.parallel_config
+    if getattr(parallel, "distributed_executor_backend", None) == "ray":
+        return not _is_of_this_host(urlsplit(meet_at).hostname or "")
+    return int(getattr(parallel, "node_rank_within_dp", 0)) > 0
+
+
+def _is_of_this_host(host: str) -> bool:
+    """Whether the address is one of this host's own, or none that could be tried."""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return True
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((host, 0))
+        except OSError:
+            return False
+    return True
 
 
 def served_name(config: Any) -> str:

@@ -34,7 +34,12 @@ from kvscope_events.observers.vllm.memory import (
     sizing_terms,
     weights_bytes,
 )
-from kvscope_events.observers.vllm.served import engine_index, served_name, server_version
+from kvscope_events.observers.vllm.served import (
+    engine_index,
+    is_remote,
+    served_name,
+    server_version,
+)
 from kvscope_events.observers.vllm.sizing import pool_bytes
 from kvscope_events.observers.vllm.start import LAST, PHASES, Start
 from kvscope_events.observers.vllm.worker_hooks import Hooks
@@ -158,7 +163,8 @@ class WorkerObserver:
             unknown = [name for name in PHASES if name != LAST and not hasattr(worker, name)]
             if unknown:
                 raise LookupError(f"looked for its methods {', '.join(unknown)}")
-            self._hello = self._introduction(config, int(worker.rank))
+            meet_at = str(getattr(worker, "distributed_init_method", ""))
+            self._hello = self._introduction(config, int(worker.rank), meet_at)
             for event in self._state():
                 self._bus.emit(event)
             self._publisher.start()
@@ -203,7 +209,7 @@ class WorkerObserver:
             self._thread.join(SAMPLE_SECONDS)
         self._publisher.stop()
 
-    def _introduction(self, config: Any, rank: int) -> Hello:
+    def _introduction(self, config: Any, rank: int, meet_at: str) -> Hello:
         return Hello(
             contract=CONTRACT_VERSION,
             session=self._publisher.session.hex(),
@@ -217,6 +223,7 @@ class WorkerObserver:
             requests_are="sequence",
             pid_space=pid_space(),
             worker=str(rank),
+            remote=is_remote(config, meet_at),
         )
 
     def _guarded(self, when: str, note: Callable[..., None], *args: Any, **kwargs: Any) -> None:
@@ -232,11 +239,20 @@ class WorkerObserver:
         self._report_start()
 
     def _warmed_up(self, *args: Any, **kwargs: Any) -> None:
+        self._started()
+        self._report_state()
+
+    def _started(self) -> None:
         self._start.end()
-        self._report_start()
+        self._hello = msgspec.structs.replace(self._hello, ready=True)
 
     def _report_start(self) -> None:
         self._bus.emit(self._start.event())
+        self._news.set()
+
+    def _report_state(self) -> None:
+        for event in self._state():
+            self._bus.emit(event)
         self._news.set()
 
     def _loaded(self, *args: Any, **kwargs: Any) -> None:
@@ -255,12 +271,10 @@ class WorkerObserver:
         terms = sizing_terms(self._measured, sampler.weights_bytes, sampler.kv_pool_bytes)
         self._profiled = StartupProfiled(terms) if terms else None
         tells = VLLM_WORKER_EVENTS if terms else VLLM_WORKER_EVENTS - {"StartupProfiled"}
-        self._hello = msgspec.structs.replace(self._hello, ready=True, tells=sorted(tells))
+        self._hello = msgspec.structs.replace(self._hello, tells=sorted(tells))
         if LAST not in self._hooks:
-            self._start.end()
-        for event in self._state():
-            self._bus.emit(event)
-        self._news.set()
+            self._started()
+        self._report_state()
 
     @property
     def _sampling(self) -> Sampler:
