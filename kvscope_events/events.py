@@ -55,6 +55,7 @@ from kvscope_events.pools import PoolSnapshot as PoolSnapshot
 from kvscope_events.pools import PrefixCacheReset as PrefixCacheReset
 from kvscope_events.requests import AnswerSent as AnswerSent
 from kvscope_events.requests import FirstToken as FirstToken
+from kvscope_events.requests import FrontEndSampled as FrontEndSampled
 from kvscope_events.requests import RequestArrived as RequestArrived
 from kvscope_events.requests import RequestFinished as RequestFinished
 from kvscope_events.requests import RequestPreempted as RequestPreempted
@@ -306,6 +307,7 @@ EngineEvent = Union[  # noqa: UP007  # a tuple of types in Python 3.10, too
     PagesLoaded,
     AnswerSent,
     StartProgressed,
+    FrontEndSampled,
 ]
 
 EVENT_NAMES: tuple[str, ...] = tuple(event.__name__ for event in get_args(EngineEvent))

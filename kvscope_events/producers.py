@@ -42,7 +42,7 @@ ENGINE_EVENTS = (
     - SWAP_EVENTS
     - _named("ObserverStopped", "ContentDropped", "StartupProfiled", "StartProgressed")
     - _named("StepScheduled")  # its pool has one group
-    - _named("AnswerSent")  # it counts its own answers
+    - _named("AnswerSent", "FrontEndSampled")  # it counts its own answers
 )
 """Our own engine never stops observing itself, never drops a referenced block's content, and knows
 its start-up figures when it creates the pool. With a swap space it reports SWAP_EVENTS as well."""
@@ -51,7 +51,7 @@ VLLM_WORKER_EVENTS = _named(
     *("Hello", "ObserverStopped", "DeviceMemorySampled", "StartupProfiled", "StartProgressed")
 )
 """Events that the observer reports from a worker's process, which owns the memory."""
-VLLM_FRONT_END_EVENTS = _named("Hello", "ObserverStopped", "AnswerSent")
+VLLM_FRONT_END_EVENTS = _named("Hello", "ObserverStopped", "AnswerSent", "FrontEndSampled")
 """Events that the observer reports from the process of an API server."""
 VLLM_SCHEDULER_EVENTS = _named(
     "Hello",

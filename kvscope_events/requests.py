@@ -153,3 +153,16 @@ class AnswerSent(Event, frozen=True):
     first_ns: Count | None = None  # from there to the first part of a streamed answer
     before_ns: Count | None = None  # from there until the engine was given the request
     after_ns: Count | None = None  # from the engine's last token to the end of the answer
+    # Part of before_ns, summed over the request's prompts: waiting for a thread of the tokenizer,
+    # and the chat template and tokenization there.
+    tokenizer_queue_ns: Count | None = None
+    tokenizer_ns: Count | None = None
+
+
+class FrontEndSampled(Event, frozen=True):
+    """Generating requests that a front end has taken and not answered, by where they are."""
+
+    before_engine: Count
+    in_engine: Count
+    after_engine: Count
+    tokenizer_queue: Count | None = None  # calls that wait for a thread of the tokenizer

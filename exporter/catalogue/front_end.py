@@ -7,6 +7,7 @@ from exporter.fold import buckets
 from exporter.fold.front_end import CLASSES
 from kvscope_events.vocabulary import Route
 
+FRONT_END_PLACES = ("before_engine", "in_engine", "after_engine")
 _PROCESS: Labels = {"model_name": None, "front_end": None}
 """One front end may serve several engines."""
 
@@ -48,5 +49,42 @@ FRONT_END = (
         labels={**_PROCESS, "place": ("before_engine", "after_engine")},
         otel_name="kvscope.front_end.beside_engine",
         events=("AnswerSent",),
+    ),
+    Metric(
+        name="kvscope_front_end_tokenizer_seconds",
+        kind="summary",
+        help="Time of generating requests before the engine in the tokenizer's threads, and in the "
+        "queue for them.",
+        notes="A part of kvscope_front_end_seconds before the engine; prompts of one request add "
+        "up. Empty where prompts are tokenized elsewhere, or came as tokens.",
+        unit="seconds",
+        group="front_end",
+        labels={**_PROCESS, "part": ("queue", "work")},
+        otel_name="kvscope.front_end.tokenizer",
+        events=("AnswerSent",),
+    ),
+    Metric(
+        name="kvscope_front_end_requests",
+        kind="gauge",
+        help="Generating requests that the API server's process has taken and not answered, by "
+        "where they are.",
+        notes="Each second. Those before the engine are in no other figure yet.",
+        unit="requests",
+        group="front_end",
+        labels={**_PROCESS, "place": FRONT_END_PLACES},
+        otel_name="kvscope.front_end.requests",
+        events=("FrontEndSampled",),
+    ),
+    Metric(
+        name="kvscope_front_end_tokenizer_waiting",
+        kind="gauge",
+        help="Calls that wait for a thread of the API server's tokenizer: chat templates and "
+        "prompts.",
+        notes="Each second.",
+        unit="calls",
+        group="front_end",
+        labels=_PROCESS,
+        otel_name="kvscope.front_end.tokenizer.waiting",
+        events=("FrontEndSampled",),
     ),
 )

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from prometheus_client.core import Metric as Family
 
+from exporter.catalogue.front_end import FRONT_END_PLACES
 from exporter.collect.families import Families
 from exporter.fold import FrontEnd, GenAi, Introduction, Latency, Requests, Steps, Tenants
 from kvscope_events.events import Hello
@@ -91,3 +92,15 @@ def collect_front_end(families: Families, fold: FrontEnd, _process: Hello) -> It
     yield families.summaries(
         "kvscope_front_end_seconds", {(place,): known for place, known in fold.beside.items()}
     )
+    yield families.summaries(
+        "kvscope_front_end_tokenizer_seconds",
+        {(part,): known for part, known in fold.tokenizer.items()},
+    )
+    now = fold.now
+    if now is not None:
+        yield families.column(
+            "kvscope_front_end_requests",
+            {place: getattr(now, place) for place in FRONT_END_PLACES},
+        )
+        if now.tokenizer_queue is not None:
+            yield families.single("kvscope_front_end_tokenizer_waiting", now.tokenizer_queue)

@@ -243,6 +243,7 @@ CODE = "\n".join(path.read_text() for path in SOURCES)
 OF_VLLM = {
     *("--shutdown-timeout", "--scheduling-policy"),
     *("--prefix-cache-retention-interval", "--mamba-block-size", "--mamba-cache-mode"),
+    *("--api-server-count", "--renderer-num-workers"),
 }
 """Options of vLLM alone; a test with a vLLM asks for them."""
 OF_SGLANG = {

@@ -4,6 +4,7 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,10 +16,11 @@ import uvicorn
 from fastapi.responses import StreamingResponse
 
 from exporter.fold import FrontEnd
-from kvscope_events.events import AnswerSent, Hello, ObserverStopped
+from kvscope_events.events import AnswerSent, FrontEndSampled, Hello, ObserverStopped
 from kvscope_events.observers.endpoints import front_end_endpoint
 from kvscope_events.observers.vllm import front_end
-from kvscope_events.observers.vllm.answer import route_of
+from kvscope_events.observers.vllm.answer import Answer, route_of
+from kvscope_events.observers.vllm.tokenizer import TokenizerQueue
 from kvscope_events.wire.subscriber import WireSubscriber
 from tests.observers.workers import Worker, Wrapper
 from tests.support.waiting import wait_for
@@ -33,7 +35,13 @@ class Client:
     def __init__(self) -> None:
         self.vllm_config = Wrapper(Worker()).vllm_config
         self.output_processor = Processor()
+        self.renderer = SimpleNamespace(_executor=ThreadPoolExecutor(1))
         self.added: list[str] = []
+
+    async def render(self) -> None:
+        """As vLLM does: in an executor, whose `submit` the event loop calls."""
+        executor = self.renderer._executor
+        await asyncio.get_running_loop().run_in_executor(executor, time.sleep, PAUSE)
 
     async def _add_request(self, request: Any, prompt: str | None) -> str:
         await asyncio.sleep(PAUSE)
@@ -65,6 +73,9 @@ def application(client: Client) -> fastapi.FastAPI:
             raise fastapi.HTTPException(429)
         if kind == "defect":
             raise ZeroDivisionError
+        if kind == "text":
+            await client.render()
+            kind += str(len(client.added))
         assert await client._add_request(SimpleNamespace(request_id=kind), None) == "added"
 
         async def parts() -> AsyncIterator[str]:
@@ -72,7 +83,7 @@ def application(client: Client) -> fastapi.FastAPI:
             yield "first"
             done = SimpleNamespace(request_id=kind, finish_reason="stop")
             assert client.output_processor.process_outputs([done], time.monotonic()) > 0
-            await asyncio.sleep(PAUSE if kind == "stream" else 30)
+            await asyncio.sleep(30 if kind == "long" else PAUSE)
             yield "last"
 
         return StreamingResponse(parts())
@@ -150,6 +161,44 @@ def test_answers_are_those_that_clients_got(served: Served) -> None:
         assert (sent.status, sent.is_complete) == (status, True)
         assert sent.first_ns is sent.before_ns is sent.after_ns is None
     assert served.client.added == served.client.output_processor.taken == ["stream"]
+
+
+def test_prompts_that_wait_for_the_tokenizer_are_counted_before_the_engine(served: Served) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        statuses = pool.map(served.post, ["text"] * 8)
+        answers = served.answers(8)
+        assert set(statuses) == {200}
+    samples = [event for event in served.events if isinstance(event, FrontEndSampled)]
+    assert max(sample.before_engine for sample in samples) >= 2
+    assert max(sample.in_engine for sample in samples) >= 1
+    queues = [sample.tokenizer_queue or 0 for sample in samples]
+    assert 0 < max(queues) < 8, "one has the thread"
+    waited = sorted((answer.tokenizer_queue_ns or 0) / 1e9 for answer in answers)
+    assert waited[0] < PAUSE < waited[-1]
+    for answer in answers:
+        assert answer.tokenizer_ns is not None
+        assert answer.tokenizer_queue_ns is not None
+        assert answer.before_ns is not None
+        assert answer.tokenizer_ns / 1e9 >= PAUSE
+        assert answer.tokenizer_queue_ns + answer.tokenizer_ns <= answer.before_ns
+
+    def last() -> FrontEndSampled:
+        served.answers(8)
+        return [event for event in served.events if isinstance(event, FrontEndSampled)][-1]
+
+    wait_for(lambda: last() == FrontEndSampled(0, 0, 0, 0), "all are answered")
+
+
+def test_a_prompt_whose_client_leaves_the_queue_for_the_tokenizer_no_longer_waits() -> None:
+    queue = TokenizerQueue()
+    client: Any = Client()
+    queue.follow(client, lambda: Answer(PATH))
+    submit = client.renderer._executor.submit
+    first, second = submit(time.sleep, PAUSE), submit(time.sleep, 30)
+    assert queue.length in (1, 2)
+    assert second.cancel()
+    first.result()
+    assert queue.length == 0
 
 
 def test_a_second_api_server_takes_the_next_name(served: Served) -> None:

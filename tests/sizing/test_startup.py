@@ -255,6 +255,7 @@ def test_without_prefix_caching_no_lookup_is_emitted(checkpoint: Path) -> None:
         "AnswerSent",
         "BlocksSwapped",
         "ContentDropped",
+        "FrontEndSampled",
         "NamesCleared",
         "NamesRemoved",
         "NamesStored",

@@ -327,14 +327,30 @@ def test_answers_of_the_api_server_are_those_that_clients_got(vllm: Observed) ->
     # The median on an idle machine; a client that waits for a core sees its token later.
     apart = statistics.quantiles((abs(a - b) for a, b in zip(firsts, seen, strict=True)), n=10)
     assert apart[0] < 0.002, apart
-    beside = [(one.before_ns, one.after_ns) for one in sent_answers if one.first_ns is not None]
-    assert all(a is not None and b is not None for a, b in beside)
+    for one in sent_answers:
+        if one.first_ns is not None:
+            parts = one.tokenizer_queue_ns, one.tokenizer_ns, one.before_ns, one.after_ns
+            known = [part for part in parts if part is not None]
+            assert len(known) == len(parts), one
+            assert 0 < known[0] + known[1] < known[2], one
     page = vllm.page()
     for kind, status in (("2xx", (200,)), ("4xx", (400, 404))):
         labels = {"route": "generation", "status": kind}
         name = "kvscope_front_end_answers_total"
         grown = (sample(page, name, **labels) or 0) - (sample(before, name, **labels) or 0)
         assert grown == sum(statuses["generation", one] for one in status)
+
+
+def test_requests_in_the_api_server_show_where_they_are(vllm: Observed) -> None:
+    def at(place: str) -> float | None:
+        return vllm.value("kvscope_front_end_requests", place=place)
+
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(vllm.server.complete, list(PROMPTS[:4]), 900)
+        wait_for(lambda: at("in_engine") == 1, "four prompts are one request")
+        answer.result()
+    wait_for(lambda: at("in_engine") == at("before_engine") == at("after_engine") == 0)
+    assert vllm.value("kvscope_front_end_tokenizer_waiting") == 0
 
 
 @pytest.mark.parametrize("times", [16, pytest.param(50, marks=pytest.mark.weekly)])

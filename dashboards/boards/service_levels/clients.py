@@ -2,8 +2,9 @@
 
 from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
-from dashboards.kit.panels import REQUESTS_PER_SECOND, SECONDS, Q, graph, quantiles
-from dashboards.kit.queries import SERVER, quantile, rate, total
+from dashboards.kit.panels import COUNT, REQUESTS_PER_SECOND, SECONDS, Q, graph, quantiles
+from dashboards.kit.queries import SERVER, quantile, rate, series, total
+from exporter.catalogue.front_end import FRONT_END_PLACES
 from monitoring.formulas import share
 
 _FRONT_END = f'{SERVER},model_name=~"$model"'
@@ -12,12 +13,20 @@ _FIRST_PART = "kvscope_front_end_first_part_seconds"
 _ABSENT = "No API server is observed: that takes a vLLM with kvscope's observer."
 
 
-def _beside(place: str) -> str:
+def _mean(family: str, **labels: str) -> str:
     spent, requests = (
-        total(rate(f"kvscope_front_end_seconds_{part}", _FRONT_END, place=place))
-        for part in ("sum", "count")
+        total(rate(f"{family}_{part}", _FRONT_END, **labels)) for part in ("sum", "count")
     )
     return share(spent, requests)
+
+
+_BEFORE, _AFTER = (
+    _mean("kvscope_front_end_seconds", place=place) for place in ("before_engine", "after_engine")
+)
+_QUEUE, _WORK = (
+    _mean("kvscope_front_end_tokenizer_seconds", part=part) for part in ("queue", "work")
+)
+_ELSE = f"clamp_min({_BEFORE} - ({_QUEUE} + {_WORK} or 0 * {_BEFORE}), 0)"
 
 
 def row() -> Row:
@@ -59,16 +68,49 @@ def row() -> Row:
             graph(
                 403,
                 "Time beside the engine",
-                "Mean time of a generating request outside the engine. before: parsing, the chat "
-                "template, tokenization and the queue for it; add API servers "
-                "(--api-server-count). after: detokenization, and clients that read slowly.",
+                "Mean time of a generating request outside the engine. queue: for a thread of the "
+                "tokenizer (--renderer-num-workers). tokenizer: chat template and tokenization. "
+                "else before: parsing, and a busy API server; add some (--api-server-count). "
+                "after: detokenization, and clients that read slowly.",
                 SECONDS,
-                Q(_beside("before_engine"), "before the engine"),
-                Q(_beside("after_engine"), "after the engine"),
-                colours={"before the engine": "blue", "after the engine": "orange"},
+                Q(_QUEUE, "queue"),
+                Q(_WORK, "tokenizer"),
+                Q(_ELSE, "else before"),
+                Q(_AFTER, "after the engine"),
+                colours={
+                    **{"queue": "red", "tokenizer": "light-blue"},
+                    **{"else before": "blue", "after the engine": "orange"},
+                },
                 stacked=True,
                 span=8,
                 calcs=("mean", "max"),
+                when_absent=_ABSENT,
+            ),
+            graph(
+                404,
+                "Requests in API servers",
+                "Taken and not answered, by where they are. before the engine: in no other "
+                "figure yet, and where they pile up while the engine's queue is empty: the "
+                "tokenizer's threads or the API server itself are the bottleneck. after the "
+                "engine: their last tokens are on the way.",
+                COUNT,
+                *(
+                    Q(
+                        total(series("kvscope_front_end_requests", _FRONT_END, place=place)),
+                        place.replace("_", " the "),
+                    )
+                    for place in FRONT_END_PLACES
+                ),
+                Q(
+                    total(series("kvscope_front_end_tokenizer_waiting", _FRONT_END)),
+                    "calls waiting for the tokenizer",
+                ),
+                colours={
+                    **{"before the engine": "blue", "in the engine": "green"},
+                    **{"after the engine": "orange", "calls waiting for the tokenizer": "red"},
+                },
+                axis="requests",
+                span=8,
                 when_absent=_ABSENT,
             ),
         ],

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from time import monotonic_ns
-from typing import Any
+from typing import Any, Literal
 
 from kvscope_events.events import AnswerSent
 from kvscope_events.vocabulary import Route
 
+Place = Literal["before_engine", "in_engine", "after_engine"]
 _GENERATION = (
     *("/completions", "/chat/completions", "/responses", "/messages", "/generate"),
     *("/audio/transcriptions", "/audio/translations"),
@@ -27,6 +28,9 @@ class Answer:
         "_handed_ns",
         "_route",
         "_status",
+        "_tokenizer_ns",
+        "_tokenizer_queue_ns",
+        "_unfinished",
         "done_ns",
         "request_ids",
     )
@@ -42,11 +46,37 @@ class Answer:
         """When the engine had its last token, by the engine's clock."""
         self.request_ids: list[str] = []
         """The engine's requests for it: one for each prompt and sample."""
+        self._unfinished = 0
+        self._tokenizer_queue_ns: int | None = None
+        self._tokenizer_ns: int | None = None
+
+    @property
+    def generates(self) -> bool:
+        return self._route == "generation"
+
+    @property
+    def place(self) -> Place:
+        """Its place now."""
+        if not self.request_ids:
+            return "before_engine"
+        return "in_engine" if self._unfinished else "after_engine"
+
+    def tokenized(self, queue_ns: int, spent_ns: int) -> None:
+        """A thread of the tokenizer has worked for it; called there."""
+        self._tokenizer_queue_ns = queue_ns + (self._tokenizer_queue_ns or 0)
+        self._tokenizer_ns = spent_ns + (self._tokenizer_ns or 0)
 
     def handed(self, request_id: str) -> None:
         """The engine has been given a request."""
         self._handed_ns = monotonic_ns()
         self.request_ids.append(request_id)
+        self._unfinished += 1
+
+    def finished(self, timestamp: float | None) -> None:
+        """The engine has ended one of its requests. timestamp: of the engine, in seconds."""
+        self._unfinished -= 1
+        if timestamp is not None:
+            self.done_ns = int(timestamp * 1e9)
 
     def sent(self, message: Mapping[str, Any]) -> None:
         """A message of the application was sent to the client."""
@@ -76,6 +106,8 @@ class Answer:
             self._since(self._first_ns),
             self._since(self._handed_ns),
             after_ns,
+            self._tokenizer_queue_ns,
+            self._tokenizer_ns,
         )
 
     def _since(self, at_ns: int | None) -> int | None:

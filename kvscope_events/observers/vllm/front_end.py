@@ -11,23 +11,33 @@ import inspect
 import os
 import sys
 import threading
+from collections import Counter
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextvars import ContextVar
 from typing import Any
 
-from kvscope_events.events import CONTRACT_VERSION, EngineEvent, Hello, ObserverStopped
+import msgspec
+
+from kvscope_events.events import (
+    CONTRACT_VERSION,
+    EngineEvent,
+    FrontEndSampled,
+    Hello,
+    ObserverStopped,
+)
 from kvscope_events.observers.endpoints import REMEDY, front_end_endpoint
 from kvscope_events.observers.log import say, warn
 from kvscope_events.observers.outlet import Outlet
 from kvscope_events.observers.vllm.answer import Answer
 from kvscope_events.observers.vllm.served import engine_index, served_name, server_version
+from kvscope_events.observers.vllm.tokenizer import TokenizerQueue
 from kvscope_events.pid_space import pid_space
 from kvscope_events.producers import VLLM_FRONT_END_EVENTS, in_order
 from kvscope_events.wire.endpoint import EndpointError
 
 MAX_FRONT_ENDS = 64
-IDLE_SECONDS = 1.0
-"""Between two looks for readers while no answer is sent."""
+SAMPLE_SECONDS = 1.0
+"""Between two counts of requests under way, and two looks for readers."""
 Message = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Any, Message, Any, Send], Awaitable[None]]
@@ -93,6 +103,9 @@ class FrontEnd:
         self._live = True
         self._pid = os.getpid()
         self._by_request: dict[str, Answer] = {}
+        self._under_way: set[Answer] = set()
+        """Those with tokens. Changed on the event loop, copied by the thread."""
+        self._tokenizer = TokenizerQueue()
         config = client.vllm_config
         self._hello = Hello(
             contract=CONTRACT_VERSION,
@@ -108,9 +121,16 @@ class FrontEnd:
             worker=f"api-{number}",
         )
         self._stopped: list[EngineEvent] = []
+        self._sampled: list[EngineEvent] = []
+        """The last sample; none where it is not known which requests the engine has."""
         self._stopping = threading.Event()
-        self._follow(client)
-        outlet.start(lambda: [self._hello, *self._stopped])
+        if self._follow(client):
+            self._tokenizer.follow(client, self._waits)
+            self._sampled = [self._sample()]
+        else:
+            tells = VLLM_FRONT_END_EVENTS - {"FrontEndSampled"}
+            self._hello = msgspec.structs.replace(self._hello, tells=in_order(tells))
+        outlet.start(lambda: [self._hello, *self._sampled, *self._stopped])
         outlet.send([self._hello])
         threading.Thread(target=self._serve, name="kvscope-api", daemon=True).start()
 
@@ -136,6 +156,8 @@ class FrontEnd:
                 self._off(error)
 
         token = _current.set(answer)
+        if answer.generates:
+            self._under_way.add(answer)
         try:
             await call(self._application, scope, receive, noted)
         finally:
@@ -143,6 +165,7 @@ class FrontEnd:
             self._ended(answer)
 
     def _ended(self, answer: Answer) -> None:
+        self._under_way.discard(answer)
         for request_id in answer.request_ids:
             self._by_request.pop(request_id, None)
         if self._live:
@@ -151,16 +174,16 @@ class FrontEnd:
             except Exception as error:
                 self._off(error)
 
-    def _follow(self, client: Any) -> None:
+    def _follow(self, client: Any) -> bool:
         """Wrap what hands requests to the engine, and takes its outputs; without them, as in other
-        versions, two of the times are not known."""
+        versions, two of the times are not known, nor where a request is."""
         add: Any = getattr(client, "_add_request", None)
         processor: Any = getattr(client, "output_processor", None)
         process: Any = getattr(processor, "process_outputs", None)
         if not _begins(add, "request") or not inspect.iscoroutinefunction(add):
-            return
+            return False
         if not _begins(process, "engine_core_outputs", "engine_core_timestamp"):
-            return
+            return False
 
         @functools.wraps(add)
         async def adding(request: Any, *args: Any, **kwargs: Any) -> Any:
@@ -187,15 +210,14 @@ class FrontEnd:
 
         client._add_request = adding
         processor.process_outputs = processing
+        return True
 
     def _done(self, outputs: Any, timestamp: float | None) -> None:
-        if timestamp is None:
-            return
         for output in outputs:
             if output.finish_reason is not None:
                 answer = self._by_request.pop(output.request_id, None)
                 if answer is not None:
-                    answer.done_ns = int(timestamp * 1e9)
+                    answer.finished(timestamp)
 
     def stop(self) -> None:
         """Pass requests only, and remove the socket."""
@@ -203,8 +225,29 @@ class FrontEnd:
         self._stopping.set()
         self._outlet.stop()
 
+    def _waits(self) -> Answer | None:
+        """The answer of the calling task, before the engine has its request."""
+        answer = _current.get()
+        is_before = answer is not None and self._live and answer.place == "before_engine"
+        return answer if is_before else None
+
+    def _sample(self) -> FrontEndSampled:
+        places = Counter(answer.place for answer in [*self._under_way])
+        return FrontEndSampled(
+            before_engine=places["before_engine"],
+            in_engine=places["in_engine"],
+            after_engine=places["after_engine"],
+            tokenizer_queue=self._tokenizer.length,
+        )
+
     def _serve(self) -> None:
-        while not self._stopping.wait(IDLE_SECONDS):
+        while not self._stopping.wait(SAMPLE_SECONDS):
+            if self._sampled and self._live:
+                sampled: list[EngineEvent] = [self._sample()]
+                if sampled != self._sampled:
+                    self._sampled = sampled
+                    self._outlet.send(sampled.copy())
+                    continue
             self._outlet.serve(lambda: True)
 
     def _off(self, error: Exception) -> None:
@@ -213,6 +256,7 @@ class FrontEnd:
             return
         self._live = False
         self._by_request.clear()
+        self._under_way.clear()
         reason = f"{type(error).__name__} in the front end: {error}"[:400]
         warn(f"off: {reason}. vLLM runs on; its API server is no longer observed.")
         self._stopped = [ObserverStopped(reason)]
