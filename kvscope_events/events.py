@@ -127,6 +127,8 @@ class Hello(Event, frozen=True):
     eviction_policy: Label | None = None
     # A worker's: the scheduler of its engine runs on another host, whose page has the engine.
     remote: bool = False
+    # A front end's: engines on its host, from `engine` on; others are on pages there. None: all.
+    local_engines: Count | None = None
 
 
 class ObserverStopped(Event, frozen=True):

@@ -1,6 +1,6 @@
 """Families from servers' own pages: those without events, or that a front end knows better."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -71,8 +71,13 @@ class Readings:
                 family.samples = left
                 yield family
 
-    def collect(self, pages: Sequence[PageState], told: Told) -> Iterator[Family]:
-        """Families of these pages, which were just read."""
+    def collect(
+        self, pages: Sequence[PageState], told: Told, is_elsewhere: Callable[[Engine], bool]
+    ) -> Iterator[Family]:
+        """Families of these pages, which were just read.
+
+        is_elsewhere: whether an engine is on the page of another host, and must not count twice.
+        """
         shown: set[tuple[Engine, str]] = set()
         former, self._of_engine = self._of_engine, {}
         self.front_end = {e: known for e, known in self.front_end.items() if e in told}
@@ -82,6 +87,8 @@ class Readings:
             if page.is_awaited:
                 yield from _about(page, self._maker_of(page.endpoint))
             for engine, engine_reading in page.reading.engines.items():
+                if engine not in told and is_elsewhere(engine):
+                    continue
                 maker = former.get(engine) or self._of_engine.get(engine) or self._maker(engine)
                 self._of_engine[engine] = maker
                 of_events = told.get(engine, frozenset()) - self.front_end.get(engine, {}).keys()

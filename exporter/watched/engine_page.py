@@ -1,6 +1,6 @@
 """The part of a page that one engine gives, and the labels that distinguish engines."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from prometheus_client.core import Metric as Family
@@ -59,6 +59,21 @@ class EnginePage(NamedTuple):
 def labels_of(hello: Hello | None) -> tuple[str, str]:
     """model_name and engine; empty until the engine has reported them."""
     return ("", "") if hello is None else (hello.model_name, hello.engine)
+
+
+def is_elsewhere(engine: tuple[str, str], hellos: Iterable[Hello]) -> bool:
+    """Whether a front end says that this engine of its server runs on another host.
+
+    engine: model_name and engine.
+    """
+    model_name, number = engine
+    for hello in hellos:
+        if hello.local_engines is None or hello.model_name != model_name:
+            continue
+        if number.isdecimal() and hello.engine.isdecimal():
+            first = int(hello.engine)
+            return not first <= int(number) < first + hello.local_engines
+    return False
 
 
 def is_front_end(hello: Hello) -> bool:

@@ -5,6 +5,7 @@ A part that raises is left out and counted; the rest of the page is complete.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from prometheus_client.core import Metric as Family
 from prometheus_client.samples import Sample
@@ -23,7 +24,7 @@ from exporter.flight.recorder import Recorder
 from exporter.machine.gpu import DeviceSample
 from exporter.machine.machine import Machine
 from exporter.watched.advised import AdviceCollector
-from exporter.watched.engine_page import EnginePage
+from exporter.watched.engine_page import EnginePage, is_elsewhere
 from exporter.watched.engine_processes import collect_processes
 from exporter.watched.presence import Presence
 from exporter.watched.target import Target
@@ -120,7 +121,9 @@ class Page:
                 if shown.hello is not None and not target.is_content:
                     asked.append((target, shown))
             engines.append(shown)
-        yield from self._guard.read("page", lambda: readings.collect(pages, told))
+        front_ends = [one.hello for one in engines if one.hello is not None and one.is_front_end]
+        elsewhere = partial(is_elsewhere, hellos=front_ends)
+        yield from self._guard.read("page", lambda: readings.collect(pages, told, elsewhere))
         state = self._presence.state  # by the pages that were just read
         yield from self._guard.read("server", lambda: collect_server(self._families, state))
         yield from collect_processes(engines, self._guard, self.machine, now_ns)

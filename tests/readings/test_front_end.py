@@ -1,5 +1,6 @@
 """An observed engine and its server's own page: what callers saw is the front end's to tell."""
 
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from exporter.watched.exporter import Exporter
 from exporter.watched.target import Target
 from kvscope_events.bus import Subscription
 from kvscope_events.events import EngineEvent, FirstToken
+from kvscope_events.producers import VLLM_FRONT_END_EVENTS
 from tests.exporter.stream import batch_of, finished, hello
 from tests.readings.answers import answering, page
 from tests.readings.cases.vllm import CURRENT_PAGE
@@ -32,6 +34,7 @@ class Observed:
     now_ns: int = SECOND
     seq: int = -1
     exporter: Exporter = field(init=False)
+    content: bytes = ANSWER
 
     def put(self, *events: EngineEvent) -> None:
         self.subscription.put(batch_of(*events, seq=self.seq, time_ns=self.now_ns))
@@ -43,19 +46,34 @@ class Observed:
 
     def answer(self, connection: socket.socket) -> None:
         if self.is_up:
-            connection.sendall(ANSWER)
+            connection.sendall(self.content)
 
 
 @contextmanager
-def observed(*, ready: bool = True, recorder: Recorder | None = None) -> Iterator[Observed]:
+def observed(
+    *, ready: bool = True, recorder: Recorder | None = None, local_engines: int | None = None
+) -> Iterator[Observed]:
+    """local_engines: as an API server beside says it; None: none is observed."""
     engine = Observed()
     clock = Clock(monotonic_ns=lambda: engine.now_ns)
     source = InProcessSource(engine.subscription)
     target = Target(source, compat=(), clock=clock, recorder=recorder)
     with answering(engine.answer) as url:
         reader = PageReader(url, "vllm", clock=clock, is_beside_events=True)
+        beside = Subscription(1)
+        api = hello(
+            **{"server": "vllm", "model_name": "m", "worker": "api-0"},
+            tells=sorted(VLLM_FRONT_END_EVENTS),
+            local_engines=local_engines,
+        )
+        beside.put(batch_of(api, seq=-1, time_ns=SECOND))
+        front_end = Target(InProcessSource(beside), compat=(), clock=clock)
         engine.exporter = Exporter(
-            [target], readers=[reader], clock=clock, process=False, recorder=recorder
+            [target, *([] if local_engines is None else [front_end])],
+            readers=[reader],
+            clock=clock,
+            process=False,
+            recorder=recorder,
         )
         engine.put(hello(server="vllm", model_name="m", tells=TELLS, ready=ready))
         engine.put(
@@ -103,6 +121,20 @@ def test_what_callers_saw_is_told_by_the_front_end_and_only_once() -> None:
     }
     series = [line.rpartition(" ")[0] for line in text.splitlines() if not line.startswith("#")]
     assert len(series) == len(set(series))
+
+
+def test_engines_of_other_hosts_are_left_to_the_pages_there() -> None:
+    two_engines = CURRENT_PAGE + CURRENT_PAGE.replace('engine="0"', 'engine="1"')
+    for local_engines, engines in ((None, {"0", "1"}), (1, {"0"}), (2, {"0", "1"})):
+        with observed(local_engines=local_engines) as engine:
+            engine.content, engine.is_up = page(two_engines.encode()), True
+            text = engine.page()
+        for family in (
+            "kvscope_time_to_first_token_seconds_count",
+            "kvscope_generated_tokens_total",
+        ):
+            shown = set(re.findall(rf'(?m)^{family}{{.*engine="(\d+)"', text))
+            assert shown == engines, (local_engines, family)
 
 
 def test_a_full_queue_of_an_observed_vllm_is_told_by_its_page_alone() -> None:

@@ -29,7 +29,12 @@ from kvscope_events.observers.endpoints import REMEDY, front_end_endpoint
 from kvscope_events.observers.log import say, warn
 from kvscope_events.observers.outlet import Outlet
 from kvscope_events.observers.vllm.answer import Answer
-from kvscope_events.observers.vllm.served import engine_index, served_name, server_version
+from kvscope_events.observers.vllm.served import (
+    engine_index,
+    local_engines,
+    served_name,
+    server_version,
+)
 from kvscope_events.observers.vllm.tokenizer import TokenizerQueue
 from kvscope_events.pid_space import pid_space
 from kvscope_events.producers import VLLM_FRONT_END_EVENTS, in_order
@@ -119,6 +124,7 @@ class FrontEnd:
             tells=in_order(VLLM_FRONT_END_EVENTS),
             pid_space=pid_space(),
             worker=f"api-{number}",
+            local_engines=local_engines(config),
         )
         self._stopped: list[EngineEvent] = []
         self._sampled: list[EngineEvent] = []

@@ -24,6 +24,15 @@ def engine_index(config: Any) -> int:
     return int(index or 0)
 
 
+def local_engines(config: Any) -> int | None:
+    """The number of data-parallel engines on an API server's host; None: all of them."""
+    parallel = config.parallel_config
+    here, total = (
+        getattr(parallel, name, None) for name in ("data_parallel_size_local", "data_parallel_size")
+    )
+    return None if here is None or total is None or here >= total else int(here)
+
+
 def is_remote(config: Any, meet_at: str) -> bool:
     """Whether a worker's host is not that of its engine's scheduler.
 
