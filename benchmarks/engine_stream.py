@@ -99,10 +99,9 @@ class Recording:
     """An engine's batches, taken step by step."""
 
     def __init__(self, num_blocks: int, running: int, seed: int = 0) -> None:
-        bus = EventBus()
+        self.bus = bus = EventBus()
         self._subscription = bus.subscribe(queue_batches=1 << 20)
         bus.emit(HELLO)
-        self._bus = bus
         self._pool = BlockPool(num_blocks, BLOCK_SIZE, bus)
         limits = SchedulerConfig(
             max_model_len=MAX_MODEL_LEN, max_num_seqs=running, max_num_batched_tokens=4096
@@ -117,14 +116,18 @@ class Recording:
         found: list[Batch] = []
         count = 0
         while count < wanted:
-            while self._scheduler.num_running + self._scheduler.num_waiting < self._target:
-                self._scheduler.add(self._conversations.request())
-            self._step.run()
-            self._bus.flush()
-            new = taken(self._subscription)
+            new = self.step()
             count += block_events(new)
             found += new
         return found
+
+    def step(self) -> list[Batch]:
+        """One step, with as many requests as fit."""
+        while self._scheduler.num_running + self._scheduler.num_waiting < self._target:
+            self._scheduler.add(self._conversations.request())
+        self._step.run()
+        self.bus.flush()
+        return taken(self._subscription)
 
 
 def taken(subscription: Subscription) -> list[Batch]:

@@ -21,6 +21,8 @@ class EngineReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     engine: str
     answer: Any = None
     unknown: str | None = None
+    elsewhere: bool = False
+    """Whether another host's page has this engine, which counts there."""
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +68,6 @@ def _elsewhere(targets: Iterable[Target]) -> list[EngineReply]:
     """Engines of which this host has workers only."""
     labels = {target.labels: None for target in targets if target.hello and target.hello.remote}
     return [
-        EngineReply(model_name=model_name, engine=engine, answer=None, unknown=ELSEWHERE)
+        EngineReply(model_name=model_name, engine=engine, unknown=ELSEWHERE, elsewhere=True)
         for model_name, engine in labels
     ]

@@ -31,6 +31,8 @@ class Projections:
         unknown: list[Unknown] = []
         for name, server in self._servers().items():
             for engine in server.answer(projection(name, known)).engines:
+                if engine.elsewhere:
+                    continue
                 if engine.unknown is None:
                     parts.append(engine.answer)
                     continue

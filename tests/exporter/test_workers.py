@@ -3,10 +3,12 @@
 from collections import Counter
 from typing import Any
 
+import msgspec
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from exporter.answers.why.question import WHY
+from exporter.fold.fleet.projected import Document
 from exporter.machine.gpu import (
     DeviceSample,
     GpuSample,
@@ -22,6 +24,7 @@ from exporter.sources.pipeline import InProcessSource
 from exporter.watched.exporter import Exporter
 from exporter.watched.reply import ELSEWHERE
 from exporter.watched.target import Target
+from exporter.web.projection import Projections
 from kvscope_events.bus import Subscription
 from kvscope_events.events import (
     AnswerSent,
@@ -251,6 +254,8 @@ def test_workers_of_an_engine_on_another_host_do_not_count_as_an_engine() -> Non
     (engine,) = page.answer(WHY).engines
     assert (engine.model_name, engine.engine, engine.answer) == ("demo", "0", None)
     assert engine.unknown == ELSEWHERE
+    read = msgspec.msgpack.decode(Projections(lambda: {"": page}).document(""), type=Document)
+    assert (read.parts, read.unknown) == ([], []), "no replica for `kvscope fleet`"
 
 
 def front_end(number: int, *answers: AnswerSent) -> Target:

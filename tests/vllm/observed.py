@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 
 from kvscope.diagnosis.switching import switch
+from tests.support.operated import START_SECONDS
 from tests.support.pages import sample
 from tests.support.process import ROOT
 from tests.support.waiting import wait_for
@@ -104,6 +105,7 @@ def observed(
     ranks: int = 1,
     modules: Iterable[Path] = (),
     program: Sequence[str] = API_SERVER,
+    start_seconds: float = START_SECONDS,
     **environment: str,
 ) -> Iterator[Observed]:
     """`kvscope run -- vLLM`, its stream replayed from the first batch on.
@@ -126,7 +128,9 @@ def observed(
         variables = server_environment(
             PYTHONPATH=str(plugin), KVSCOPE_RUN_DIR=run, KVSCOPE_WITNESS=str(witness), **environment
         )
-        server = stack.enter_context(started(command, variables, port, folder, "vllm"))
+        server = stack.enter_context(
+            started(command, variables, port, folder, "vllm", start_seconds)
+        )
         # Late, and still from the first batch on: the publisher has all of them yet.
         sockets = re.search(r"; events: (\S+)/\*", server.log)
         assert sockets is not None, server.tail()

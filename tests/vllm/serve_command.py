@@ -15,6 +15,7 @@ def main() -> None:
         arguments.api_server_count = 0
         run_headless(arguments)
     else:
+        arguments.api_server_count = arguments.api_server_count or 1
         run_multi_api_server(arguments)
 
 

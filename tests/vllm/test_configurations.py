@@ -1,21 +1,23 @@
 """A sliding-window hybrid under load, an observer that fails there; several processes and hosts."""
 
+import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from prometheus_client.samples import Sample
 
+from tests.support.operated import START_SECONDS
 from tests.support.pages import sample
 from tests.support.waiting import wait_for
 from tests.vllm.counters import disagreements, total
 from tests.vllm.model import HYBRID
 from tests.vllm.observed import PROMPTS, SMALL, Observed, load, observed
 from tests.vllm.server import (
-    API_SERVER,
+    VllmServer,
     free_port,
     kvscope_command,
     server_command,
@@ -128,49 +130,91 @@ def _answered(page: str) -> dict[str, float]:
     }
 
 
+@contextmanager
+def two_hosts(
+    python: Path, model: Path, folder: Path, *options: str, second: Sequence[str]
+) -> Iterator[tuple[Observed, VllmServer]]:
+    """Two processes with folders of their own, each under its `kvscope run`.
+
+    options: of both; second: of the second one besides, which has no API server.
+    """
+    page_port = free_port()
+    command = [
+        *kvscope_command("run", "--port", str(page_port), "--no-gpu", "--"),
+        *server_command(python, model, free_port(), *SMALL, *options, program=SERVE),
+        *("--headless", *second),
+    ]
+    with tempfile.TemporaryDirectory(prefix="kvscope-") as run:
+        variables = server_environment(KVSCOPE_RUN_DIR=run)
+        with (
+            started(command, variables, page_port, folder, "second") as other,
+            observed(
+                *(python, model, folder, *SMALL, *options),
+                program=SERVE,
+                start_seconds=2 * START_SECONDS,
+            ) as vllm,
+        ):
+            yield vllm, other
+            assert "kvscope: off" not in vllm.server.log + other.log
+
+
 @pytest.mark.weekly
 @pytest.mark.parametrize("split", ["--tensor-parallel-size", "--pipeline-parallel-size"])
 def test_an_engine_over_two_hosts_has_a_page_on_each_and_counts_once(
     vllm_python: Path, models: Callable[[str], Path], tmp_path: Path, split: str
 ) -> None:
-    """Two hosts are two processes with folders of their own; the second has a worker only."""
-    model = models("llama")
     parallel = (split, "2", "--distributed-executor-backend", "mp", "--nnodes", "2")
     meet = ("--master-addr", "127.0.0.1", "--master-port", str(free_port()))
-    options, page_port = (*SMALL, *parallel, *meet), free_port()
-    second = [
-        *kvscope_command("run", "--port", str(page_port), "--no-gpu", "--"),
-        *server_command(vllm_python, model, free_port(), *options, program=SERVE),
-        *("--node-rank", "1", "--headless"),
-    ]
-    with tempfile.TemporaryDirectory(prefix="kvscope-") as run:
-        variables = server_environment(KVSCOPE_RUN_DIR=run)
-        with (
-            started(second, variables, page_port, tmp_path, "second") as workers,
-            observed(vllm_python, model, tmp_path, *options, program=API_SERVER) as vllm,
-        ):
-            load(vllm.server, requests=20)
-            assert vllm.assert_equal() > 100
-            assert vllm.value("kvscope_kv_ledger_imbalance_blocks") == 0
-            wait_for(
-                lambda: sample(workers.page(), "kvscope_server_state", state="ready") == 1,
-                "the workers of the second host have started",
-            )
-            pages = vllm.page(), workers.page()
-            assert [page.count("\nkvscope_engine_ready{") for page in pages] == [1, 0]
-            assert [page.count("\nkvscope_kv_usable_blocks{") for page in pages] == [1, 0]
-            for rank, page in enumerate(pages):
-                name = "kvscope_start_phase_seconds"
-                assert sample(page, name, phase="weights", worker=str(rank), engine="0") is not None
-                assert (sample(page, "kvscope_host_memory_resident_bytes") or 0) > 0
-            assert {stream.labels["source"] for stream in streams(pages[1])} == {"remote"}
-            assert "kvscope: off" not in vllm.server.log + workers.log
+    rank = ("--node-rank", "1")
+    with two_hosts(vllm_python, models("llama"), tmp_path, *parallel, *meet, second=rank) as (
+        vllm,
+        workers,
+    ):
+        load(vllm.server, requests=20)
+        assert vllm.assert_equal() > 100
+        assert vllm.value("kvscope_kv_ledger_imbalance_blocks") == 0
+        assert sample(workers.page(), "kvscope_server_state", state="ready") == 1
+        pages = vllm.page(), workers.page()
+        for family in ("kvscope_engine_ready", "kvscope_kv_usable_blocks"):
+            assert [engines_with(family, page) for page in pages] == [["0"], []]
+        for number, page in enumerate(pages):
+            name = "kvscope_start_phase_seconds"
+            assert sample(page, name, phase="weights", worker=str(number), engine="0") is not None
+            assert (sample(page, "kvscope_host_memory_resident_bytes") or 0) > 0
+        assert set(re.findall(r'kvscope_source_up{.*source="(\w+)"', pages[1])) == {"remote"}
 
 
-def streams(page: str) -> list[Sample]:
-    return [
-        found
-        for family in text_string_to_metric_families(page)
-        for found in family.samples
-        if found.name == "kvscope_source_up"
-    ]
+@pytest.mark.weekly
+def test_data_parallel_engines_of_two_hosts_are_each_on_one_page(
+    vllm_python: Path, models: Callable[[str], Path], tmp_path: Path
+) -> None:
+    parallel = ("--data-parallel-size", "2", "--data-parallel-size-local", "1")
+    meet = ("--data-parallel-address", "127.0.0.1", "--data-parallel-rpc-port", str(free_port()))
+    rank = ("--data-parallel-start-rank", "1")
+    with two_hosts(vllm_python, models("llama"), tmp_path, *parallel, *meet, second=rank) as (
+        vllm,
+        other,
+    ):
+        for number in range(REQUESTS):
+            vllm.server.complete(PROMPTS[number % len(PROMPTS)], 8)
+        ended = "kvscope_requests_finished_total"
+        wait_for(
+            lambda: (
+                sum(
+                    sample(page, ended, reason="length") or 0
+                    for page in (vllm.page(), other.page())
+                )
+                == REQUESTS
+            ),
+            "each request has ended once",
+        )
+        pages = vllm.page(), other.page()
+        for family in (ended, "kvscope_engine_ready", "kvscope_kv_active_ratio"):
+            assert [engines_with(family, page) for page in pages] == [["0"], ["1"]]
+        for page in pages:
+            assert sample(page, "kvscope_kv_ledger_imbalance_blocks") == 0
+            assert sample(page, "kvscope_server_state", state="ready") == 1
+
+
+def engines_with(family: str, page: str) -> list[str]:
+    return sorted(set(re.findall(rf'(?m)^{family}{{.*engine="(\w+)"', page)))
