@@ -175,7 +175,7 @@ class WorkerObserver(WorkerStream):
             model_name=served_name(config),
             engine=str(engine_index(config)),
             pid=self._pid,
-            ready=False,
+            ready=False,  # always: the engine core goes on after its workers
             tells=sorted(VLLM_WORKER_EVENTS),
             requests_are="sequence",
             pid_space=pid_space(),
@@ -202,7 +202,7 @@ class WorkerObserver(WorkerStream):
         terms = sizing_terms(self._measured, sampler.weights_bytes, sampler.kv_pool_bytes)
         self._profiled = StartupProfiled(terms) if terms else None
         tells = VLLM_WORKER_EVENTS if terms else VLLM_WORKER_EVENTS - {"StartupProfiled"}
-        self._hello = msgspec.structs.replace(self._hello, ready=True, tells=sorted(tells))
+        self._hello = msgspec.structs.replace(self._hello, tells=sorted(tells))
         if LAST not in self._hooks:
             self._start.end()
         self._report_state()
