@@ -1,6 +1,6 @@
 """The share of a checkpoint that a process has read, counted in its server's loader while it loads.
 
-vLLM and SGLang have loaders of one shape: a method finds the files, another one yields the tensors.
+vLLM and SGLang have loaders of one shape: one method finds the files, one yields the tensors.
 """
 
 import os

@@ -82,7 +82,7 @@ class WorkerStream(ABC):
         self._publisher.stop()
 
     def _open(self) -> None:
-        """Publish the state; whoever calls it stops the stream if this raises."""
+        """Publish the state. If this raises, the caller must stop the stream."""
         self._report_state()
         self._publisher.start()
         self._thread.start()

@@ -29,7 +29,7 @@ PHASES = ["import", "device", "weights", "pool", "warm_up"]
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Of the sockets, and of a checkpoint of two files."""
+    """The folder of the sockets, with a checkpoint of two files."""
     tmp_path.chmod(0o700)
     monkeypatch.setenv("KVSCOPE_OBSERVER_DIR", str(tmp_path))
     files = (tmp_path / "1.safetensors", tmp_path / "2.safetensors")

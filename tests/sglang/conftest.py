@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from kvscope.run.plugin_folder import write_plugin_folder
+from kvscope_events.events import EngineEvent
+from kvscope_events.wire.subscriber import WireSubscriber
+from tests.events.producers import collect
 from tests.sglang.driven import driver_environment
 from tests.sglang.http_load import ask, jobs
 from tests.sglang.server import (
@@ -60,10 +63,11 @@ def environment(plugin: Path) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Unobserved:
-    """An SGLang that the observer stays out of: what it wrote, and what it answered."""
+    """An SGLang whose pages are not observed: what it wrote, answered, and said of its start."""
 
     log: str
     answers: list[list[int]]
+    start: list[EngineEvent]
 
 
 @pytest.fixture(scope="session")
@@ -78,7 +82,11 @@ def unobserved(
     options = (*SMALL, "--enable-streaming-session")
     command = server_command(sglang_python, model, port, *options)
     with operated(SglangServer, command, environment, port, folder, "sglang") as server:
-        return Unobserved(server.log, ask(server, REFERENCE))
+        answers = ask(server, REFERENCE)
+        reader = WireSubscriber(f"ipc://{folder}/s/engine-0-worker-0.sock")
+        taken = collect(reader, lambda taken: any(len(one.batch.events) > 1 for one in taken))
+        reader.close()
+        return Unobserved(server.log, answers, taken[-1].batch.events)
 
 
 @pytest.fixture(scope="session")
