@@ -35,7 +35,7 @@ class States:
         while not self._stopping.wait(0.2):
             try:
                 self.page = page = httpx.get(f"{self._url}/metrics", timeout=30).text
-            except httpx.ConnectError:  # not served yet
+            except httpx.TransportError:  # not served yet, or no longer
                 continue
             begun = [
                 p
