@@ -4,13 +4,15 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 from kvscope.run.plugin_folder import write_plugin_folder
-from kvscope_events.events import EngineEvent
+from kvscope_events.events import EngineEvent, Hello
+from kvscope_events.memory import StartProgressed
 from kvscope_events.wire.subscriber import WireSubscriber
-from tests.events.producers import collect
+from tests.events.producers import Heard, collect
 from tests.sglang.driven import driver_environment
 from tests.sglang.http_load import ask, jobs
 from tests.sglang.server import (
@@ -61,13 +63,17 @@ def environment(plugin: Path) -> dict[str, str]:
     return driver_environment(plugin)
 
 
+AnEvent = TypeVar("AnEvent", bound=EngineEvent)
+
+
 @dataclass(frozen=True)
 class Unobserved:
     """An SGLang whose pages are not observed: what it wrote, answered, and said of its start."""
 
     log: str
     answers: list[list[int]]
-    start: list[EngineEvent]
+    hello: Hello
+    start: StartProgressed
 
 
 @pytest.fixture(scope="session")
@@ -84,9 +90,15 @@ def unobserved(
     with operated(SglangServer, command, environment, port, folder, "sglang") as server:
         answers = ask(server, REFERENCE)
         reader = WireSubscriber(f"ipc://{folder}/s/engine-0-worker-0.sock")
-        taken = collect(reader, lambda taken: any(len(one.batch.events) > 1 for one in taken))
+        heard = collect(reader, lambda heard: any(event.ready for event in said(Hello, heard)))
         reader.close()
-        return Unobserved(server.log, answers, taken[-1].batch.events)
+        start = said(StartProgressed, heard)[-1]
+        return Unobserved(server.log, answers, said(Hello, heard)[-1], start)
+
+
+def said(kind: type[AnEvent], heard: list[Heard]) -> list[AnEvent]:
+    """All events of a kind."""
+    return [event for one in heard for event in one.batch.events if isinstance(event, kind)]
 
 
 @pytest.fixture(scope="session")

@@ -10,8 +10,6 @@ import httpx
 import pytest
 
 from kvscope.diagnosis.switching import switch
-from kvscope_events.events import Hello
-from kvscope_events.memory import StartProgressed
 from tests.sglang.conftest import REFERENCE, Unobserved
 from tests.sglang.counted_otherwise import (
     ALL,
@@ -64,9 +62,7 @@ def test_another_kind_of_sglang_is_served_unobserved_and_says_why(unobserved: Un
 
 
 def test_it_has_said_how_its_start_went(unobserved: Unobserved) -> None:
-    hello, start = unobserved.start
-    assert isinstance(hello, Hello)
-    assert isinstance(start, StartProgressed)
+    hello, start = unobserved.hello, unobserved.start
     assert (hello.engine, hello.worker, hello.ready) == ("0", "0", True)
     assert [*start.began_ns] == PARTS
     assert start.ended_ns is not None
