@@ -111,8 +111,8 @@ class Hello(Event, frozen=True):
     gpu_memory_utilization: float | None = None  # None: the pool was not sized by a share
     prefix_caching_hash_algo: Label | None = None
     pid_space: Label | None = None  # where the pid holds; see kvscope_events.pid_space
-    # Of a process beside the scheduler: the rank of one that reports memory only, or the name of a
-    # front end, which reports answers only; None: the scheduler's.
+    # Of a process beside the scheduler: the rank of one that reports its start and its memory only,
+    # or the name of a front end, which reports answers only; None: the scheduler's.
     worker: Label | None = None
     pool_sized_by: Label | None = None  # the server option that set the pool's size
     # Digest of all that block names depend on: the model as far as it is known, the block size, the

@@ -48,8 +48,8 @@ class StartupProfiled(Event, frozen=True):
 
 
 class StartProgressed(Event, frozen=True):
-    """A worker's start so far: at the beginning of each phase, every second while it reads weights,
-    at the end, and with each later Hello."""
+    """A worker's start so far: at the beginning of each phase, every second at least while it reads
+    weights, at the end, and with each later Hello."""
 
     began_ns: Times  # by StartPhase, Unix: a phase lasts until the next one begins
     ended_ns: Time | None = None  # of the last phase; None: it goes on

@@ -72,7 +72,7 @@ are reported as shares. With offloading to host memory it reports OFFLOAD_EVENTS
 """
 VLLM_EVENTS = VLLM_SCHEDULER_EVENTS | VLLM_WORKER_EVENTS | VLLM_FRONT_END_EVENTS
 
-SGLANG_EVENTS = COUNTED_EVENTS | _named(
+SGLANG_SCHEDULER_EVENTS = COUNTED_EVENTS | _named(
     *("Hello", "ObserverStopped", "PoolCreated"),
     *("RequestArrived", "SequenceAdded", "RequestScheduled", "FirstToken"),
     *("SequenceFinished", "RequestFinished", "RequestPreempted", "RequestResumed"),
@@ -81,6 +81,9 @@ SGLANG_EVENTS = COUNTED_EVENTS | _named(
 )
 """Events that the observer reports from SGLang's scheduler. With names, CONTENT_EVENTS as well;
 with a tier below the pool, OFFLOAD_EVENTS and LOAD_EVENTS."""
+SGLANG_RANK_EVENTS = _named("Hello", "ObserverStopped", "StartProgressed")
+"""Events that the observer reports from the process of each rank, from its start on."""
+SGLANG_EVENTS = SGLANG_SCHEDULER_EVENTS | SGLANG_RANK_EVENTS
 
 KV_STREAM_EVENTS = CONTENT_EVENTS
 """Events of a server that publishes KV events; kvscope writes its Hello, without any facts."""

@@ -35,24 +35,26 @@ SERVER = (
         help="Time that a worker of the server took for each part of its start, in this order; "
         "the last one that is there goes on while the engine is not ready.",
         notes="device: connections between ranks as well. weights: loading. profile: what a step "
-        "needs is measured. warm_up: compiling, graphs, first steps. Known after the import.",
+        "needs is measured, by vLLM alone. warm_up: compiling, graphs, first steps. Known after "
+        "the import.",
         unit="seconds",
         group="server",
         labels={**ENGINE, "worker": None, "phase": get_args(StartPhase)},
         otel_name="kvscope.start.phase",
-        servers=("vllm",),
+        servers=("vllm", "sglang"),
         events=("StartProgressed",),
     ),
     Metric(
         name="kvscope_start_weights_file_bytes",
         kind="gauge",
         help="Size of the checkpoint's files that a worker of the server reads at its start.",
-        notes="A drafter's are added when it is loaded. Absent with other loaders than vLLM's own.",
+        notes="A drafter's are added when it is loaded. Absent with other loaders than the "
+        "server's default one.",
         unit="bytes",
         group="server",
         labels={**ENGINE, "worker": None},
         otel_name="kvscope.start.weights_file",
-        servers=("vllm",),
+        servers=("vllm", "sglang"),
         events=("StartProgressed",),
     ),
     Metric(
@@ -64,7 +66,7 @@ SERVER = (
         group="server",
         labels={**ENGINE, "worker": None},
         otel_name="kvscope.start.weights_read",
-        servers=("vllm",),
+        servers=("vllm", "sglang"),
         events=("StartProgressed",),
     ),
 )

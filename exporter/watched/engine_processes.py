@@ -31,12 +31,16 @@ def collect_processes(
 
 
 def _ready(processes: Sequence[EnginePage], guard: Guard) -> Iterable[Family]:
-    """An engine of which only workers report is still loading, or has died before them; of one
-    whose scheduler is on another host nothing, since the page there has it."""
+    """An engine of which only workers report is still loading, or has died before them; unless
+    they say that it takes requests. One whose scheduler is on another host is on the page there."""
     live = [shown for shown in processes if shown.up]
     if not live or any(shown.worker is None or shown.is_remote for shown in live):
         return []
-    return guard.read("requests", lambda: [live[0].maker.single("kvscope_engine_ready", 0)])
+    had_scheduler = any(shown.worker is None for shown in processes)
+    ready = not had_scheduler and all(
+        shown.hello is not None and shown.hello.ready for shown in live
+    )
+    return guard.read("requests", lambda: [live[0].maker.single("kvscope_engine_ready", ready)])
 
 
 def _host(

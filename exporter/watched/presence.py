@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from exporter.catalogue.server import ServerState
 from exporter.readings import PageReader
+from exporter.watched.engine_page import is_front_end
 from exporter.watched.target import Target
 
 
@@ -82,19 +83,21 @@ def _is_ready(targets: Sequence[Target], readers: Sequence[PageReader]) -> bool:
 
 
 def _all_engines_ready(targets: Sequence[Target]) -> bool:
-    """Whether all engines are ready: not one of which only workers report, or that is silent.
+    """Whether all engines are ready: not one that is silent.
 
-    Of an engine whose scheduler is on another host its workers count, each of them.
+    Where only workers speak of an engine, they must say that it takes requests: it may have a
+    scheduler that cannot be observed, or one on another host.
     """
-    ready: dict[tuple[str, str], bool] = {}
+    schedulers: dict[tuple[str, str], bool] = {}
+    workers: dict[tuple[str, str], bool] = {}
     for target in targets:
-        hello, is_up = target.hello, target.source.up
+        hello, is_up, labels = target.hello, target.source.up, target.labels
         if hello is None:
             return False
-        if hello.remote:
-            ready[target.labels] = ready.get(target.labels, True) and is_up and hello.ready
-        elif hello.worker is None:
-            ready[target.labels] = ready.get(target.labels, False) or (is_up and hello.ready)
+        if hello.worker is None:
+            schedulers[labels] = schedulers.get(labels, False) or (is_up and hello.ready)
         elif is_up:
-            ready.setdefault(target.labels, False)
+            says_so = hello.ready and not is_front_end(hello)
+            workers[labels] = workers.get(labels, True) and says_so
+    ready = workers | schedulers
     return bool(ready) and all(ready.values())

@@ -126,7 +126,7 @@ def _is_told(metric: Metric, attachments: list[Attachment]) -> bool:
 
 
 def _worth(metric: Metric, attachment: Attachment) -> str:
-    if metric.group in ("self", "server"):
+    if metric.group in ("self", "server") and not metric.events:
         return "exact"
     if not metric.is_observable(attachment.tells, attachment.kind):
         return "absent"

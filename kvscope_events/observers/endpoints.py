@@ -33,6 +33,6 @@ def front_end_endpoint(number: int) -> str:
     return f"ipc://{directory()}/api-{number}.sock"
 
 
-def worker_endpoint(index: int, rank: int) -> str:
+def worker_endpoint(index: int, rank: int, server: str = "vllm") -> str:
     """Endpoint of that engine's worker with this rank."""
-    return f"ipc://{directory()}/engine-{index}-worker-{rank}.sock"
+    return f"ipc://{directory(server)}/engine-{index}-worker-{rank}.sock"

@@ -97,11 +97,13 @@ def exposed(stage: Stage) -> Exposed:
         )
     )
     pages = read([*stage.pages(), elsewhere])
-    of_vllm = {
-        row.name: row for row in CATALOGUE if row.servers == ("vllm",) or row.group == "front_end"
+    of_others = {
+        row.name: row
+        for row in CATALOGUE
+        if (row.servers and "kvscope" not in row.servers) or row.group == "front_end"
     }
     suffixes = {"histogram": ("_bucket", "_sum", "_count"), "summary": ("_sum", "_count")}
-    for name, row in (ELSEWHERE | of_vllm).items():
+    for name, row in (ELSEWHERE | of_others).items():
         for suffix in suffixes.get(row.kind, ("",)):
             pages.kinds[name + suffix] = row.kind
             pages.labels[name + suffix] = {*row.labels, *(("le",) if suffix == "_bucket" else ())}

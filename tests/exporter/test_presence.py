@@ -15,7 +15,7 @@ from exporter.sidecar.sidecar import Sidecar
 from exporter.watched.exporter import Exporter
 from kvscope_events.bus import EventBus
 from kvscope_events.events import Hello
-from kvscope_events.producers import VLLM_EVENTS, VLLM_WORKER_EVENTS
+from kvscope_events.producers import SGLANG_RANK_EVENTS, VLLM_EVENTS, VLLM_WORKER_EVENTS
 from kvscope_events.wire.publisher import WirePublisher
 from tests.events.producers import SNAPSHOT
 from tests.exporter.page import families, make_exporter, put, value
@@ -71,6 +71,12 @@ class Scene:
 
     def worker(self, name: str = "engine-0-worker-0", rank: str = "0") -> Engine:
         return self.engine(name, worker=rank, ready=False, tells=sorted(VLLM_WORKER_EVENTS))
+
+    def rank(self, number: int) -> Engine:
+        """A process of an SGLang."""
+        tells = sorted(SGLANG_RANK_EVENTS)
+        changes = {"server": "sglang", "worker": str(number), "ready": False, "tells": tells}
+        return self.engine(f"engine-0-worker-{number}", **changes)
 
     def watch(self, **config: object) -> Exporter:
         config = {"events": (f"ipc://{self.folder}/*",), **config}
@@ -136,9 +142,40 @@ def test_workers_of_an_engine_on_another_host_are_ready_once_each_has_started(sc
     second.say(ready=True)
     comes_to(exporter, "ready")
     wait_for(lambda: value(exporter, "kvscope_engine_ready") is None, "the engine is elsewhere")
-    scene.fall_silent()
-    first.say()
+
+
+def test_a_server_without_a_scheduler_here_is_ready_once_all_its_ranks_say_so(
+    scene: Scene,
+) -> None:
+    """Its pool cannot be observed, or its scheduler is on another node."""
+    exporter = scene.watch()
+    ranks = [scene.rank(number) for number in range(2)]
+    wait_for(lambda: value(exporter, "kvscope_engine_ready", model_name="demo", engine="0") == 0)
+    ranks[0].say(ready=True)
+    wait_for(lambda: len(exporter.targets) == 2, "both are found")
     comes_to(exporter, "loading")
+    ranks[1].say(ready=True)
+    comes_to(exporter, "ready")
+    assert value(exporter, "kvscope_engine_ready", engine="0") == 1
+    ranks[1].end()
+    scene.fall_silent()
+    wait_for(lambda: value(exporter, "kvscope_source_up", endpoint=ranks[0].endpoint) == 1)
+    comes_to(exporter, "ready")
+    ranks[0].end()
+    scene.fall_silent()
+    comes_to(exporter, "gone")
+
+
+def test_a_scheduler_that_has_gone_is_not_replaced_by_its_ranks(scene: Scene) -> None:
+    exporter = scene.watch()
+    engine = scene.engine()
+    scene.rank(0).say(ready=True)
+    wait_for(lambda: len(exporter.targets) == 2, "both are found")
+    comes_to(exporter, "ready")
+    engine.end()
+    scene.fall_silent()
+    comes_to(exporter, "loading")
+    wait_for(lambda: value(exporter, "kvscope_engine_ready") == 0)
 
 
 def test_a_server_that_has_ended_stays_gone_on_the_page(scene: Scene) -> None:

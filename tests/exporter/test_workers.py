@@ -68,7 +68,11 @@ def silent(pid: int = SCHEDULER) -> Target:
 
 def worker(rank: int, *events: Any, **changes: Any) -> Target:
     greeting = hello(
-        worker=str(rank), pid=WORKERS[rank], tells=sorted(VLLM_WORKER_EVENTS), **changes
+        worker=str(rank),
+        pid=WORKERS[rank],
+        ready=False,
+        tells=sorted(VLLM_WORKER_EVENTS),
+        **changes,
     )
     source, _ = source_of(f"worker-{rank}", greeting, *events, state_known=True)
     return Target(source, compat={"vllm"}, clock=FIXED_CLOCK)
@@ -217,12 +221,13 @@ def test_two_engines_of_one_name_are_still_found_beside_their_workers(
     assert caplog.text.count("only the first is shown") == 1
 
 
-def test_each_worker_shows_the_parts_of_its_start() -> None:
+@pytest.mark.parametrize("server", ["vllm", "sglang"])
+def test_each_worker_shows_the_parts_of_its_start(server: str) -> None:
     second = 10**9
     begun = {"import": 0, "device": 20 * second, "weights": 25 * second}
     ended = begun | {"profile": 85 * second, "pool": 86 * second}
     done = StartProgressed(ended, 90 * second, weights_read_bytes=96, weights_file_bytes=100)
-    workers = (worker(0, StartProgressed(begun), server="vllm"), worker(1, done, server="vllm"))
+    workers = (worker(0, StartProgressed(begun), server=server), worker(1, done, server=server))
     page = page_of(*workers)
     name = "kvscope_start_phase_seconds"
     took = {"import": 20, "device": 5, "weights": 60, "profile": 1, "pool": 4}

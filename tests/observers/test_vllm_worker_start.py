@@ -13,7 +13,7 @@ import torch
 
 from kvscope_events.events import Hello
 from kvscope_events.memory import DeviceMemorySampled, StartProgressed
-from kvscope_events.observers.vllm.weights import WeightsRead
+from kvscope_events.observers.weights import WeightsRead
 from kvscope_events.vocabulary import StartPhase
 from tests.observers.workers import (
     Worker,
@@ -203,7 +203,7 @@ def test_weights_of_another_form_are_loaded_and_not_counted(
 
     install(Odd, monkeypatch)
     (tmp_path / "1").write_bytes(bytes(160))
-    weights = WeightsRead()
+    weights = WeightsRead("vllm.model_executor.model_loader.default_loader")
     weights.begin()
     assert list(Odd([tmp_path / "1"])._get_weights_iterator("folder")) == [None, ("a", None)]
     weights.end()

@@ -4,10 +4,15 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 from kvscope.run.plugin_folder import write_plugin_folder
+from kvscope_events.events import EngineEvent, Hello
+from kvscope_events.memory import StartProgressed
+from kvscope_events.wire.subscriber import WireSubscriber
+from tests.events.producers import Heard, collect
 from tests.sglang.driven import driver_environment
 from tests.sglang.http_load import ask, jobs
 from tests.sglang.server import (
@@ -58,12 +63,17 @@ def environment(plugin: Path) -> dict[str, str]:
     return driver_environment(plugin)
 
 
+AnEvent = TypeVar("AnEvent", bound=EngineEvent)
+
+
 @dataclass(frozen=True)
 class Unobserved:
-    """An SGLang that the observer stays out of: what it wrote, and what it answered."""
+    """An SGLang whose pages are not observed: what it wrote, answered, and said of its start."""
 
     log: str
     answers: list[list[int]]
+    hello: Hello
+    start: StartProgressed
 
 
 @pytest.fixture(scope="session")
@@ -78,7 +88,17 @@ def unobserved(
     options = (*SMALL, "--enable-streaming-session")
     command = server_command(sglang_python, model, port, *options)
     with operated(SglangServer, command, environment, port, folder, "sglang") as server:
-        return Unobserved(server.log, ask(server, REFERENCE))
+        answers = ask(server, REFERENCE)
+        reader = WireSubscriber(f"ipc://{folder}/s/engine-0-worker-0.sock")
+        heard = collect(reader, lambda heard: any(event.ready for event in said(Hello, heard)))
+        reader.close()
+        start = said(StartProgressed, heard)[-1]
+        return Unobserved(server.log, answers, said(Hello, heard)[-1], start)
+
+
+def said(kind: type[AnEvent], heard: list[Heard]) -> list[AnEvent]:
+    """All events of a kind."""
+    return [event for one in heard for event in one.batch.events if isinstance(event, kind)]
 
 
 @pytest.fixture(scope="session")

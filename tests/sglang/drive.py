@@ -251,6 +251,30 @@ def build_scheduler(model: str, arguments: Iterable[str]) -> Any:
     return module.Scheduler(args, ports)
 
 
+def start_of(scheduler: Any) -> dict[str, Any] | None:
+    """The report of its start; None: nothing was reported."""
+    from sglang.srt.model_executor.model_runner import ModelRunner
+    from sglang.srt.model_loader.loader import DefaultModelLoader
+
+    from kvscope_events.observers.sglang import start
+
+    if not start._starts:
+        return None
+    (reported,) = start._starts
+    methods = [ModelRunner.load_model]
+    methods += [DefaultModelLoader._prepare_weights, DefaultModelLoader._get_weights_iterator]
+    event, hello = reported._start.event(), reported._hello
+    return {
+        "phases": [*event.began_ns],
+        "ended": event.ended_ns is not None,
+        "read": event.weights_read_bytes,
+        "files": event.weights_file_bytes,
+        "place": [hello.engine, hello.worker, hello.ready],
+        "hooked": [name for name in (start._WORKER, *start.PHASES) if name in vars(scheduler)]
+        + [m.__name__ for m in methods if "kvscope_events" in m.__code__.co_filename],
+    }
+
+
 def put_between(scheduler: Any, load: Any) -> None:
     """Let `load` stand where the scheduler reads and writes its sockets."""
     type(scheduler.request_receiver).recv_requests = lambda _self, *_, **__: load.receive(scheduler)
@@ -271,6 +295,7 @@ def run(model: str, requests: int, name: str, fault: str = "") -> dict[str, Any]
     said = Said()
     scheduler = build_scheduler(model, scenario.arguments)
     observer = current()
+    started = start_of(scheduler)
     wrapped = wrappers_on(scheduler)
     witness = None if observer is None else Witness(scheduler, observer)
     load = Load(requests, priority=scenario.priority)
@@ -291,6 +316,7 @@ def run(model: str, requests: int, name: str, fault: str = "") -> dict[str, Any]
     return {
         "scenario": name,
         "live": live,
+        "start": started,
         "tells": [] if observer is None else observer.hello.tells,
         "wrapped": [wrapped, wrappers_on(scheduler)],
         "said": [*said.lines],

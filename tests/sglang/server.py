@@ -14,6 +14,7 @@ import httpx
 
 from tests.support.operated import Operated, operated
 from tests.support.pages import sample
+from tests.support.states import States
 from tests.support.waiting import wait_for
 from tests.vllm.server import free_port, kvscope_command
 
@@ -110,6 +111,8 @@ class Observed:
     url: str
     """Base URL of the page beside it."""
     sockets: str
+    states: States
+    """Those of the page while it started."""
 
     def page(self) -> str:
         return httpx.get(f"{self.url}/metrics", timeout=30).text
@@ -155,8 +158,13 @@ def observed(
         # Not below `folder`, whose path may be too long for sockets.
         run = stack.enter_context(tempfile.TemporaryDirectory(prefix="kvscope-"))
         environment = server_environment(KVSCOPE_RUN_DIR=run, **variables)
+        page = f"http://127.0.0.1:{page_port}"
+        states = States(page)
+        stack.callback(states.stop)
         server = stack.enter_context(
             operated(SglangServer, command, environment, port, folder, "sglang")
         )
         (sockets,) = Path(run).glob("*/sockets")
-        yield Observed(server, f"http://127.0.0.1:{page_port}", f"ipc://{sockets}/engine-0.sock")
+        wait_for(lambda: states.seen[-1:] == ["ready"], "it is ready", 60)
+        states.stop()
+        yield Observed(server, page, f"ipc://{sockets}/engine-0.sock", states)

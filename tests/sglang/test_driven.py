@@ -6,6 +6,8 @@ import pytest
 
 from tests.sglang.driven import REQUESTS, Driven, wrong_sums
 from tests.sglang.scenarios import SCENARIOS
+from tests.support.checkpoints import sizes
+from tests.support.states import PHASES
 
 pytestmark = [pytest.mark.sglang, pytest.mark.nightly, pytest.mark.timeout(900)]
 
@@ -58,6 +60,18 @@ def test_names_are_dropped_once_a_step_however_often_the_observer_ends(
 ) -> None:
     """The tree goes on to report them, and each wrapper that drops them costs every step."""
     assert driven[name]["discards"] == int(SCENARIOS[name].names)
+
+
+@BY_SCENARIO
+def test_the_parts_of_its_start_are_reported_and_leave_no_hook(
+    driven: Driven, name: str, model: Path
+) -> None:
+    start = driven[name]["start"]
+    assert start["phases"] == [part for part in PHASES if part != "profile"]
+    assert start["ended"]
+    assert start["place"] == ["0", "0", True]
+    assert (start["read"], start["files"]) == sizes(model)
+    assert start["hooked"] == []
 
 
 def test_the_load_evicts_retracts_aborts_and_loads_from_the_host(driven: Driven) -> None:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 
 import httpx
@@ -19,15 +20,20 @@ from tests.sglang.counted_otherwise import (
 from tests.sglang.counters import both, disagreements
 from tests.sglang.http_load import ask, jobs
 from tests.sglang.server import Observed
+from tests.support.checkpoints import sizes
 from tests.support.environments import Reason
 from tests.support.live_reader import CACHED, FREE, LiveReader
+from tests.support.pages import sample
 from tests.support.scraped import Scraped, scraped
+from tests.support.states import PHASE, PHASES
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.sglang, pytest.mark.nightly, pytest.mark.slow, pytest.mark.timeout(600)]
 
 LEAVING = 0.5
 BLOCKS = "kvscope_kv_blocks"
+PARTS = [part for part in PHASES if part != "profile"]
+"""An SGLang measures no step while it starts."""
 
 
 def compare(sglang: Observed, *, without: Collection[str] = ()) -> None:
@@ -53,6 +59,29 @@ def test_another_kind_of_sglang_is_served_unobserved_and_says_why(unobserved: Un
     said = [line for line in unobserved.log.splitlines() if "kvscope: " in line]
     assert len(said) == 1
     assert re.search("off: --enable-streaming-session: sessions keep pages", said[0])
+
+
+def test_it_has_said_how_its_start_went(unobserved: Unobserved) -> None:
+    hello, start = unobserved.hello, unobserved.start
+    assert (hello.engine, hello.worker, hello.ready) == ("0", "0", True)
+    assert [*start.began_ns] == PARTS
+    assert start.ended_ns is not None
+
+
+def test_the_page_shows_the_parts_of_its_start_while_it_loads(
+    sglang: Observed, model: Path
+) -> None:
+    states, page = sglang.states, sglang.page()
+    assert states.seen == ["expected", "loading", "ready"]
+    assert states.ready_while_loading, "kvscope_engine_ready was 0 meanwhile"
+    assert all(now[: len(before)] == before for before, now in pairwise(states.begun))
+    assert states.begun[-1] == PARTS
+    took = [sample(page, PHASE, phase=part, worker="0") for part in PARTS]
+    print("parts of the start:", dict(zip(PARTS, took, strict=True)), states.begun)
+    read, files = sizes(model)
+    for part, size in {"read": read, "file": files}.items():
+        assert sample(page, f"kvscope_start_weights_{part}_bytes", worker="0") == size
+    assert sample(page, "kvscope_engine_ready") == 1
 
 
 def test_it_returns_the_tokens_of_an_unobserved_one(

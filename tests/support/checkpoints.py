@@ -59,6 +59,14 @@ _CONFIGS: dict[str, tuple[type[PreTrainedConfig], dict[str, object]]] = {
 ARCHITECTURES = tuple(_CONFIGS)
 
 
+def sizes(folder: Path) -> tuple[int, int]:
+    """Bytes of its tensors, and of the files that hold them."""
+    files = [*folder.glob("*.safetensors")]
+    size = sum(file.stat().st_size for file in files)
+    headers = sum(8 + int.from_bytes(file.read_bytes()[:8], "little") for file in files)
+    return size - headers, size
+
+
 def make_config(architecture: str, **changes: object) -> PreTrainedConfig:
     """4 layers, 4 query and 2 KV heads of 16, 512 positions; the tokenizer's 259 tokens."""
     config_class, specific = _CONFIGS[architecture]

@@ -1,61 +1,23 @@
 """The state of a real vLLM behind a sidecar that was there first: from expected to gone."""
 
 import signal
-import threading
 import time
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from typing import get_args
 
 import httpx
 import pytest
 
-from exporter.catalogue.server import SERVER_STATES
 from kvscope.run.plugin_folder import write_plugin_folder
-from kvscope_events.vocabulary import StartPhase
 from tests.support.pages import sample
 from tests.support.process import kvscope
+from tests.support.states import PHASE, PHASES, States
 from tests.support.waiting import wait_for
 from tests.vllm.observed import SMALL
 from tests.vllm.server import free_port, server_command, server_environment, started
 
 pytestmark = [pytest.mark.vllm, pytest.mark.nightly, pytest.mark.slow, pytest.mark.timeout(900)]
-
-PHASES = get_args(StartPhase)
-_PHASE = "kvscope_start_phase_seconds"
-
-
-class States:
-    """Those of a sidecar's page, each once, in the order in which they came."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-        self.seen: list[str] = []
-        self.ready_while_loading = False
-        self.begun: list[list[str]] = []
-        """Parts of the start on the page, each time that there were more."""
-        self.page = ""
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stopping.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._stopping.wait(0.2):
-            self.page = page = httpx.get(f"{self._url}/metrics", timeout=30).text
-            begun = [p for p in PHASES if sample(page, _PHASE, phase=p, worker="0") is not None]
-            if begun not in self.begun:
-                self.begun.append(begun)
-            found = {s: sample(page, "kvscope_server_state", state=s) for s in SERVER_STATES}
-            (now,) = (state for state, number in found.items() if number)
-            if not self.seen or self.seen[-1] != now:
-                self.seen.append(now)
-            if now != "ready" and sample(page, "kvscope_engine_ready") == 0:
-                self.ready_while_loading = True
 
 
 def _weights(part: str, page: str) -> float:
@@ -97,7 +59,7 @@ def test_a_real_vllm_is_expected_loads_is_ready_and_is_gone(
             assert states.ready_while_loading, "kvscope_engine_ready was 0 meanwhile"
             assert states.begun[-1] == [*PHASES], "every part of the start is known"
             assert all(now[: len(before)] == before for before, now in pairwise(states.begun))
-            took = [sample(states.page, _PHASE, phase=phase, worker="0") for phase in PHASES]
+            took = [sample(states.page, PHASE, phase=phase, worker="0") for phase in PHASES]
             assert sum(took) <= time.monotonic() - began  # type: ignore[arg-type]
             size = sum(file.stat().st_size for file in models("llama").glob("*.safetensors"))
             assert _weights("file", states.page) == size

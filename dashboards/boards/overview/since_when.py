@@ -178,7 +178,7 @@ def row() -> Row:
                 },
                 height=6,
                 worst_first=("Whole start",),
-                when_absent="No vLLM with kvscope's observer in its workers.",
+                when_absent="No vLLM or SGLang with kvscope's observer in it.",
             ),
         ],
     )

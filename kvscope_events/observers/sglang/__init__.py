@@ -1,4 +1,5 @@
-"""Observer for SGLang: runs inside its scheduler and reports what happens to the pages of its pool.
+"""Observer for SGLang: runs inside its scheduler and reports what happens to the pages of its pool,
+and inside each rank how far its start is.
 
 SGLang calls `register` in each of its processes, through the entry-point group
 `sglang.srt.plugins`. Importing this package imports none of its modules.
@@ -7,7 +8,7 @@ The path of an event: `hooks` lists SGLang's methods by release · `patching` ca
 each · `pages` counts what a call did to the pool, `steps` what it did to requests · `content` has
 the names · `observer` compares the counts with SGLang's own and hands the step's batch to the
 outlet. `switch` takes an observer out by order, and `present` lets the next one go on. No tensor is
-ever read.
+ever read. `start` has a stream of its own, which begins with the scheduler's constructor.
 """
 
 

@@ -15,7 +15,7 @@ from kvscope_events.producers import (
     LOAD_EVENTS,
     LOOKUP_EVENTS,
     OFFLOAD_EVENTS,
-    SGLANG_EVENTS,
+    SGLANG_SCHEDULER_EVENTS,
     TOKEN_EVENTS,
     in_order,
 )
@@ -60,10 +60,15 @@ def tier_of(scheduler: Any) -> TierCreated | None:
     return TierCreated("host", size // page, page, per_token * page)
 
 
+def served_name(args: Any) -> str:
+    """The name under which the model is served."""
+    return str(getattr(args, "served_model_name", None) or args.model_path)[:MAX_LABEL]
+
+
 def hello_of(scheduler: Any, session: str, rank: int, *, names: bool, tier: bool) -> Hello:
     args = scheduler.server_args
     caching = not bool(getattr(args, "disable_radix_cache", False))
-    tells = SGLANG_EVENTS
+    tells = SGLANG_SCHEDULER_EVENTS
     if names:
         tells |= CONTENT_EVENTS
     if tier:
@@ -74,7 +79,6 @@ def hello_of(scheduler: Any, session: str, rank: int, *, names: bool, tier: bool
         tells -= LOOKUP_EVENTS
     if not getattr(scheduler, "is_generation", True):
         tells -= TOKEN_EVENTS
-    model = str(getattr(args, "served_model_name", None) or args.model_path)[:MAX_LABEL]
     page = int(scheduler.token_to_kv_pool_allocator.page_size)
     sized_by = "max_total_tokens" if args.max_total_tokens else "mem_fraction_static"
     share = getattr(args, "mem_fraction_static", None)
@@ -83,7 +87,7 @@ def hello_of(scheduler: Any, session: str, rank: int, *, names: bool, tier: bool
         session=session,
         server="sglang",
         server_version=version(),
-        model_name=model,
+        model_name=served_name(args),
         engine=str(rank),
         pid=os.getpid(),
         ready=True,
@@ -96,7 +100,7 @@ def hello_of(scheduler: Any, session: str, rank: int, *, names: bool, tier: bool
         prefix_caching_hash_algo=HASH_ALGORITHM if names else None,
         pid_space=pid_space(),
         pool_sized_by=sized_by,
-        name_space=_name_space(model, page) if names else None,
+        name_space=_name_space(served_name(args), page) if names else None,
         keeps_blocks=False,
         settings=settings_of(scheduler),
         pool_device=_pool_device(scheduler),

@@ -14,7 +14,7 @@ from typing import Any
 from kvscope_events.observers.endpoints import REMEDY, scheduler_endpoint
 from kvscope_events.observers.log import say, speak_as, warn
 from kvscope_events.observers.outlet import Outlet
-from kvscope_events.observers.sglang import recorder
+from kvscope_events.observers.sglang import recorder, start
 from kvscope_events.observers.sglang.content import Content
 from kvscope_events.observers.sglang.gate import TESTED, refusal
 from kvscope_events.observers.sglang.introduction import created_of, hello_of, tier_of, version
@@ -53,7 +53,15 @@ def install() -> None:
 
     @functools.wraps(initialise)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> None:
-        initialise(self, *args, **kwargs)
+        begun = start.begin(self, module, initialise, args, kwargs)
+        try:
+            initialise(self, *args, **kwargs)
+        except BaseException:
+            if begun is not None:
+                begun.failed()
+            raise
+        if begun is not None:
+            begun.done()
         before = current()
         try:
             observe(self, module)
@@ -110,9 +118,8 @@ def observe(scheduler: Any, module: Any) -> None:
 
     while switches:
         switches.pop().close()
-    # With data-parallel attention the ranks of one group have a pool each.
     several = getattr(parallel, "attn_dp_size", 1) > 1
-    rank = int((parallel.attn_dp_rank if several else parallel.dp_rank) or 0)
+    rank = start.engine_of(parallel)
     created, tier = created_of(scheduler), tier_of(scheduler)
     content = _content_of(scheduler, created.block_size)
     outlet = Outlet(scheduler_endpoint(rank, "sglang"))

@@ -4,10 +4,7 @@ vLLM's threads only note figures at start-up; nothing runs in a step. A failure 
 observer with one line, and vLLM continues.
 """
 
-import atexit
 import functools
-import os
-import threading
 import weakref
 from collections.abc import Callable
 from importlib import import_module
@@ -15,8 +12,7 @@ from typing import Any
 
 import msgspec
 
-from kvscope_events.bus import EventBus
-from kvscope_events.events import CONTRACT_VERSION, EngineEvent, Hello, ObserverStopped
+from kvscope_events.events import CONTRACT_VERSION, EngineEvent, Hello
 from kvscope_events.memory import StartupProfiled
 from kvscope_events.observers.endpoints import (
     REMEDY,
@@ -41,19 +37,13 @@ from kvscope_events.observers.vllm.served import (
     server_version,
 )
 from kvscope_events.observers.vllm.sizing import pool_bytes
-from kvscope_events.observers.vllm.start import LAST, PHASES, Start
-from kvscope_events.observers.vllm.worker_hooks import Hooks
+from kvscope_events.observers.vllm.worker_hooks import LAST, PHASES, Hooks
+from kvscope_events.observers.worker_stream import WorkerStream
 from kvscope_events.pid_space import pid_space
 from kvscope_events.producers import VLLM_WORKER_EVENTS
-from kvscope_events.vocabulary import StartPhase
 from kvscope_events.wire.endpoint import EndpointError
-from kvscope_events.wire.publisher import WirePublisher
 
-SAMPLE_SECONDS = 1.0
-REPLAY_BYTES = 256 << 10
-"""Some ten minutes of samples; a reader that comes later gets the current state."""
-QUEUE_BATCHES = 64
-TICK_SECONDS = 0.5
+LOADER = "vllm.model_executor.model_loader.default_loader"
 _WRAPPERS = ("vllm.v1.worker.worker_base", "vllm.worker.worker_base")
 _observers: dict[str, "WorkerObserver"] = {}
 """The observers of this process, by endpoint."""
@@ -124,36 +114,23 @@ def _observe(wrapper: Any) -> "WorkerObserver | None":
     return None
 
 
-class WorkerObserver:
-    """Hooks on one worker, a thread that samples its device, and a publisher."""
+class WorkerObserver(WorkerStream):
+    """Hooks on one worker, and samples of its device."""
+
+    software = "vLLM"
 
     def __init__(self, worker: Any, endpoint: str) -> None:
         """Binds the endpoint; raises EndpointError."""
-        self._start = Start()
+        super().__init__(endpoint, LOADER)
         self._worker = weakref.ref(worker)
-        self._pid = os.getpid()
         self._sampler: Sampler | None = None
         """None: the device is not ready."""
         self._measured: Terms = {}
         self._profiled: StartupProfiled | None = None
-        self._bus = EventBus()
-        self._publisher = WirePublisher(
-            self._bus,
-            endpoint,
-            replay_bytes=REPLAY_BYTES,
-            queue_batches=QUEUE_BATCHES,
-            tick_seconds=TICK_SECONDS,
-        )
-        self._bus.provide_snapshot(self._state)
-        self._news = threading.Event()
-        self._stopping = False
-        self._reason: str | None = None
         self._hooks = Hooks(self._worker, self._guarded)
-        self._thread = threading.Thread(target=self._run, name="kvscope-worker", daemon=True)
 
     @property
     def abandoned(self) -> bool:
-        """Whether the worker is gone."""
         return self._worker() is None
 
     def begin(self, config: Any) -> None:
@@ -165,14 +142,10 @@ class WorkerObserver:
                 raise LookupError(f"looked for its methods {', '.join(unknown)}")
             meet_at = str(getattr(worker, "distributed_init_method", ""))
             self._hello = self._introduction(config, int(worker.rank), meet_at)
-            for event in self._state():
-                self._bus.emit(event)
-            self._publisher.start()
-            self._thread.start()
+            self._open()
         except BaseException:
             self.stop()
             raise
-        atexit.register(self.stop)
 
     def has_device(self) -> None:
         """The device is ready: put the hooks in place, and sample it. Never raises."""
@@ -199,26 +172,16 @@ class WorkerObserver:
         """The method begins a part of the start."""
         self._hooks.add(name, functools.partial(self._begin_phase, PHASES[name]), after)
 
-    def stop(self) -> None:
-        """End the thread, then the publisher. A forked child leaves both alone."""
-        if self._pid != os.getpid():
-            return
-        self._stopping = True
-        self._news.set()
-        if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._thread.join(SAMPLE_SECONDS)
-        self._publisher.stop()
-
     def _introduction(self, config: Any, rank: int, meet_at: str) -> Hello:
         return Hello(
             contract=CONTRACT_VERSION,
-            session=self._publisher.session.hex(),
+            session=self.session,
             server="vllm",
             server_version=server_version(),
             model_name=served_name(config),
             engine=str(engine_index(config)),
             pid=self._pid,
-            ready=False,
+            ready=False,  # always: the engine core goes on after its workers
             tells=sorted(VLLM_WORKER_EVENTS),
             requests_are="sequence",
             pid_space=pid_space(),
@@ -226,34 +189,14 @@ class WorkerObserver:
             remote=is_remote(config, meet_at),
         )
 
-    def _guarded(self, when: str, note: Callable[..., None], *args: Any, **kwargs: Any) -> None:
-        """Call it, unless this observer has ended, or this is a fork; never raises."""
-        if self._reason is None and self._pid == os.getpid():
-            try:
-                note(*args, **kwargs)
-            except Exception as error:
-                self._fail(f"{when}: {error!r}")
-
-    def _begin_phase(self, phase: StartPhase) -> None:
-        self._start.begin(phase)
-        self._report_start()
-
     def _warmed_up(self, *args: Any, **kwargs: Any) -> None:
         self._started()
         self._report_state()
 
     def _started(self) -> None:
         self._start.end()
-        self._hello = msgspec.structs.replace(self._hello, ready=True)
-
-    def _report_start(self) -> None:
-        self._bus.emit(self._start.event())
-        self._news.set()
-
-    def _report_state(self) -> None:
-        for event in self._state():
-            self._bus.emit(event)
-        self._news.set()
+        if self._hello.remote:  # the scheduler, which says so for its own workers, is not here
+            self._hello = msgspec.structs.replace(self._hello, ready=True)
 
     def _loaded(self, *args: Any, **kwargs: Any) -> None:
         self._start.loaded()
@@ -282,33 +225,12 @@ class WorkerObserver:
         return self._sampler
 
     def _state(self) -> list[EngineEvent]:
-        """The Hello, and the events that must follow it."""
         profiled = [] if self._profiled is None else [self._profiled]
         return [self._hello, *profiled, self._start.event()]
 
-    def _run(self) -> None:
-        try:
-            while not self._stopping and not self.abandoned and self._reason is None:
-                if self._sampler is not None:
-                    self._bus.emit(self._sampler.sample())
-                if self._start.reads_weights:
-                    self._bus.emit(self._start.event())
-                self._bus.flush()
-                self._news.wait(SAMPLE_SECONDS)
-                self._news.clear()
-        except Exception as error:
-            self._fail(repr(error))
-        if self._reason is not None:
-            self._bus.emit(ObserverStopped(self._reason))
-            self._bus.flush()
-        if not self._stopping:  # this thread is never joined
-            self._publisher.stop()
-            atexit.unregister(self.stop)
+    def _each_second(self) -> list[EngineEvent]:
+        sample = [] if self._sampler is None else [self._sampler.sample()]
+        return [*sample, *([self._start.event()] if self._start.reads_weights else [])]
 
-    def _fail(self, reason: str) -> None:
-        """Switch off: restore the originals, log one line, let the thread say goodbye."""
-        self._reason = reason
+    def _let_go(self) -> None:
         self._hooks.remove()
-        self._start.loaded()
-        warn(f"this worker is no longer observed: {reason}; vLLM runs on")
-        self._news.set()

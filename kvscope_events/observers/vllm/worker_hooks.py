@@ -2,9 +2,21 @@
 
 import functools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from kvscope_events.vocabulary import StartPhase
+
+PHASES: Mapping[str, StartPhase] = {
+    "load_model": "weights",
+    "determine_available_memory": "profile",
+    "initialize_from_config": "pool",
+    "compile_or_warm_up_model": "warm_up",
+}
+"""By the worker's method with which each part of its start begins; the process begins one, and its
+device another."""
+LAST = "compile_or_warm_up_model"
+"""Its return ends the start; in a worker without it, that of `initialize_from_config`."""
 Guard = Callable[..., None]
 """Takes the moment in words, a function and its arguments; calls the function, and never raises."""
 

@@ -1,32 +1,37 @@
-"""The share of a checkpoint that a worker has read, counted in vLLM's loader while it loads."""
+"""The share of a checkpoint that a process has read, counted in its server's loader while it loads.
+
+vLLM and SGLang have loaders of one shape: one method finds the files, one yields the tensors.
+"""
 
 import os
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any
 
-_LOADER = "vllm.model_executor.model_loader.default_loader"
+_LOADER = "DefaultModelLoader"
 _FILES, _WEIGHTS = "_prepare_weights", "_get_weights_iterator"
 
 
 class WeightsRead:
-    """Counted on the worker's thread, read from the publisher's.
+    """Counted on the server's thread, read from the publisher's.
 
     Other loaders (dummy weights, a shard for each rank, tensors streamed from a store) and other
     versions are not counted; a figure that cannot be had is None.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, module: str) -> None:
+        """module: of the server's loader; not imported before something is loaded."""
         self.read_bytes: int | None = None
         self.file_bytes: int | None = None
         """Size of the files."""
+        self._module = module
         self._loader: Any = None
         self._replaced: dict[str, tuple[Any, Any]] = {}
 
     def begin(self) -> None:
         """The model is about to be loaded."""
         try:
-            self._loader = import_module(_LOADER).DefaultModelLoader
+            self._loader = getattr(import_module(self._module), _LOADER)
             self._replace(_FILES, self._counting_files)
             self._replace(_WEIGHTS, self._counting_weights)
         except (ImportError, AttributeError):
@@ -65,6 +70,8 @@ class WeightsRead:
             size = sum(os.path.getsize(file) for file in prepared[1])
         except Exception:  # whatever another version returns, it must load its weights
             return
+        if not self._replaced:  # it was put back inside a wrapper of others
+            return
         self.file_bytes = (self.file_bytes or 0) + size
         self.read_bytes = self.read_bytes or 0
 
@@ -75,7 +82,7 @@ class WeightsRead:
             yield weight
 
     def _read(self, weight: Any) -> None:
-        if self.read_bytes is not None:
+        if self.read_bytes is not None and self._replaced:
             try:
                 self.read_bytes += int(weight[-1].nbytes)
             except Exception:  # likewise

@@ -1,37 +1,27 @@
-"""The parts of a worker's start, by the methods that vLLM calls in turn."""
+"""The parts of the start of a server's process; each lasts until the next one begins."""
 
 import os
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 from kvscope_events.events import StartProgressed
-from kvscope_events.observers.vllm.weights import WeightsRead
+from kvscope_events.observers.weights import WeightsRead
 from kvscope_events.vocabulary import StartPhase
-
-PHASES: Mapping[str, StartPhase] = {
-    "load_model": "weights",
-    "determine_available_memory": "profile",
-    "initialize_from_config": "pool",
-    "compile_or_warm_up_model": "warm_up",
-}
-"""By the worker's method with which each begins; the process begins one, and its device another."""
-LAST = "compile_or_warm_up_model"
-"""Its return ends the start; in a worker without it, that of `initialize_from_config`."""
 
 
 class Start:
-    """Made when the device is about to be initialised. Noted from the worker's thread, read from
+    """Made when the device is about to be initialised. Noted from the server's thread, read from
     the publisher's."""
 
-    def __init__(self) -> None:
+    def __init__(self, loader: str) -> None:
+        """loader: module of the server's loader."""
         device_ns = time.time_ns()
         self._began_ns: dict[str, int] = {"device": device_ns}
         process_ns = _process_began_ns()
         if process_ns is not None:
             self._began_ns = {"import": min(process_ns, device_ns), **self._began_ns}
         self._ended_ns: int | None = None
-        self._weights = WeightsRead()
+        self._weights = WeightsRead(loader)
 
     def begin(self, phase: StartPhase) -> None:
         """Ignored after the start, when weights may be loaded once more."""
@@ -41,8 +31,12 @@ class Start:
                 self._weights.begin()
 
     @property
+    def has_ended(self) -> bool:
+        return self._ended_ns is not None
+
+    @property
     def reads_weights(self) -> bool:
-        """Whether there is more to say every second."""
+        """Whether the present part is that of the weights."""
         return [*self._began_ns][-1] == "weights"
 
     def loaded(self) -> None:
