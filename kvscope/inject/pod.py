@@ -37,13 +37,13 @@ VARIABLES = {"PYTHONPATH": PLUGIN_FOLDER, DIRECTORY_VARIABLE: SOCKETS_FOLDER}
 
 DEFAULT_BLOCKS = 200_000
 NEEDS: tuple[tuple[int, str, str, str], ...] = (
-    (DEFAULT_BLOCKS, "100m", "256Mi", "1Gi"),
-    (1_000_000, "500m", "1Gi", "2Gi"),
-    (MAX_BLOCKS, "1", "3Gi", "6Gi"),
+    (DEFAULT_BLOCKS, "100m", "512Mi", "1Gi"),
+    (1_000_000, "500m", "1536Mi", "2Gi"),
+    (MAX_BLOCKS, "1", "4Gi", "6Gi"),
 )
 """By the blocks of a server's pool, its engines together: CPU and memory that the sidecar requests,
-and its limit of memory. `benchmarks/sidecar_size.py` measured the first two rows; the last one is
-four times the second."""
+and its limit of memory. `benchmarks/sidecar_size.py` measured the first two rows, to which a day's
+load adds up to 350 MiB (`sidecar_day.py`); the last one is four times the second and as much."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
