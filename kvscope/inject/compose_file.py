@@ -46,6 +46,8 @@ _OFTEN: dict[str, object] = {
     "retries": 3,
     "start_period": "30s",
 }
+_MEMORY = {"type": "tmpfs", "device": "tmpfs", "o": "size=16m,mode=1777"}
+"""The same for every user: Compose keeps a volume whose options have changed as it was."""
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _WRITTEN = "/tmp/written"
 """A file in the observer's memory: what it has to write is there in full."""
@@ -89,9 +91,8 @@ def inject(root: Node, edit: Editor, wish: Wish, report: Report) -> None:
         observed.append((found, port))
         added[f"{name}-{OBSERVER}"] = _observer(found, user, wish)
         added[f"{name}-{SIDECAR}"] = _sidecar(found, user, port, wish)
-        memory = {"type": "tmpfs", "device": "tmpfs", "o": f"size=16m,uid={user},mode=0755"}
         volumes[f"{name}-{OBSERVER}"] = {}
-        volumes[f"{name}-{SOCKETS}"] = {"driver_opts": memory}
+        volumes[f"{name}-{SOCKETS}"] = {"driver_opts": _MEMORY}
     if not observed:
         return
     try:

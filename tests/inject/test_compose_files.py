@@ -146,6 +146,13 @@ def test_what_the_server_loads_outlasts_a_restart_of_the_machine() -> None:
     assert volumes["v-kvscope-sockets"]["driver_opts"]["type"] == "tmpfs"
 
 
+def test_another_user_changes_no_volume() -> None:
+    """Compose would keep the one that belongs to the user before."""
+    root, other = (yaml.safe_load(run(JSON, *user).text) for user in ((), ("--user=1000",)))
+    assert other["services"]["v-kvscope"]["user"] == "1000"
+    assert other["volumes"] == root["volumes"]
+
+
 def test_an_observer_is_healthy_once_it_has_written_everything() -> None:
     observer = services(run(JSON).text)["v-kvscope-observer"]
     *_, mark = observer["healthcheck"]["test"]

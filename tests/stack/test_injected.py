@@ -86,9 +86,6 @@ class _Stack:
         wait = ("--wait", "--wait-timeout", str(START_SECONDS))
         self.compose("up", "--detach", "--remove-orphans", *wait)
 
-    def page(self, port: int) -> str:
-        return httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=30).text
-
     def ask(self) -> None:
         url = f"http://127.0.0.1:{self.port}"
         wait_for(lambda: _answers(f"{url}/health"), "vLLM is up", START_SECONDS)
@@ -99,8 +96,12 @@ class _Stack:
 
     def is_counted(self) -> bool:
         """Whether the hits are vLLM's own, in a ledger that has every block."""
-        own = sample(self.page(self.port), "vllm:prefix_cache_hits_total")
-        page = self.page(self.page_port)
+        urls = (f"http://127.0.0.1:{port}/metrics" for port in (self.port, self.page_port))
+        try:
+            servers, page = (httpx.get(url, timeout=30).text for url in urls)
+        except httpx.HTTPError:  # its container is starting
+            return False
+        own = sample(servers, "vllm:prefix_cache_hits_total")
         ours = sample(page, "kvscope_prefix_cache_hit_tokens_total", phase="first")
         balance = sample(page, "kvscope_kv_ledger_imbalance_blocks")
         stopped = [
