@@ -52,9 +52,10 @@ COPY monitoring monitoring
 RUN --mount=type=cache,target=/pip-cache /opt/kvscope/bin/pip install --no-deps .
 
 FROM ${PYTHON_IMAGE} AS base
-# /models: where a volume for checkpoints belongs to the user that writes it.
+# Volumes take over the rights of these: /models, for checkpoints, belongs to the user that writes
+# it; /kvscope/observer is written by an observer, which has the number of its server's user.
 RUN useradd --uid 10001 --create-home --home-dir /home/kvscope kvscope \
-    && mkdir /models && chown 10001:10001 /models
+    && mkdir -p /models /kvscope/observer && chown 10001:10001 /models && chmod 0777 /kvscope/observer
 ENV PATH=/opt/kvscope/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 USER 10001
 WORKDIR /home/kvscope

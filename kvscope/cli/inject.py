@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from kvscope.inject.pod import DEFAULT_BLOCKS, EXPORTER_IMAGE, PORT
+from kvscope.inject.pod import DEFAULT_BLOCKS, EXPORTER_IMAGE, PORT, cores, cpu_request
 from kvscope.output import fail
 from kvscope_events.limits import MAX_BLOCKS
 from kvscope_events.printable import printable
@@ -67,6 +67,14 @@ def inject(
             "starts.",
         ),
     ] = DEFAULT_BLOCKS,
+    cpu_limit: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CPU",
+            help="Limit of CPU of each container that is added to a pod, where a ResourceQuota "
+            "counts limits.cpu: 1, 500m. Default: no limit.",
+        ),
+    ] = None,
     ordinary_sidecar: Annotated[
         bool,
         typer.Option(
@@ -109,6 +117,7 @@ def inject(
         key=_key(key_secret),
         is_native=not ordinary_sidecar,
         blocks=blocks,
+        cpu_limit=_cpu_limit(cpu_limit, blocks),
     )
     text = _read(name)
     report = Report()
@@ -152,6 +161,22 @@ def _user(text: str | None) -> int | None:
     if not (text.isascii() and text.isdigit() and int(text) < 1 << 31):
         raise fail(f"--user {text!r}: expected a number, or {_ASSIGNED}")
     return int(text)
+
+
+def _cpu_limit(text: str | None, blocks: int) -> str | None:
+    """Raises typer.Exit(2)."""
+    if text is None:
+        return None
+    limit, request = cores(text), cpu_request(blocks)
+    if limit is None:
+        raise fail(f"--cpu-limit {text!r}: expected an amount of CPU, such as 1, 1.5 or 500m")
+    least = cores(request)
+    assert least is not None
+    if limit < least:
+        raise fail(
+            f"--cpu-limit {text}: below the {request} that the sidecar requests for {blocks} blocks"
+        )
+    return text
 
 
 def _key(text: str | None) -> tuple[str, str] | None:

@@ -1,19 +1,21 @@
 """Observes the servers among the services of a Compose file, and takes everything off again.
 
 Each server gets an observer, which writes what it loads and stays, as `up --wait` wants it, and a
-sidecar, both in the same shape as in a pod.
+sidecar, both in the same shape as in a pod. What the server loads is kept on disk: after a restart
+of the machine, Docker starts all containers at once, and the server must find it at its start.
 """
 
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Any
 
 from kvscope.inject.edit import Editor
 from kvscope.inject.environment import as_mapping, extend_environment, restore_environment
 from kvscope.inject.kubernetes import Wish
 from kvscope.inject.pod import CODE, OBSERVER, PLUGIN_FOLDER, RUN, SIDECAR, SOCKETS, SOCKETS_FOLDER
+from kvscope.inject.published import ports_of_the_host
 from kvscope.inject.report import Report
 from kvscope.inject.servers import NAMES, Server, server_in
 from kvscope.inject.tree import (
@@ -27,6 +29,7 @@ from kvscope.inject.tree import (
     plain,
 )
 from kvscope.inject.users import user_of
+from kvscope.run.plugin_folder import PLUGIN
 from kvscope_events.observers.endpoints import DIRECTORY_VARIABLE
 
 _SAFE: dict[str, object] = {
@@ -43,7 +46,11 @@ _OFTEN: dict[str, object] = {
     "retries": 3,
     "start_period": "30s",
 }
+_MEMORY = {"type": "tmpfs", "device": "tmpfs", "o": "size=16m,mode=1777"}
+"""The same for every user: Compose keeps a volume whose options have changed as it was."""
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_WRITTEN = "/tmp/written"
+"""A file in the observer's memory: what it has to write is there in full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +65,7 @@ class _Found:
 def inject(root: Node, edit: Editor, wish: Wish, report: Report) -> None:
     """Observe each service that runs a server; further ones take further ports."""
     services = mapping(plain(root).get("services"))
+    taken = ports_of_the_host(services)
     observed: list[tuple[_Found, int]] = []
     added: dict[str, object] = {}
     volumes: dict[str, object] = {}
@@ -72,18 +80,19 @@ def inject(root: Node, edit: Editor, wish: Wish, report: Report) -> None:
             if f"{name}-{SIDECAR}" in services or DIRECTORY_VARIABLE in variables:
                 report.did(name, "already observed")
                 continue
-            port, user = wish.port + len(observed), _user(found, wish)
+            user = _user(found, wish)
             _observe(found, edit)
         except LeftAloneError as error:
             edit.back_to(checkpoint)
             report.left(name, error)
             continue
+        port = next(port for port in count(wish.port) if port not in taken)
+        taken.add(port)
         observed.append((found, port))
         added[f"{name}-{OBSERVER}"] = _observer(found, user, wish)
         added[f"{name}-{SIDECAR}"] = _sidecar(found, user, port, wish)
-        memory = {"type": "tmpfs", "device": "tmpfs", "o": f"size=16m,uid={user},mode=0755"}
-        for volume in (OBSERVER, SOCKETS):
-            volumes[f"{name}-{volume}"] = {"driver_opts": memory}
+        volumes[f"{name}-{OBSERVER}"] = {}
+        volumes[f"{name}-{SOCKETS}"] = {"driver_opts": _MEMORY}
     if not observed:
         return
     try:
@@ -96,21 +105,37 @@ def inject(root: Node, edit: Editor, wish: Wish, report: Report) -> None:
     for found, port in observed:
         page = f"page at http://127.0.0.1:{port}/metrics"
         report.did(found.name, f"observed ({NAMES[found.server.kind]}): {page}")
+        url, remark = _page(found)
+        if url is None:
+            report.note(found.name, remark)
         if found.content.get("env_file"):
-            report.note(found.name, "it has an env_file: PYTHONPATH there no longer counts")
+            report.note(
+                found.name,
+                "it has an env_file: PYTHONPATH there no longer counts, and if VLLM_PLUGINS or "
+                f"SGLANG_PLUGINS is there, add {PLUGIN} to it",
+            )
 
 
 def remove(root: Node, edit: Editor, report: Report) -> None:
     """Take observer and sidecar off each service."""
+    services = [name for name, _ in _services(root)]
+    observed = [name.removesuffix(f"-{OBSERVER}") for name in services if name.endswith(OBSERVER)]
+    ours = {f"{name}-{end}" for name in observed for end in (OBSERVER, SIDECAR, SOCKETS)}
+
+    def is_ours(part: Any) -> bool:
+        """Whether it is an entry with one of our names, or a mount of such a volume."""
+        source = part.get("source") if isinstance(part, Mapping) else part
+        return (part[0] if isinstance(part, tuple) else str(source).partition(":")[0]) in ours
+
     for name, node in _services(root):
-        if name.endswith((f"-{SIDECAR}", f"-{OBSERVER}")):
+        if name in ours:
             continue
         with report.removal(name, edit):
             restore_environment(node, "environment", edit)
-            edit.drop(node, "volumes", _is_mount)
-            edit.drop(node, "depends_on", _is_named)
+            edit.drop(node, "volumes", is_ours)
+            edit.drop(node, "depends_on", is_ours)
     for key in ("services", "volumes"):
-        edit.drop(root, key, _is_named)
+        edit.drop(root, key, is_ours)
 
 
 def _services(root: Node) -> Iterator[tuple[str, Node]]:
@@ -178,17 +203,17 @@ def _observe(found: _Found, edit: Editor) -> None:
 
 
 def _observer(found: _Found, user: int, wish: Wish) -> dict[str, object]:
-    script = f"kvscope observer {PLUGIN_FOLDER} >/dev/null && exec sleep infinity"
+    write = f"kvscope observer {PLUGIN_FOLDER} >/dev/null && touch {_WRITTEN}"
     return {
         "image": wish.image,
         "entrypoint": ["sh", "-c"],
-        "command": [script],
+        "command": [f"{write} && exec sleep infinity"],
         **_kept(found, "profiles"),
         "network_mode": "none",
         "user": str(user),
         **_SAFE,
         "volumes": [f"{found.name}-{OBSERVER}:{CODE}"],
-        "healthcheck": {"test": ["CMD", "test", "-d", f"{PLUGIN_FOLDER}/kvscope_events"], **_OFTEN},
+        "healthcheck": {"test": ["CMD", "test", "-f", _WRITTEN], **_OFTEN},
         "mem_limit": "256m",
     }
 
@@ -202,9 +227,7 @@ def _sidecar(found: _Found, user: int, port: int, wish: Wish) -> dict[str, objec
         f"--port={inner}",
         f"--events={kind}=ipc://{SOCKETS_FOLDER}/*",
     ]
-    url = found.server.url
-    if url is not None and not on_host:
-        url = url.replace("//127.0.0.1:", f"//{found.name}:") if _is_reached(found) else None
+    url, _ = _page(found)
     if url is not None:
         command.append(f"--url={kind}={url}")
     health = f"import urllib.request as u; u.urlopen('http://127.0.0.1:{inner}/health', timeout=2)"
@@ -232,6 +255,18 @@ def _kept(found: _Found, key: str) -> dict[str, object]:
     return {key: list(value)} if value and isinstance(value, (list, dict)) else {}
 
 
+def _page(found: _Found) -> tuple[str | None, str]:
+    """Base URL of the server's own page, seen from its sidecar, or None and the reason."""
+    url, network = found.server.url, found.content.get("network_mode")
+    if url is None or network == "host":
+        return url, found.server.remark
+    if network is not None:
+        return None, f"its page is not read: its network is that of {network}"
+    if not _is_reached(found):
+        return None, "its page is not read: it listens on its container's loopback alone"
+    return url.replace("//127.0.0.1:", f"//{found.name}:"), ""
+
+
 def _is_reached(found: _Found) -> bool:
     """Whether the server listens beyond its container's loopback; SGLang does if asked to."""
     host = "" if found.server.kind == "vllm" else "127.0.0.1"
@@ -239,13 +274,3 @@ def _is_reached(found: _Found) -> bool:
         if word == "--host" or word.startswith("--host="):
             host = word.partition("=")[2] or following
     return host not in _LOOPBACK
-
-
-def _is_mount(volume: Any) -> bool:
-    source = str(volume.get("source")) if isinstance(volume, Mapping) else str(volume)
-    return source.partition(":")[0].endswith((f"-{OBSERVER}", f"-{SOCKETS}"))
-
-
-def _is_named(pair: Any) -> bool:
-    ends = f"-{OBSERVER}", f"-{SOCKETS}", f"-{SIDECAR}"
-    return isinstance(pair, tuple) and pair[0].endswith(ends)

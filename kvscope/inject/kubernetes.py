@@ -64,6 +64,8 @@ class Wish:
     key: tuple[str, str] | None = None
     is_native: bool = True
     blocks: int = DEFAULT_BLOCKS
+    cpu_limit: str | None = None
+    """The limit of each of our containers, as Kubernetes writes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +218,7 @@ def _watch(pod: Pod, found: _Found, wish: Wish) -> Watch:
         key=wish.key,
         is_native=wish.is_native,
         blocks=wish.blocks,
+        cpu_limit=wish.cpu_limit,
     )
 
 

@@ -5,7 +5,9 @@ is written by the init container alone, and mounted read-only; the sidecar has t
 access to that code.
 """
 
+import re
 from dataclasses import dataclass
+from decimal import Decimal
 
 from kvscope_events import __version__
 from kvscope_events.limits import MAX_BLOCKS
@@ -65,6 +67,8 @@ class Watch:
     """An init container that restarts: up before the server, down after it. From 1.29 on."""
     blocks: int = DEFAULT_BLOCKS
     """Size of the server's pool, at most MAX_BLOCKS."""
+    cpu_limit: str | None = None
+    """Limit of CPU of each of our containers, at least the sidecar's request; None: no limit."""
 
 
 def observer(watch: Watch) -> Part:
@@ -73,10 +77,7 @@ def observer(watch: Watch) -> Part:
         "name": OBSERVER,
         "image": watch.image,
         "args": ["observer", PLUGIN_FOLDER],
-        "resources": {
-            "requests": {"cpu": "100m", "memory": "128Mi"},
-            "limits": {"memory": "256Mi"},
-        },
+        "resources": _resources("100m", "128Mi", "256Mi", watch),
         "securityContext": _security(watch),
         "volumeMounts": [{"name": OBSERVER, "mountPath": CODE}],
     }
@@ -103,15 +104,34 @@ def sidecar(watch: Watch) -> Part:
         **({"restartPolicy": "Always"} if watch.is_native else {}),
         "args": arguments,
         "ports": [{"name": PORT_NAME, "containerPort": watch.port}],
-        "resources": _resources(watch.blocks),
+        "resources": _resources(*_needs(watch.blocks), watch),
         "securityContext": _security(watch),
         "volumeMounts": mounts,
     }
 
 
-def _resources(blocks: int) -> Part:
+def cpu_request(blocks: int) -> str:
+    """The CPU that the sidecar requests, which is never less than the observer's."""
+    return _needs(blocks)[0]
+
+
+def cores(quantity: str) -> Decimal | None:
+    """An amount of CPU as Kubernetes writes it (`1.5`, `500m`); None: the text is not one."""
+    if re.fullmatch(r"[0-9]{1,6}m", quantity):
+        return Decimal(quantity[:-1]) / 1000
+    if re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,3})?", quantity):  # no finer than a thousandth
+        return Decimal(quantity)
+    return None
+
+
+def _needs(blocks: int) -> tuple[str, str, str]:
     _, cpu, memory, limit = next(row for row in NEEDS if blocks <= row[0])
-    return {"requests": {"cpu": cpu, "memory": memory}, "limits": {"memory": limit}}
+    return cpu, memory, limit
+
+
+def _resources(cpu: str, memory: str, limit: str, watch: Watch) -> Part:
+    limits = {"memory": limit} if watch.cpu_limit is None else {"cpu": watch.cpu_limit}
+    return {"requests": {"cpu": cpu, "memory": memory}, "limits": {**limits, "memory": limit}}
 
 
 def variables() -> list[Part]:

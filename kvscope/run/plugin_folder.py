@@ -6,6 +6,7 @@ It holds a copy of the contract, and metadata with the entry points for vLLM and
 import errno
 import os
 import shutil
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -20,13 +21,14 @@ GROUPS = {"vllm.general_plugins": "vllm", "sglang.srt.plugins": "sglang"}
 PLUGINS_VARIABLES = {"VLLM_PLUGINS": "+set", "SGLANG_PLUGINS": ":+set"}
 """The plugins that a server may load; not set: all. An empty one allows vLLM none, and SGLang all:
 so it is a list if the shell expands it with this."""
-_LEFT_OUT = shutil.ignore_patterns("__pycache__", ".*", "pyproject.toml", "README.md")
+_LEFT_OUT = ("pyproject.toml", "README.md")
 
 
 def write_plugin_folder(folder: Path) -> None:
     """Create the folder, or update our files in it; raises OSError or EndpointError.
 
-    A package of that name that we did not write is a checkout or an installation.
+    A package of that name that we did not write is a checkout or an installation. An equal copy
+    stays untouched: a server may be loading it.
     """
     if os.pathsep in str(folder):
         problem = f"PYTHONPATH would be split at the {os.pathsep!r} in it"
@@ -34,24 +36,22 @@ def write_plugin_folder(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / PACKAGE).exists() and not _is_ours(folder):
         raise FileExistsError(errno.EEXIST, f"its {PACKAGE} is not a copy that kvscope made")
-    for former in [folder / PACKAGE, *folder.glob(f"{PACKAGE}-*.dist-info")]:
-        if former.exists():
-            shutil.rmtree(former)
-    release = _release()
-    facts = folder / f"{PACKAGE}-{release}.dist-info"
-    facts.mkdir()
-    (facts / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: kvscope-events\nVersion: {release}\n"
-        "Requires-Python: >=3.10\nRequires-Dist: msgspec>=0.20\nRequires-Dist: pyzmq>=26\n"
-    )
-    (facts / "entry_points.txt").write_text(
-        "".join(
-            f"[{group}]\n{PLUGIN} = {PACKAGE}.observers.{server}:register\n"
-            for group, server in GROUPS.items()
-        )
-    )
     (source,) = kvscope_events.__path__
-    shutil.copytree(source, folder / PACKAGE, ignore=_LEFT_OUT)  # last: a partial copy is ours
+    facts = _facts()
+    package = {Path(PACKAGE) / name: content for name, content in _files(Path(source)).items()}
+    former = [path for path in (folder / PACKAGE, *_dist_infos(folder)) if path.exists()]
+    present = {
+        path.relative_to(folder) / name: content
+        for path in former
+        for name, content in _files(path, ()).items()
+    }
+    if present == facts | package:
+        return
+    for path in former:
+        shutil.rmtree(path)
+    for name, content in (facts | package).items():  # the package last: a partial copy is ours
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
 
 
 def with_plugin(environment: dict[str, str], folder: Path) -> dict[str, str]:
@@ -73,8 +73,43 @@ def with_plugin(environment: dict[str, str], folder: Path) -> dict[str, str]:
 
 def _is_ours(folder: Path) -> bool:
     """Whether we wrote the package: installers leave a RECORD, and a checkout has no metadata."""
-    facts = list(folder.glob(f"{PACKAGE}-*.dist-info"))
+    facts = _dist_infos(folder)
     return bool(facts) and not any((one / "RECORD").exists() for one in facts)
+
+
+def _dist_infos(folder: Path) -> list[Path]:
+    return list(folder.glob(f"{PACKAGE}-*.dist-info"))
+
+
+def _facts() -> dict[Path, bytes]:
+    """The metadata, by paths in the folder."""
+    release = _release()
+    entry_points = "".join(
+        f"[{group}]\n{PLUGIN} = {PACKAGE}.observers.{server}:register\n"
+        for group, server in GROUPS.items()
+    )
+    metadata = (
+        f"Metadata-Version: 2.1\nName: kvscope-events\nVersion: {release}\n"
+        "Requires-Python: >=3.10\nRequires-Dist: msgspec>=0.20\nRequires-Dist: pyzmq>=26\n"
+    )
+    place = Path(f"{PACKAGE}-{release}.dist-info")
+    return {
+        place / "METADATA": metadata.encode(),
+        place / "entry_points.txt": entry_points.encode(),
+    }
+
+
+def _files(folder: Path, left_out: Sequence[str] = _LEFT_OUT) -> dict[Path, bytes]:
+    """The contents, by paths in the folder, of all but hidden and compiled files."""
+    paths = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {
+        path.relative_to(folder): path.read_bytes()
+        for path in paths
+        if path.name not in left_out
+        and not any(
+            part == "__pycache__" or part.startswith(".") for part in path.relative_to(folder).parts
+        )
+    }
 
 
 def _release() -> str:

@@ -53,6 +53,22 @@ def test_it_holds_the_package_and_its_metadata_and_nothing_else(tmp_path: Path) 
     assert {p.name for p in written - package} == {"METADATA", "entry_points.txt"}
 
 
+def test_an_equal_copy_stays_untouched_and_another_one_is_replaced(tmp_path: Path) -> None:
+    """A server may be loading it: after a restart of the machine both start at once."""
+    write_plugin_folder(tmp_path)
+    module = tmp_path / "kvscope_events" / "limits.py"
+    (compiled := module.parent / "__pycache__").mkdir()
+    before = {path: path.stat().st_ino for path in tmp_path.rglob("*")}
+    write_plugin_folder(tmp_path)
+    assert {path: path.stat().st_ino for path in tmp_path.rglob("*")} == before
+    complete = module.read_text()
+    for damage in (lambda: module.write_text(""), module.unlink):
+        damage()
+        write_plugin_folder(tmp_path)
+        assert module.read_text() == complete
+        assert not compiled.exists()
+
+
 @pytest.mark.parametrize("facts", [None, "kvscope_events-0.1.0.dist-info/RECORD"])
 def test_a_checkout_or_an_installation_is_not_overwritten(
     tmp_path: Path, facts: str | None

@@ -129,6 +129,78 @@ def test_nothing_but_the_observer_writes_what_the_server_imports() -> None:
     assert code.split(":")[0] not in str(of["llama-kvscope"])
 
 
+def test_a_server_whose_page_cannot_be_reached_is_observed_and_the_reason_is_printed() -> None:
+    for network in ("service:vpn", "bridge"):
+        outcome = run(JSON.replace('"image"', f'"network_mode": "{network}", "image"'))
+        command = services(outcome.text)["v-kvscope"]["command"]
+        assert not [word for word in command if word.startswith("--url")]
+        assert f"v: its page is not read: its network is that of {network}" in outcome.said
+    outcome = run(JSON.replace('["m"]', '["m", "--port", "${PORT:-8001}"]'))
+    assert "v: its page is not read" in outcome.said
+
+
+def test_what_the_server_loads_outlasts_a_restart_of_the_machine() -> None:
+    """Docker then starts all containers at once, and a volume in memory would be empty."""
+    volumes = yaml.safe_load(run(JSON).text)["volumes"]
+    assert volumes["v-kvscope-observer"] == {}
+    assert volumes["v-kvscope-sockets"]["driver_opts"]["type"] == "tmpfs"
+
+
+def test_another_user_changes_no_volume() -> None:
+    """Compose would keep the one that belongs to the user before."""
+    root, other = (yaml.safe_load(run(JSON, *user).text) for user in ((), ("--user=1000",)))
+    assert other["services"]["v-kvscope"]["user"] == "1000"
+    assert other["volumes"] == root["volumes"]
+
+
+def test_an_observer_is_healthy_once_it_has_written_everything() -> None:
+    observer = services(run(JSON).text)["v-kvscope-observer"]
+    *_, mark = observer["healthcheck"]["test"]
+    (script,) = observer["command"]
+    assert script.startswith(f"kvscope observer {PLUGIN_FOLDER} ")
+    assert f"&& touch {mark} &&" in script
+    assert mark.startswith(observer["tmpfs"][0]), "the next start does not find it"
+
+
+@pytest.mark.parametrize(
+    "service",
+    [
+        '{"image": "a", "ports": ["8010:3000"]}',
+        '{"image": "a", "ports": ["127.0.0.1:8010:3000/tcp"]}',
+        '{"image": "a", "ports": ["[::1]:8009-8010:3000-3001"]}',
+        '{"image": "a", "ports": ["${PORT:-8010}:${PORT:-8010}"]}',
+        '{"image": "a", "ports": [{"target": 3000, "published": "8010"}]}',
+        '{"image": "a", "network_mode": "host", "command": "serve --port 8010"}',
+        '{"image": "a", "network_mode": "host", "command": ["serve", "--port=8010"]}',
+    ],
+)
+def test_a_sidecar_takes_a_port_that_no_service_takes(service: str) -> None:
+    text = JSON.replace('{"v"', f'{{"other": {service}, "v"')
+    assert services(run(text).text)["v-kvscope"]["ports"] == ["127.0.0.1:8011:8010"]
+    free = text.replace("8010", "3000")
+    assert services(run(free).text)["v-kvscope"]["ports"] == ["127.0.0.1:8010:8010"]
+
+
+def test_a_server_that_is_added_later_has_another_port() -> None:
+    first = run(JSON).text
+    later = first.replace('"services": {', '"services": {"w": {"image": "vllm/vllm-openai"}, ')
+    both = run(later)
+    assert services(both.text)["w-kvscope"]["ports"] == ["127.0.0.1:8011:8010"]
+    assert services(both.text)["v-kvscope"]["ports"] == ["127.0.0.1:8010:8010"]
+
+
+def test_removing_keeps_services_that_are_only_named_alike() -> None:
+    text = MAPPING.replace("  web:", "  prometheus-kvscope:\n    image: prom/prometheus\n  web:")
+    text = text.replace("  models:\n", "  models:\n  data-kvscope-sockets:\n")
+    assert run(text, "--remove").text == text
+    assert run(run(text).text, "--remove").text == text
+
+
+def test_variables_of_a_file_are_mentioned() -> None:
+    outcome = run(JSON.replace('"image"', '"env_file": ".env", "image"'))
+    assert "v: it has an env_file: PYTHONPATH there no longer counts" in outcome.said
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [

@@ -220,6 +220,53 @@ def test_a_large_pool_has_a_sidecar_with_more_memory(blocks: str, cpu: str, limi
     assert (resources["requests"]["cpu"], resources["limits"]["memory"]) == (cpu, limit)
 
 
+@each
+def test_with_a_limit_of_cpu_both_containers_have_it_and_removing_gives_the_input_back(
+    text: str,
+) -> None:
+    limited = run(text, "--cpu-limit=1.5")
+    for pod in observed(limited.text):
+        for one in pod["initContainers"][-2:]:
+            assert one["resources"]["limits"]["cpu"] == "1.5"
+        spec = {key: value for key, value in pod.items() if key not in ("model", "labels")}
+        spec.setdefault("containers", [{"name": "kserve-container"}])
+        for version in API_VERSIONS:
+            assert pod_problems(spec, version) == []
+    assert run(limited.text, "--cpu-limit=1.5").text == limited.text
+    assert run(limited.text, "--remove").text == text
+
+
+def test_without_the_option_no_container_has_a_limit_of_cpu() -> None:
+    (pod,) = observed(run(SHELL_FORM).text)
+    for one in pod["initContainers"]:
+        assert one["resources"]["limits"].keys() == {"memory"}
+
+
+@pytest.mark.parametrize("given", ["100m", "0.1", "1", "0.125"])
+def test_a_limit_of_cpu_may_equal_the_request(given: str) -> None:
+    (pod,) = observed(run(SHELL_FORM, f"--cpu-limit={given}").text)
+    assert {one["resources"]["limits"]["cpu"] for one in pod["initContainers"]} == {given}
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--cpu-limit=99m"], "below the 100m that the sidecar requests for 200000 blocks"),
+        (["--cpu-limit=0"], "below the 100m"),
+        (["--cpu-limit=0.4", "--blocks=1000000"], "below the 500m"),
+        (["--cpu-limit=999m", "--blocks=4000000"], "below the 1 that"),
+        *(
+            ([f"--cpu-limit={text}"], "expected an amount of CPU")
+            for text in ("", "one", "-1", "1k", "1.0001", "1.", "1\n", "\u0661", "0.5m", "1e3")
+        ),
+    ],
+)
+def test_a_limit_of_cpu_that_no_pod_could_have_is_refused(options: list[str], reason: str) -> None:
+    outcome = run(SHELL_FORM, *options)
+    assert (outcome.text, outcome.code) == ("", 2)
+    assert reason in outcome.said
+
+
 JOB = """\
 apiVersion: batch/v1
 kind: Job
