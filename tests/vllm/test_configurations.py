@@ -162,7 +162,7 @@ def two_hosts(
 def test_an_engine_over_two_hosts_has_a_page_on_each_and_counts_once(
     vllm_python: Path, models: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    """Of tensor parallelism: 0.32 for CPU starts with pipelines as well, and fails in a step."""
+    """Tensor parallelism: with pipelines 0.32 for CPU starts, and fails in its first step."""
     parallel = (
         "--tensor-parallel-size",
         "2",
