@@ -49,8 +49,8 @@ SELF = (
         "source_up",
         "Whether messages arrive from the engine. For KV events: whether the stream is connected; "
         "for a server's own page: whether it was read.",
-        notes="Engines are counted by it. source=remote: workers of an engine whose scheduler is "
-        "on another host, where the engine is counted.",
+        notes="Engines are counted by it. source=remote: workers, or a front end, of an engine "
+        "that is counted on another host's page.",
     ),
     _stream(
         "source_state_known",

@@ -19,8 +19,8 @@ from kvscope_events.vocabulary import ServerKind
 SourceKind = Literal["inprocess", "wire", "recording", "kv_events", "page"]
 """Value of the label `source`, but for REMOTE."""
 REMOTE = "remote"
-"""Value of the label `source` for workers of an engine whose scheduler is on another host: they are
-on its page, and the engine is not."""
+"""Value of the label `source` for workers and front ends on a host without the scheduler of their
+engine, which counts on another page."""
 FILE_SCHEMES = ("file://",)
 """Beginnings of endpoints that name a file; any other is one of the wire."""
 Depth = Literal["observer", "events"]

@@ -86,7 +86,8 @@ def _all_engines_ready(targets: Sequence[Target]) -> bool:
     """Whether all engines are ready: not one that is silent.
 
     Where only workers speak of an engine, they must say that it takes requests: it may have a
-    scheduler that cannot be observed, or one on another host.
+    scheduler that cannot be observed, or one on another host. A front end says so for a host
+    without engines.
     """
     schedulers: dict[tuple[str, str], bool] = {}
     workers: dict[tuple[str, str], bool] = {}
@@ -97,7 +98,7 @@ def _all_engines_ready(targets: Sequence[Target]) -> bool:
         if hello.worker is None:
             schedulers[labels] = schedulers.get(labels, False) or (is_up and hello.ready)
         elif is_up:
-            says_so = hello.ready and not is_front_end(hello)
+            says_so = hello.ready and (not is_front_end(hello) or hello.local_engines == 0)
             workers[labels] = workers.get(labels, True) and says_so
     ready = workers | schedulers
     return bool(ready) and all(ready.values())

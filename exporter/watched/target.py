@@ -320,6 +320,12 @@ class Target:
             self.timeline.add(end_ns, figures_of(self.folds))
 
     @property
+    def _has_engine_here(self) -> bool:
+        """Whether its engine, as far as it is known, runs on this host."""
+        hello = self.hello
+        return hello is None or not (hello.remote or hello.local_engines == 0)
+
+    @property
     def _has_pool(self) -> bool:
         hello = self.hello
         return hello is not None and hello.worker is None and not self.is_content
@@ -353,7 +359,7 @@ class Target:
                 {
                     "model_name": model_name,
                     "engine": engine,
-                    "source": REMOTE if hello and hello.remote else self.source.kind,
+                    "source": self.source.kind if self._has_engine_here else REMOTE,
                     "endpoint": self.source.endpoint,
                     "front_end": (hello.worker or "") if hello and is_front_end(hello) else "",
                     "worker": (hello.worker or "") if hello else "",

@@ -130,8 +130,8 @@ def _needs(blocks: int) -> tuple[str, str, str]:
 
 
 def _resources(cpu: str, memory: str, limit: str, watch: Watch) -> Part:
-    limits = {"memory": limit} if watch.cpu_limit is None else {"cpu": watch.cpu_limit}
-    return {"requests": {"cpu": cpu, "memory": memory}, "limits": {**limits, "memory": limit}}
+    of_cpu = {} if watch.cpu_limit is None else {"cpu": watch.cpu_limit}
+    return {"requests": {"cpu": cpu, "memory": memory}, "limits": {**of_cpu, "memory": limit}}
 
 
 def variables() -> list[Part]:

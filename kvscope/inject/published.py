@@ -9,6 +9,7 @@ from kvscope.inject.tree import mapping
 
 _DEFAULT = re.compile(r"\$\{\w+:?-([^}]*)\}")
 """`${NAME:-VALUE}`, which is VALUE for us."""
+_LAST_PORT = 65_535
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 
 
@@ -19,7 +20,8 @@ def ports_of_the_host(services: Mapping[str, Any]) -> set[int]:
         for text in _published(service.get("ports")):
             given = _RANGE.fullmatch(_DEFAULT.sub(r"\1", text))
             if given is not None:
-                found |= set(range(int(given[1]), int(given[2] or given[1]) + 1))
+                last = min(int(given[2] or given[1]), _LAST_PORT)
+                found |= set(range(int(given[1]), last + 1))
         if service.get("network_mode") == "host":
             found |= set(_of_command(service.get("command")))
     return found

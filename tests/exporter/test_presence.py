@@ -15,7 +15,12 @@ from exporter.sidecar.sidecar import Sidecar
 from exporter.watched.exporter import Exporter
 from kvscope_events.bus import EventBus
 from kvscope_events.events import Hello
-from kvscope_events.producers import SGLANG_RANK_EVENTS, VLLM_EVENTS, VLLM_WORKER_EVENTS
+from kvscope_events.producers import (
+    SGLANG_RANK_EVENTS,
+    VLLM_EVENTS,
+    VLLM_FRONT_END_EVENTS,
+    VLLM_WORKER_EVENTS,
+)
 from kvscope_events.wire.publisher import WirePublisher
 from tests.events.producers import SNAPSHOT
 from tests.exporter.page import families, make_exporter, put, value
@@ -142,6 +147,16 @@ def test_workers_of_an_engine_on_another_host_are_ready_once_each_has_started(sc
     second.say(ready=True)
     comes_to(exporter, "ready")
     wait_for(lambda: value(exporter, "kvscope_engine_ready") is None, "the engine is elsewhere")
+
+
+def test_a_front_end_on_a_host_without_engines_is_ready(scene: Scene) -> None:
+    """As with --data-parallel-size-local 0: all engines are on other hosts."""
+    exporter = scene.watch()
+    tells = sorted(VLLM_FRONT_END_EVENTS)
+    front_end = scene.engine("api-0", worker="api-0", tells=tells, ready=True)
+    comes_to(exporter, "loading")
+    front_end.say(local_engines=0)
+    comes_to(exporter, "ready")
 
 
 def test_a_server_without_a_scheduler_here_is_ready_once_all_its_ranks_say_so(

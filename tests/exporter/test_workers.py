@@ -271,6 +271,16 @@ def front_end(number: int, *answers: AnswerSent) -> Target:
     return Target(source, compat={"vllm"}, clock=FIXED_CLOCK)
 
 
+def test_a_front_end_on_a_host_without_engines_does_not_count_as_one() -> None:
+    greeting = hello(
+        worker="api-0", tells=sorted(VLLM_FRONT_END_EVENTS), server="vllm", local_engines=0
+    )
+    source, _ = source_of("api-0", greeting, state_known=True)
+    page = page_of(Target(source, compat={"vllm"}, clock=FIXED_CLOCK))
+    assert value(page, "kvscope_source_state_known", source="remote") == 1
+    assert value(page, "kvscope_engine_ready") is None
+
+
 def test_front_ends_show_their_answers_and_are_no_processes_of_the_engine() -> None:
     sent = AnswerSent("generation", 200, True, 10**9, 2 * 10**8, 5 * 10**6, 3 * 10**6)
     refused = AnswerSent("generation", 429, True, 10**6)

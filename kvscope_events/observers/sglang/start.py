@@ -102,7 +102,7 @@ def is_remote(args: Any, parallel: Any) -> bool:
     """Whether the first rank of this one's pool, which has the scheduler that is observed, is on
     another node."""
     nodes = int(getattr(args, "nnodes", 1) or 1)
-    on_each = int(parallel.tp_size) * int(getattr(args, "pp_size", 1) or 1) // nodes
+    on_each = max(1, int(parallel.tp_size) * int(getattr(args, "pp_size", 1) or 1) // nodes)
     of_pool = int(parallel.tp_size) // int(getattr(parallel, "attn_dp_size", 1) or 1)
     first = int(parallel.tp_rank) // of_pool * of_pool
     return first // on_each != rank_of(parallel) // on_each
