@@ -2,8 +2,8 @@
 
 A segment is chunks in a row, of which the first is marked as its beginning and the last, if the
 recorder ended it, as its end. Every segment can be read alone, and a recording is segments in a
-row. A chunk is checked by its length and CRC before anything in it is decoded, so a file that was
-cut is read up to the cut.
+row. A chunk is checked by its length and a CRC over header and content before anything in it is
+decoded, so a file that was cut is read up to the cut.
 """
 
 import os
@@ -16,7 +16,7 @@ from typing import BinaryIO
 import zstandard
 
 MAGIC = b"KVSR"
-VERSION = 1
+VERSION = 2
 BEGINS = 1
 """Flag of a segment's first chunk."""
 ENDS = 2
@@ -25,6 +25,8 @@ MAX_CHUNK_BYTES = 128 << 20
 """Limit for a chunk's records before compression: a snapshot of two million blocks fits."""
 _HEADER = Struct("<4sHHIIIqq")
 HEADER_BYTES = _HEADER.size
+_STATED = Struct("<HIIqq")
+"""Flags, both lengths and both times: the part of a header that its CRC covers."""
 _LENGTH = Struct("<I")
 
 
@@ -48,7 +50,8 @@ class Chunk:
 
     def records(self, stored: bytes) -> Iterator[bytes]:
         """The encoded records in this content. Raises RecordingError."""
-        if len(stored) != self.stored_bytes or zlib.crc32(stored) != self.crc:
+        stated = (self.flags, self.raw_bytes, self.stored_bytes, self.first_ns, self.last_ns)
+        if len(stored) != self.stored_bytes or _checksum(*stated, stored) != self.crc:
             raise RecordingError(f"byte {self.offset}: a chunk is damaged")
         try:
             raw = zstandard.ZstdDecompressor().decompress(
@@ -74,9 +77,20 @@ def pack_chunk(records: list[bytes], flags: int, first_ns: int, last_ns: int) ->
     """A chunk with its header. first_ns, last_ns: of the recorder's wall clock."""
     raw = b"".join([part for each in records for part in (_LENGTH.pack(len(each)), each)])
     stored = zstandard.ZstdCompressor(level=3).compress(raw)
-    crc = zlib.crc32(stored)
-    header = _HEADER.pack(MAGIC, VERSION, flags, len(raw), len(stored), crc, first_ns, last_ns)
-    return header + stored
+    return pack_header(flags, len(raw), first_ns, last_ns, stored) + stored
+
+
+def pack_header(flags: int, raw_bytes: int, first_ns: int, last_ns: int, stored: bytes) -> bytes:
+    """The header of a chunk with this content."""
+    crc = _checksum(flags, raw_bytes, len(stored), first_ns, last_ns, stored)
+    return _HEADER.pack(MAGIC, VERSION, flags, raw_bytes, len(stored), crc, first_ns, last_ns)
+
+
+def _checksum(
+    flags: int, raw_bytes: int, stored_bytes: int, first_ns: int, last_ns: int, stored: bytes
+) -> int:
+    stated = _STATED.pack(flags, raw_bytes, stored_bytes, first_ns, last_ns)
+    return zlib.crc32(stored, zlib.crc32(stated))
 
 
 def read_chunks(file: BinaryIO) -> Iterator[Chunk]:

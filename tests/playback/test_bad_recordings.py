@@ -3,7 +3,6 @@
 import resource
 import subprocess
 import sys
-import zlib
 from pathlib import Path
 from random import Random
 
@@ -52,6 +51,29 @@ def test_cut_at_a_thousand_places_it_is_read_up_to_the_cut(whole: Path, tmp_path
         inside = [c for c in all_chunks if c.offset + c.stored_bytes <= place]
         assert file.chunks == inside
     assert opened_files > 950
+
+
+def test_a_byte_that_was_changed_anywhere_in_a_chunk_is_noticed(tmp_path: Path) -> None:
+    """Also in the times of its header, which a replay goes by."""
+    whole = pack_chunk([b"a record"], BEGINS | ENDS, BEGINS_NS, BEGINS_NS + SECOND)
+    changed = tmp_path / "changed.kvsr"
+    for place in range(len(whole)):
+        content = bytearray(whole)
+        content[place] ^= 0xFF
+        changed.write_bytes(content)
+        with pytest.raises(RecordingError):
+            _records(changed)
+    changed.write_bytes(whole)
+    assert _records(changed) == [b"a record"]
+
+
+def _records(path: Path) -> list[bytes]:
+    with path.open("rb") as file:
+        found = []
+        for chunk in layout.read_chunks(file):
+            file.seek(chunk.offset)
+            found += chunk.records(file.read(chunk.stored_bytes))
+        return found
 
 
 NIGHTLY = pytest.mark.nightly
@@ -137,9 +159,7 @@ def crowded(_: Path) -> bytes:
 
 def _chunk(raw: bytes) -> bytes:
     stored = zstandard.ZstdCompressor(level=1).compress(raw)
-    header = layout._HEADER.pack(
-        layout.MAGIC, 1, BEGINS | ENDS, len(raw), len(stored), zlib.crc32(stored), 0, SECOND
-    )
+    header = layout.pack_header(BEGINS | ENDS, len(raw), 0, SECOND, stored)
     return header + stored
 
 

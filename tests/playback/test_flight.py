@@ -4,7 +4,6 @@ import errno
 import os
 import threading
 import time
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Never
@@ -244,7 +243,7 @@ def test_a_disk_that_hangs_does_not_hold_the_end_of_the_process(
 
 def test_a_chunk_that_unpacks_to_more_than_it_states_is_refused(tmp_path: Path) -> None:
     bomb = zstandard.ZstdCompressor(level=19).compress(bytes(64 << 20))
-    header = layout._HEADER.pack(layout.MAGIC, 1, 1, 1000, len(bomb), zlib.crc32(bomb), 0, 0)
+    header = layout.pack_header(layout.BEGINS, 1000, 0, 0, bomb)
     path = tmp_path / "bomb.kvsr"
     path.write_bytes(header + bomb)
     with pytest.raises(RecordingError, match="byte"):
