@@ -94,7 +94,7 @@ NOT_ON_THIS_MACHINE: dict[Query, str] = {
             *(("kvscope-overview", 308, ref) for ref in "ABCDEFGHI"),
             ("kvscope-service-levels", 401, "A"),
             *(("kvscope-service-levels", 402, ref) for ref in "AB"),
-            *(("kvscope-service-levels", 403, ref) for ref in "AB"),
+            *(("kvscope-service-levels", panel, ref) for panel in (403, 404) for ref in "ABCD"),
         ],
         "the workers and the API server of an observed vLLM",
     ),
