@@ -163,6 +163,16 @@ def test_answers_are_those_that_clients_got(served: Served) -> None:
     assert served.client.added == served.client.output_processor.taken == ["stream"]
 
 
+def test_an_api_server_that_has_answered_nothing_says_that_nothing_waits(served: Served) -> None:
+    """A reader from the first batch on asks for no state."""
+
+    def sampled() -> list[Any]:
+        served.answers(0)
+        return [event for event in served.events if isinstance(event, FrontEndSampled)]
+
+    wait_for(lambda: sampled() == [FrontEndSampled(0, 0, 0, 0)], "before any request")
+
+
 def test_prompts_that_wait_for_the_tokenizer_are_counted_before_the_engine(served: Served) -> None:
     with ThreadPoolExecutor(8) as pool:
         statuses = pool.map(served.post, ["text"] * 8)

@@ -347,7 +347,8 @@ def test_requests_in_the_api_server_show_where_they_are(vllm: Observed) -> None:
 
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(vllm.server.complete, list(PROMPTS[:4]), 900)
-        wait_for(lambda: at("in_engine") == 1, "four prompts are one request")
+        wait_for(lambda: answer.done() or at("in_engine") == 1, "four prompts are one request")
+        assert not answer.done(), answer.result()
         answer.result()
     wait_for(lambda: at("in_engine") == at("before_engine") == at("after_engine") == 0)
     assert vllm.value("kvscope_front_end_tokenizer_waiting") == 0

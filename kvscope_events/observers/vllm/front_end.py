@@ -136,9 +136,12 @@ class FrontEnd:
         else:
             tells = VLLM_FRONT_END_EVENTS - {"FrontEndSampled"}
             self._hello = msgspec.structs.replace(self._hello, tells=in_order(tells))
-        outlet.start(lambda: [self._hello, *self._sampled, *self._stopped])
-        outlet.send([self._hello])
+        outlet.start(self._state)
+        outlet.send(self._state())
         threading.Thread(target=self._serve, name="kvscope-api", daemon=True).start()
+
+    def _state(self) -> list[EngineEvent]:
+        return [self._hello, *self._sampled, *self._stopped]
 
     def serves(self, application: Any, scope: Message) -> bool:
         """Whether this is a request that is counted: one with a body."""
