@@ -17,13 +17,17 @@ from kvscope_events.vocabulary import (
     Tier,
 )
 
+TENANT_FIELD = "kvscope-tenant"
+"""Key of a digest among the headers with which a front end hands a request to its scheduler."""
+
 
 def tenant_digest(named: object) -> str:
     """Digits for `RequestArrived.tenant`, with its flag; empty: the client names no tenant.
 
     A user, a session or a salt may be a person or a secret, so it does not leave its process.
     """
-    return sha256(str(named).encode(errors="replace")).hexdigest()[:16] if named else ""
+    text = named if isinstance(named, bytes) else str(named or "").encode(errors="replace")
+    return sha256(text).hexdigest()[:16] if text else ""
 
 
 class RequestArrived(Event, frozen=True):

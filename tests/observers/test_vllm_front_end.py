@@ -20,7 +20,9 @@ from kvscope_events.events import AnswerSent, FrontEndSampled, Hello, ObserverSt
 from kvscope_events.observers.endpoints import front_end_endpoint
 from kvscope_events.observers.vllm import front_end
 from kvscope_events.observers.vllm.answer import Answer, route_of
+from kvscope_events.observers.vllm.requests import tenant_of
 from kvscope_events.observers.vllm.tokenizer import TokenizerQueue
+from kvscope_events.requests import tenant_digest
 from kvscope_events.wire.subscriber import WireSubscriber
 from tests.observers.workers import Worker, Wrapper
 from tests.support.waiting import wait_for
@@ -37,6 +39,7 @@ class Client:
         self.output_processor = Processor()
         self.renderer = SimpleNamespace(_executor=ThreadPoolExecutor(1))
         self.added: list[str] = []
+        self.tenants: list[str] = []
 
     async def render(self) -> None:
         """As vLLM does: in an executor, whose `submit` the event loop calls."""
@@ -46,6 +49,7 @@ class Client:
     async def _add_request(self, request: Any, prompt: str | None) -> str:
         await asyncio.sleep(PAUSE)
         self.added.append(request.request_id)
+        self.tenants.append(tenant_of(request))
         return "added"
 
 
@@ -76,7 +80,8 @@ def application(client: Client) -> fastapi.FastAPI:
         if kind == "text":
             await client.render()
             kind += str(len(client.added))
-        assert await client._add_request(SimpleNamespace(request_id=kind), None) == "added"
+        given = SimpleNamespace(request_id=kind, trace_headers=None, cache_salt="salt")
+        assert await client._add_request(given, None) == "added"
 
         async def parts() -> AsyncIterator[str]:
             await asyncio.sleep(PAUSE)
@@ -209,6 +214,24 @@ def test_a_prompt_whose_client_leaves_the_queue_for_the_tokenizer_no_longer_wait
     assert second.cancel()
     first.result()
     assert queue.length == 0
+
+
+def test_a_header_names_the_tenant_by_its_hash_where_that_is_wanted(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    headers = {"X-User": "ann", "Authorization": "Bearer key"}
+
+    def post() -> str:
+        body = {"kind": "stream"}
+        httpx.post(f"{served.url}{PATH}", json=body, headers=headers, timeout=30)
+        return served.client.tenants[-1]
+
+    assert post() == tenant_digest("salt")
+    (observed,) = front_end._front_ends
+    monkeypatch.setattr(observed, "_tenant_header", b"x-user")
+    assert post() == tenant_digest("ann")
+    headers.pop("X-User")
+    assert post() == tenant_digest("salt"), "without the header as before"
 
 
 def test_a_second_api_server_takes_the_next_name(served: Served) -> None:

@@ -1,6 +1,7 @@
 """A real vLLM under load, observed through `kvscope run`: every block, every counter."""
 
 import http.client
+import hashlib
 import itertools
 import json
 import os
@@ -62,7 +63,8 @@ def vllm(
 ) -> Iterator[Observed]:
     """The tests below build on each other: one server, started once, ended by the last of them."""
     folder = tmp_path_factory.mktemp("plain")
-    with observed(vllm_python, models("llama"), folder, *SMALL) as running:
+    model = models("llama")
+    with observed(vllm_python, model, folder, *SMALL, KVSCOPE_OBSERVER_TENANT="X-User") as running:
         yield running
 
 
@@ -352,6 +354,19 @@ def test_requests_in_the_api_server_show_where_they_are(vllm: Observed) -> None:
         answer.result()
     wait_for(lambda: at("in_engine") == at("before_engine") == at("after_engine") == 0)
     assert vllm.value("kvscope_front_end_tokenizer_waiting") == 0
+
+
+def test_a_header_names_the_tenant_of_a_request_by_its_hash(vllm: Observed) -> None:
+    body = {"model": "tiny", "prompt": PROMPTS[0], "max_tokens": 8, "ignore_eos": True}
+    url = f"{vllm.server.url}/v1/completions"
+    assert httpx.post(url, json=body, headers={"X-User": "ann"}, timeout=60).status_code == 200
+
+    def has_ann() -> bool:
+        page = httpx.get(f"{vllm.url}/api/tenants", timeout=30).text
+        assert "ann" not in page
+        return hashlib.sha256(b"ann").hexdigest()[:8] in page
+
+    wait_for(has_ann, "the tenant is among those of the engine")
 
 
 @pytest.mark.parametrize("times", [16, pytest.param(50, marks=pytest.mark.weekly)])

@@ -33,6 +33,7 @@ class Answer:
         "_unfinished",
         "done_ns",
         "request_ids",
+        "tenant",
     )
 
     def __init__(self, path: str) -> None:
@@ -46,6 +47,8 @@ class Answer:
         """When the engine had its last token, by the engine's clock."""
         self.request_ids: list[str] = []
         """The engine's requests for it: one for each prompt and sample."""
+        self.tenant = ""
+        """Digest of the client's name; empty: it has none."""
         self._unfinished = 0
         self._tokenizer_queue_ns: int | None = None
         self._tokenizer_ns: int | None = None

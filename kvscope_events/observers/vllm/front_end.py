@@ -38,11 +38,14 @@ from kvscope_events.observers.vllm.served import (
 from kvscope_events.observers.vllm.tokenizer import TokenizerQueue
 from kvscope_events.pid_space import pid_space
 from kvscope_events.producers import VLLM_FRONT_END_EVENTS, in_order
+from kvscope_events.requests import TENANT_FIELD, tenant_digest
 from kvscope_events.wire.endpoint import EndpointError
 
 MAX_FRONT_ENDS = 64
 SAMPLE_SECONDS = 1.0
 """Between two counts of requests under way, and two looks for readers."""
+TENANT_VARIABLE = "KVSCOPE_OBSERVER_TENANT"
+"""Header of a request that names its tenant; not set: requests are as vLLM made them."""
 Message = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Any, Message, Any, Send], Awaitable[None]]
@@ -126,6 +129,7 @@ class FrontEnd:
             worker=f"api-{number}",
             local_engines=local_engines(config),
         )
+        self._tenant_header = os.environ.get(TENANT_VARIABLE, "").strip().lower().encode()
         self._stopped: list[EngineEvent] = []
         self._sampled: list[EngineEvent] = []
         """The last sample; none where it is not known which requests the engine has."""
@@ -156,6 +160,8 @@ class FrontEnd:
     async def answer(self, call: Application, scope: Message, receive: Any, send: Send) -> None:
         """Pass a request on, and note what is sent."""
         answer = Answer(scope["path"])
+        if self._tenant_header:
+            answer.tenant = tenant_digest(dict(scope.get("headers") or ()).get(self._tenant_header))
 
         async def noted(message: Message) -> None:
             await send(message)
@@ -196,8 +202,12 @@ class FrontEnd:
 
         @functools.wraps(add)
         async def adding(request: Any, *args: Any, **kwargs: Any) -> Any:
-            result = await add(request, *args, **kwargs)
             answer = _current.get()
+            if answer is not None and answer.tenant and hasattr(request, "trace_headers"):
+                # vLLM hands them to the scheduler, which reports them nowhere without a trace.
+                named = {TENANT_FIELD: answer.tenant}
+                request.trace_headers = {**(request.trace_headers or {}), **named}
+            result = await add(request, *args, **kwargs)
             if answer is not None and self._live:
                 try:
                     answer.handed(request.request_id)

@@ -15,7 +15,7 @@ from kvscope_events.events import (
     SequenceFinished,
 )
 from kvscope_events.limits import MAX_LABEL
-from kvscope_events.requests import tenant_digest
+from kvscope_events.requests import TENANT_FIELD, tenant_digest
 from kvscope_events.trace_context import NO_TRACE, TraceContext, trace_context
 from kvscope_events.vocabulary import FinishReason, ReleaseCause
 
@@ -179,8 +179,10 @@ def release_cause(request: Any) -> ReleaseCause:
 
 
 def tenant_of(request: Any) -> str:
-    """Digest of the salt of the request's cache, else of its session; empty: it has neither."""
-    return tenant_digest(
+    """The digest that the API server has handed on, else that of the salt of the request's cache,
+    else of its session; empty: it has none of them."""
+    headers = getattr(request, "trace_headers", None) or {}
+    return headers.get(TENANT_FIELD) or tenant_digest(
         getattr(request, "cache_salt", None) or getattr(request, "session_id", None)
     )
 
