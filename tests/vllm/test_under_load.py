@@ -1,7 +1,7 @@
 """A real vLLM under load, observed through `kvscope run`: every block, every counter."""
 
-import http.client
 import hashlib
+import http.client
 import itertools
 import json
 import os
