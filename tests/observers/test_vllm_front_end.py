@@ -128,7 +128,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     front_end.install_front_end()
     front_end.install_front_end()  # a second time it changes nothing
     client = Client()
-    config = uvicorn.Config(application(client), port=0, log_level="critical")
+    config = uvicorn.Config(application(client), port=0, log_config=None)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()
