@@ -69,3 +69,5 @@ RejectReason = Literal[
 
 CLIENT_KEY = "kvscope.client"
 """Key of an ASGI scope with the name of the client whose key was used; absent without one."""
+RequestPlace = Literal["before_engine", "in_engine", "after_engine"]
+"""The place of a request that a front end has taken and not answered."""

@@ -5,9 +5,9 @@ from typing import get_args
 from exporter.catalogue.metric import Labels, Metric
 from exporter.fold import buckets
 from exporter.fold.front_end import CLASSES
-from kvscope_events.vocabulary import Route
+from kvscope_events.vocabulary import RequestPlace, Route
 
-FRONT_END_PLACES = ("before_engine", "in_engine", "after_engine")
+FRONT_END_PLACES = get_args(RequestPlace)
 _PROCESS: Labels = {"model_name": None, "front_end": None}
 """One front end may serve several engines."""
 

@@ -119,8 +119,9 @@ def inject(root: Node, edit: Editor, wish: Wish, report: Report) -> None:
 def remove(root: Node, edit: Editor, report: Report) -> None:
     """Take observer and sidecar off each service."""
     services = [name for name, _ in _services(root)]
-    observed = [name.removesuffix(f"-{OBSERVER}") for name in services if name.endswith(OBSERVER)]
-    ours = {f"{name}-{end}" for name in observed for end in (OBSERVER, SIDECAR, SOCKETS)}
+    end = f"-{OBSERVER}"
+    observed = [name.removesuffix(end) for name in services if name.endswith(end)]
+    ours = {f"{name}-{part}" for name in observed for part in (OBSERVER, SIDECAR, SOCKETS)}
 
     def is_ours(part: Any) -> bool:
         """Whether it is an entry with one of our names, or a mount of such a volume."""

@@ -11,10 +11,8 @@ import pytest
 import torch
 
 from kvscope_events.events import EngineEvent
-from kvscope_events.observers.endpoints import worker_endpoint
 from kvscope_events.observers.sglang import plugin, start
-from kvscope_events.wire.subscriber import WireSubscriber
-from tests.events.producers import collect
+from tests.observers import workers
 
 ARGS = SimpleNamespace(served_model_name="tiny", model_path="/models/t")
 PARALLEL = SimpleNamespace(
@@ -118,12 +116,4 @@ def installed(monkeypatch: pytest.MonkeyPatch, **changes: object) -> Iterator[No
 
 
 def events_until(kind: type[EngineEvent]) -> list[EngineEvent]:
-    reader = WireSubscriber(worker_endpoint(0, 3, "sglang"))
-    try:
-        taken = collect(
-            reader,
-            lambda taken: any(isinstance(e, kind) for one in taken for e in one.batch.events),
-        )
-    finally:
-        reader.close()
-    return [event for one in taken for event in one.batch.events]
+    return workers.events_until(kind, 3, "sglang")

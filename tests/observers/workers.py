@@ -73,8 +73,8 @@ def started(wrapper: type[Wrapper], worker: Worker) -> Wrapper:
     return made
 
 
-def events_until(kind: type[EngineEvent], rank: int = 0) -> list[EngineEvent]:
-    reader = WireSubscriber(worker_endpoint(0, rank))
+def events_until(kind: type[EngineEvent], rank: int = 0, server: str = "vllm") -> list[EngineEvent]:
+    reader = WireSubscriber(worker_endpoint(0, rank, server))
     try:
         taken = collect(
             reader,

@@ -1,14 +1,20 @@
 """Requests to a vLLM's API server, answered in all ways, and what its observer reports of them."""
 
+import hashlib
 import http.client
 import json
 import time
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
 
 from kvscope_events.events import AnswerSent
 from kvscope_events.wire.subscriber import WireSubscriber
+from tests.support.pages import sample
 from tests.support.waiting import wait_for
+from tests.vllm.observed import Observed
 
 
 def ask_in_all_ways(
@@ -51,3 +57,50 @@ def answers_sent(reader: WireSubscriber, since_ns: int, count: int) -> list[Answ
 
     wait_for(enough, f"{count} answers")
     return found
+
+
+def assert_counted(before: str, after: str, statuses: Counter[tuple[str, int]]) -> None:
+    """Both pages of the sidecar, and all answers between them."""
+    for kind, status in (("2xx", (200,)), ("4xx", (400, 404))):
+        labels = {"route": "generation", "status": kind}
+        name = "kvscope_front_end_answers_total"
+        grown = (sample(after, name, **labels) or 0) - (sample(before, name, **labels) or 0)
+        assert grown == sum(statuses["generation", one] for one in status)
+
+
+def assert_parts_add_up(answers: Sequence[AnswerSent]) -> None:
+    """Those of streamed answers."""
+    for one in answers:
+        if one.first_ns is not None:
+            parts = one.tokenizer_queue_ns, one.tokenizer_ns, one.before_ns, one.after_ns
+            known = [part for part in parts if part is not None]
+            assert len(known) == len(parts), one
+            assert 0 < known[0] + known[1] < known[2], one
+
+
+def see_a_request_pass(vllm: Observed, prompts: Sequence[str]) -> None:
+    """Through the engine, as the page of the sidecar has it; several prompts are one request."""
+
+    def at(place: str) -> float | None:
+        return vllm.value("kvscope_front_end_requests", place=place)
+
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(vllm.server.complete, list(prompts), 900)
+        wait_for(lambda: answer.done() or at("in_engine") == 1, "it is in the engine")
+        assert not answer.done(), answer.result()
+        answer.result()
+    wait_for(lambda: at("in_engine") == at("before_engine") == at("after_engine") == 0)
+    assert vllm.value("kvscope_front_end_tokenizer_waiting") == 0
+
+
+def assert_header_names_tenant(vllm: Observed, prompt: str) -> None:
+    body = {"model": "tiny", "prompt": prompt, "max_tokens": 8, "ignore_eos": True}
+    url = f"{vllm.server.url}/v1/completions"
+    assert httpx.post(url, json=body, headers={"X-User": "ann"}, timeout=60).status_code == 200
+
+    def is_shown() -> bool:
+        page = httpx.get(f"{vllm.url}/api/tenants", timeout=30).text
+        assert '"ann"' not in page
+        return hashlib.sha256(b"ann").hexdigest()[:8] in page
+
+    wait_for(is_shown, "the tenant is among those of the engine")

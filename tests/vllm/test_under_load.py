@@ -1,6 +1,5 @@
 """A real vLLM under load, observed through `kvscope run`: every block, every counter."""
 
-import hashlib
 import http.client
 import itertools
 import json
@@ -30,11 +29,11 @@ from tests.support.pages import sample
 from tests.support.prometheus import Prometheus
 from tests.support.scraped import Scraped, scraped
 from tests.support.waiting import wait_for
+from tests.vllm import front_end
 from tests.vllm.bare import names_of_the_board, scraped_by_prometheus
 from tests.vllm.conftest import Unobserved
 from tests.vllm.counted_otherwise import AFTER_A_STOP, WHEN_CLIENTS_LEAVE
 from tests.vllm.counters import disagreements, total
-from tests.vllm.front_end import answers_sent, ask_in_all_ways
 from tests.vllm.live_frames import LiveFrames, live_frames
 from tests.vllm.live_replay import differences
 from tests.vllm.observed import (
@@ -318,9 +317,9 @@ def test_answers_of_the_api_server_are_those_that_clients_got(vllm: Observed) ->
     before = vllm.page()
     began_ns = time.monotonic_ns()
     with closing(http.client.HTTPConnection(host, int(port), timeout=60)) as client:
-        statuses, firsts = ask_in_all_ways(client, PROMPTS)
+        statuses, firsts = front_end.ask_in_all_ways(client, PROMPTS)
     assert {status for _, status in statuses} == {200, 400, 404}
-    sent_answers = answers_sent(reader, began_ns, statuses.total())
+    sent_answers = front_end.answers_sent(reader, began_ns, statuses.total())
     reader.close()
     assert Counter((one.route, one.status) for one in sent_answers) == statuses
     assert all(one.is_complete for one in sent_answers)
@@ -329,44 +328,16 @@ def test_answers_of_the_api_server_are_those_that_clients_got(vllm: Observed) ->
     # The median on an idle machine; a client that waits for a core sees its token later.
     apart = statistics.quantiles((abs(a - b) for a, b in zip(firsts, seen, strict=True)), n=10)
     assert apart[0] < 0.002, apart
-    for one in sent_answers:
-        if one.first_ns is not None:
-            parts = one.tokenizer_queue_ns, one.tokenizer_ns, one.before_ns, one.after_ns
-            known = [part for part in parts if part is not None]
-            assert len(known) == len(parts), one
-            assert 0 < known[0] + known[1] < known[2], one
-    page = vllm.page()
-    for kind, status in (("2xx", (200,)), ("4xx", (400, 404))):
-        labels = {"route": "generation", "status": kind}
-        name = "kvscope_front_end_answers_total"
-        grown = (sample(page, name, **labels) or 0) - (sample(before, name, **labels) or 0)
-        assert grown == sum(statuses["generation", one] for one in status)
+    front_end.assert_parts_add_up(sent_answers)
+    front_end.assert_counted(before, vllm.page(), statuses)
 
 
 def test_requests_in_the_api_server_show_where_they_are(vllm: Observed) -> None:
-    def at(place: str) -> float | None:
-        return vllm.value("kvscope_front_end_requests", place=place)
-
-    with ThreadPoolExecutor(1) as pool:
-        answer = pool.submit(vllm.server.complete, list(PROMPTS[:4]), 900)
-        wait_for(lambda: answer.done() or at("in_engine") == 1, "four prompts are one request")
-        assert not answer.done(), answer.result()
-        answer.result()
-    wait_for(lambda: at("in_engine") == at("before_engine") == at("after_engine") == 0)
-    assert vllm.value("kvscope_front_end_tokenizer_waiting") == 0
+    front_end.see_a_request_pass(vllm, PROMPTS[:4])
 
 
 def test_a_header_names_the_tenant_of_a_request_by_its_hash(vllm: Observed) -> None:
-    body = {"model": "tiny", "prompt": PROMPTS[0], "max_tokens": 8, "ignore_eos": True}
-    url = f"{vllm.server.url}/v1/completions"
-    assert httpx.post(url, json=body, headers={"X-User": "ann"}, timeout=60).status_code == 200
-
-    def has_ann() -> bool:
-        page = httpx.get(f"{vllm.url}/api/tenants", timeout=30).text
-        assert "ann" not in page
-        return hashlib.sha256(b"ann").hexdigest()[:8] in page
-
-    wait_for(has_ann, "the tenant is among those of the engine")
+    front_end.assert_header_names_tenant(vllm, PROMPTS[0])
 
 
 @pytest.mark.parametrize("times", [16, pytest.param(50, marks=pytest.mark.weekly)])

@@ -2,12 +2,11 @@
 
 from collections.abc import Mapping
 from time import monotonic_ns
-from typing import Any, Literal
+from typing import Any
 
 from kvscope_events.events import AnswerSent
-from kvscope_events.vocabulary import Route
+from kvscope_events.vocabulary import RequestPlace, Route
 
-Place = Literal["before_engine", "in_engine", "after_engine"]
 _GENERATION = (
     *("/completions", "/chat/completions", "/responses", "/messages", "/generate"),
     *("/audio/transcriptions", "/audio/translations"),
@@ -58,7 +57,7 @@ class Answer:
         return self._route == "generation"
 
     @property
-    def place(self) -> Place:
+    def place(self) -> RequestPlace:
         """Its place now."""
         if not self.request_ids:
             return "before_engine"
