@@ -12,7 +12,8 @@ LISTED = 50
 _NAMES = (
     "tenant is the first eight hex digits of the SHA-256 of what a request names as its `user`, "
     "which may be a person: `printf %s USER | sha256sum | cut -c1-8` prints yours; of an "
-    "observed vLLM, of its `cache_salt` or session. null: requests without one."
+    "observed vLLM, of what KVSCOPE_OBSERVER_TENANT names, else of its `cache_salt` or session. "
+    "null: requests without one."
 )
 
 

@@ -23,7 +23,7 @@ _LEGEND = (
 _REMARKS = {
     frozenset[str](): "No request has been seen yet.\n",
     frozenset({""}): "No request named a tenant: `user`, or of an observed vLLM `cache_salt` or a "
-    "session.\n",
+    "session. KVSCOPE_OBSERVER_TENANT=user in its environment has `user` read there as well.\n",
 }
 """Sort key: the names of all tenants."""
 

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +21,7 @@ from kvscope_events.observers.endpoints import front_end_endpoint
 from kvscope_events.observers.vllm import front_end
 from kvscope_events.observers.vllm.answer import Answer, route_of
 from kvscope_events.observers.vllm.requests import tenant_of
+from kvscope_events.observers.vllm.tenant import MAX_BODY_BYTES, TENANT_VARIABLE
 from kvscope_events.observers.vllm.tokenizer import TokenizerQueue
 from kvscope_events.requests import tenant_digest
 from kvscope_events.wire.subscriber import WireSubscriber
@@ -108,6 +109,13 @@ class Served:
         body = {"kind": kind}
         return httpx.post(f"{self.url}{PATH}", json=body, timeout=30).status_code
 
+    def tenant(self, headers: Mapping[str, str] | None = None, **body: Any) -> str:
+        """The tenant of the request that the engine gets for this one."""
+        body = {"kind": "stream", **body}
+        answer = httpx.post(f"{self.url}{PATH}", json=body, headers=headers, timeout=30)
+        assert answer.text == "firstlast"
+        return self.client.tenants[-1]
+
     def answers(self, count: int) -> list[AnswerSent]:
         """All answers, once there are `count`."""
 
@@ -121,8 +129,12 @@ class Served:
 
 
 @pytest.fixture
-def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+def served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Iterator[Served]:
+    """Its parameter: where requests name their tenant."""
     tmp_path.chmod(0o700)
+    monkeypatch.setenv(TENANT_VARIABLE, getattr(request, "param", ""))
     monkeypatch.setenv("KVSCOPE_OBSERVER_DIR", str(tmp_path))
     monkeypatch.setattr(fastapi.FastAPI, "__call__", fastapi.FastAPI.__call__)
     front_end.install_front_end()
@@ -216,22 +228,38 @@ def test_a_prompt_whose_client_leaves_the_queue_for_the_tokenizer_no_longer_wait
     assert queue.length == 0
 
 
-def test_a_header_names_the_tenant_by_its_hash_where_that_is_wanted(
+@pytest.mark.parametrize("served", ["X-User"], indirect=True)
+def test_a_header_names_the_tenant_by_its_hash_where_that_is_wanted(served: Served) -> None:
+    headers = {"X-User": "ann", "Authorization": "Bearer key"}
+    assert served.tenant(headers=headers) == tenant_digest("ann")
+    headers.pop("X-User")
+    assert served.tenant(headers=headers, user="ben") == tenant_digest("salt"), "as without ours"
+
+
+def test_neither_header_nor_body_names_a_tenant_unasked(served: Served) -> None:
+    assert served.tenant(headers={"X-User": "ann"}, user="ben") == tenant_digest("salt")
+
+
+@pytest.mark.parametrize("served", ["user"], indirect=True)
+def test_the_body_names_the_tenant_by_the_hash_of_its_user_where_that_is_wanted(
+    served: Served,
+) -> None:
+    assert served.tenant(headers={"user": "ann"}, user="ben") == tenant_digest("ben")
+    assert served.tenant(prompt="x" * 300_000, user="zoë") == tenant_digest("zoë"), "in many parts"
+    for unnamed in ({}, {"user": None}, {"user": ""}, {"user": 3}, {"metadata": {"user": "ann"}}):
+        assert served.tenant(**unnamed) == tenant_digest("salt"), unnamed
+    assert served.tenant(prompt="x" * MAX_BODY_BYTES, user="ben") == tenant_digest("salt")
+    assert httpx.post(f"{served.url}{PATH}", content=b'{"user": "ann"').status_code == 500
+    assert not any(isinstance(event, ObserverStopped) for event in served.events)
+
+
+@pytest.mark.parametrize("served", ["user"], indirect=True)
+def test_a_fault_while_a_body_is_read_ends_no_request(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    headers = {"X-User": "ann", "Authorization": "Bearer key"}
-
-    def post() -> str:
-        body = {"kind": "stream"}
-        httpx.post(f"{served.url}{PATH}", json=body, headers=headers, timeout=30)
-        return served.client.tenants[-1]
-
-    assert post() == tenant_digest("salt")
-    (observed,) = front_end._front_ends
-    monkeypatch.setattr(observed, "_tenant_header", b"x-user")
-    assert post() == tenant_digest("ann")
-    headers.pop("X-User")
-    assert post() == tenant_digest("salt"), "without the header as before"
+    monkeypatch.setattr("kvscope_events.observers.vllm.tenant._user", lambda body: body["user"])
+    assert served.tenant(user="ben") == tenant_digest("salt")
+    wait_for(lambda: served.answers(0) == [] and _stopped(served, "TypeError"), "it has stopped")
 
 
 def test_a_second_api_server_takes_the_next_name(served: Served) -> None:
@@ -261,13 +289,12 @@ def test_a_fault_of_ours_ends_the_stream_and_no_answer(
 
     monkeypatch.setattr("kvscope_events.observers.vllm.answer.Answer.sent", broken)
     assert [served.post(kind) for kind in ("limit", "stream")] == [429, 200]
-    wait_for(lambda: served.answers(0) == [] and _stopped(served), "it says that it stopped")
+    wait_for(lambda: served.answers(0) == [] and _stopped(served, "broken on purpose"))
 
 
-def _stopped(served: Served) -> bool:
+def _stopped(served: Served, reason: str) -> bool:
     return any(
-        isinstance(event, ObserverStopped) and "broken on purpose" in event.reason
-        for event in served.events
+        isinstance(event, ObserverStopped) and reason in event.reason for event in served.events
     )
 
 

@@ -5,7 +5,7 @@ import http.client
 import json
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
@@ -97,10 +97,21 @@ def assert_header_names_tenant(vllm: Observed, prompt: str) -> None:
     body = {"model": "tiny", "prompt": prompt, "max_tokens": 8, "ignore_eos": True}
     url = f"{vllm.server.url}/v1/completions"
     assert httpx.post(url, json=body, headers={"X-User": "ann"}, timeout=60).status_code == 200
+    assert_tenants(vllm, {"ann": 1})
 
-    def is_shown() -> bool:
+
+def assert_tenants(vllm: Observed, finished: Mapping[str, int]) -> None:
+    """Names with their finished requests; each is shown as its hash."""
+
+    def are_shown() -> bool:
         page = httpx.get(f"{vllm.url}/api/tenants", timeout=30).text
-        assert '"ann"' not in page
-        return hashlib.sha256(b"ann").hexdigest()[:8] in page
+        assert not any(f'"{name}"' in page for name in finished)
+        (engine,) = json.loads(page)["engines"]
+        shown = {each["tenant"]: each["finished"] for each in engine["answer"]["tenants"]}
+        return all(shown.get(_digits(name)) == count for name, count in finished.items())
 
-    wait_for(is_shown, "the tenant is among those of the engine")
+    wait_for(are_shown, "the tenants are among those of the engine")
+
+
+def _digits(name: str) -> str:
+    return hashlib.sha256(name.encode()).hexdigest()[:8]

@@ -10,10 +10,12 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from kvscope_events.observers.vllm.tenant import TENANT_VARIABLE
 from tests.support.operated import START_SECONDS
 from tests.support.pages import sample
 from tests.support.waiting import wait_for
 from tests.vllm.counters import disagreements, total
+from tests.vllm.front_end import assert_tenants
 from tests.vllm.model import HYBRID
 from tests.vllm.observed import PROMPTS, SMALL, Observed, load, observed
 from tests.vllm.server import (
@@ -105,10 +107,12 @@ def _fails(vllm: Observed) -> None:
 def test_several_api_servers_are_counted_apart_and_their_engine_once(
     vllm_python: Path, models: Callable[[str], Path], tmp_path: Path
 ) -> None:
+    """Their clients name themselves in the body."""
     options = (*SMALL, "--api-server-count", "2")
-    with observed(vllm_python, models("llama"), tmp_path, *options, program=SERVE) as vllm:
+    place = {TENANT_VARIABLE: "user"}
+    with observed(vllm_python, models("llama"), tmp_path, *options, program=SERVE, **place) as vllm:
         for number in range(REQUESTS):  # a connection each, which either server may accept
-            vllm.server.complete(PROMPTS[number % len(PROMPTS)], 8)
+            vllm.server.complete(PROMPTS[number % len(PROMPTS)], 8, user=f"ann {number % 2}")
         wait_for(lambda: sum(_answered(vllm.page()).values()) == REQUESTS, "all are counted")
         answered = _answered(vllm.page())
         assert set(answered) == {"api-0", "api-1"}
@@ -117,6 +121,7 @@ def test_several_api_servers_are_counted_apart_and_their_engine_once(
         assert vllm.value("kvscope_kv_ledger_imbalance_blocks") == 0
         assert total(vllm.page(), "vllm:request_success_total") == REQUESTS
         assert vllm.page().count("\nkvscope_engine_ready{") == 1
+        assert_tenants(vllm, {"ann 0": REQUESTS // 2, "ann 1": REQUESTS // 2})
 
 
 def _answered(page: str) -> dict[str, float]:

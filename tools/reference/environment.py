@@ -14,8 +14,9 @@ _OBSERVER = {
     "`/sglang`.",
     "KVSCOPE_OBSERVER_NAMES": "`on` or `off`: whether an SGLang's pages are named. Default: on for "
     "pages of 16 tokens or more.",
-    "KVSCOPE_OBSERVER_TENANT": "Header of requests to an observed vLLM that names their tenant, "
-    "such as `authorization` or `x-user`; only its hash is kept. Default: none.",
+    "KVSCOPE_OBSERVER_TENANT": "Where requests to an observed vLLM name their tenant: `user` for "
+    "that field of their body, else a header such as `authorization` or `x-user`; only its hash is "
+    "kept. Default: nowhere.",
     "VLLM_PLUGINS": "vLLM's list of plugins to load. `kvscope run` appends `kvscope` if it is set.",
     "PYTHONPATH": "`kvscope run` puts the observer's folder in front of it, for its command alone.",
 }

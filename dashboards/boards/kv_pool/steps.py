@@ -93,7 +93,8 @@ def _tenants() -> Panel:
         606,
         "Who asks?",
         "Prompt and output tokens, by tenant: one can fill a pool for all others. Named by the "
-        "hash of `user`, or of a vLLM's `cache_salt` or session. For each tenant's waiting time, "
+        "hash of `user`, or of a vLLM's `cache_salt`, session or what KVSCOPE_OBSERVER_TENANT in "
+        "its environment names. For each tenant's waiting time, "
         "preemptions and share of the prompt that was computed: `kvscope tenants "
         "http://SERVER:PORT...`, over any number of servers.",
         TOKENS_PER_SECOND,

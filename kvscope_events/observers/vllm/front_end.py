@@ -35,20 +35,20 @@ from kvscope_events.observers.vllm.served import (
     served_name,
     server_version,
 )
+from kvscope_events.observers.vllm.tenant import Body, TenantPlace
 from kvscope_events.observers.vllm.tokenizer import TokenizerQueue
 from kvscope_events.pid_space import pid_space
 from kvscope_events.producers import VLLM_FRONT_END_EVENTS, in_order
-from kvscope_events.requests import TENANT_FIELD, tenant_digest
+from kvscope_events.requests import TENANT_FIELD
 from kvscope_events.wire.endpoint import EndpointError
 
 MAX_FRONT_ENDS = 64
 SAMPLE_SECONDS = 1.0
 """Between two counts of requests under way, and two looks for readers."""
-TENANT_VARIABLE = "KVSCOPE_OBSERVER_TENANT"
-"""Header of a request that names its tenant; not set: requests are as vLLM made them."""
 Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-Application = Callable[[Any, Message, Any, Send], Awaitable[None]]
+Application = Callable[[Any, Message, Receive, Send], Awaitable[None]]
 
 _current: ContextVar[Answer | None] = ContextVar("kvscope_answer", default=None)
 _front_ends: list[FrontEnd] = []
@@ -64,7 +64,7 @@ def install_front_end() -> None:
     call: Application = original
 
     @functools.wraps(original)
-    async def wrapper(self: Any, scope: Message, receive: Any, send: Send) -> None:
+    async def wrapper(self: Any, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             _begin(self)
         for front_end in _front_ends:
@@ -129,7 +129,7 @@ class FrontEnd:
             worker=f"api-{number}",
             local_engines=local_engines(config),
         )
-        self._tenant_header = os.environ.get(TENANT_VARIABLE, "").strip().lower().encode()
+        self._tenant_place = TenantPlace()
         self._stopped: list[EngineEvent] = []
         self._sampled: list[EngineEvent] = []
         """The last sample; none where it is not known which requests the engine has."""
@@ -157,11 +157,12 @@ class FrontEnd:
             and self._pid == os.getpid()
         )
 
-    async def answer(self, call: Application, scope: Message, receive: Any, send: Send) -> None:
+    async def answer(self, call: Application, scope: Message, receive: Receive, send: Send) -> None:
         """Pass a request on, and note what is sent."""
         answer = Answer(scope["path"])
-        if self._tenant_header:
-            answer.tenant = tenant_digest(dict(scope.get("headers") or ()).get(self._tenant_header))
+        body = self._tenant_place.asked(answer, scope)
+        if body is not None:
+            receive = self._read_by(body, receive)
 
         async def noted(message: Message) -> None:
             await send(message)
@@ -178,6 +179,17 @@ class FrontEnd:
         finally:
             _current.reset(token)
             self._ended(answer)
+
+    def _read_by(self, body: Body, receive: Receive) -> Receive:
+        async def received() -> Message:
+            message = await receive()
+            try:
+                body.received(message)
+            except Exception as error:
+                self._off(error)
+            return message
+
+        return received
 
     def _ended(self, answer: Answer) -> None:
         self._under_way.discard(answer)
