@@ -9,6 +9,7 @@ random requests are served. Then one line for each way in which a vLLM may diffe
 import json
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -17,7 +18,7 @@ from kvscope_events.events import EngineEvent, ObserverStopped
 from kvscope_events.observers.endpoints import scheduler_endpoint
 from kvscope_events.observers.vllm import plugin
 from kvscope_events.observers.vllm.hooks import HOOKS
-from kvscope_events.observers.vllm.patching import Found, find
+from kvscope_events.observers.vllm.patching import Found, UnknownMethodError, find
 from kvscope_events.observers.vllm.wrappers import Hook
 from kvscope_events.wire.socket_file import SocketFile
 from tests.vllm.child import in_child
@@ -134,10 +135,12 @@ def _listen(heard: list[str]) -> None:
 
 
 def _attributes() -> list[Found]:
-    try:
-        return find((plugin.BIRTH, *HOOKS))
-    except Exception:
-        return []
+    """The methods of a step that are as known."""
+    found = []
+    for hook in HOOKS:
+        with suppress(UnknownMethodError):
+            found += find((hook,))
+    return found
 
 
 def _same(before: list[Found]) -> bool:

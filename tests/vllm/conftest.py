@@ -5,12 +5,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
 import pytest
 
 from kvscope.run.plugin_folder import write_plugin_folder
 from tests.support.environments import python_of
 from tests.support.hybrid_checkpoints import make_hybrid
-from tests.support.process import ROOT
+from tests.support.pages import sample
+from tests.support.process import ROOT, Process, completed, kvscope
+from tests.support.waiting import wait_for
 from tests.vllm.model import tiny_model
 from tests.vllm.observed import PROMPTS, SMALL, WITNESS
 from tests.vllm.server import (
@@ -62,8 +65,24 @@ class Unobserved:
     """A vLLM that the observer stayed out of: what it wrote, and what it answered."""
 
     log: str
-    sockets: list[str]
+    pages: list[str]
+    """Of a sidecar that was there first, and of one that came later."""
+    switched: str
+    """The answer to an order to its observer."""
     answers: list[list[int]]
+
+
+def page_of_ready(sidecar: Process) -> str:
+    """Once it shows its server as ready."""
+    url = sidecar.find(r"(http://[\d.]+:\d+)/targets")
+
+    def page() -> str:
+        return httpx.get(f"{url}/metrics", timeout=30).text
+
+    wait_for(
+        lambda: sample(page(), "kvscope_server_state", state="ready") == 1, "the server is ready"
+    )
+    return page()
 
 
 @pytest.fixture(scope="session")
@@ -85,7 +104,13 @@ def unobserved(
     )
     port = free_port()
     command = server_command(vllm_python, models("llama"), port, *SMALL)
-    with started(command, environment, port, folder, "vllm") as server:
+    sidecar = ("sidecar", "--port", "0", "--no-gpu", "--events", f"v=ipc://{sockets}/*")
+    with (
+        kvscope(*sidecar) as first,
+        started(command, environment, port, folder, "vllm") as server,
+        kvscope(*sidecar) as later,
+    ):
         answers = [answer for prompt in PROMPTS for answer in server.complete(prompt, 24)]
-        names = sorted(path.name for path in sockets.iterdir())
-        return Unobserved(server.log, names, answers)
+        pages = [page_of_ready(each) for each in (first, later)]
+        order = completed("observer", "off", f"{sockets}/engine-0.sock")
+        return Unobserved(server.log, pages, order.stdout + order.stderr, answers)

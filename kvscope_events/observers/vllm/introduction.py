@@ -5,6 +5,8 @@ import sys
 from hashlib import sha256
 from typing import Any
 
+import msgspec
+
 from kvscope_events.events import CONTRACT_VERSION, Hello, PoolCreated
 from kvscope_events.limits import MAX_LABEL
 from kvscope_events.observers.vllm.offloading import offloading_manager
@@ -52,6 +54,23 @@ def created_of(scheduler: Any) -> PoolCreated:
     )
 
 
+def identity_of(config: Any, session: str) -> Hello:
+    """An engine that runs, and whose pool is not described."""
+    return Hello(
+        contract=CONTRACT_VERSION,
+        session=session,
+        server="vllm",
+        server_version=server_version(),
+        model_name=served_name(config),
+        engine=str(engine_index(config)),
+        pid=os.getpid(),
+        ready=True,
+        tells=[],
+        requests_are="sequence",
+        pid_space=pid_space(),
+    )
+
+
 def hello_of(scheduler: Any, session: str) -> Hello:
     config = scheduler.vllm_config
     model, cache = config.model_config, config.cache_config
@@ -63,17 +82,9 @@ def hello_of(scheduler: Any, session: str) -> Hello:
         tells -= TOKEN_EVENTS
     if offloading_manager(scheduler) is not None:
         tells |= OFFLOAD_EVENTS
-    return Hello(
-        contract=CONTRACT_VERSION,
-        session=session,
-        server="vllm",
-        server_version=server_version(),
-        model_name=served_name(config),
-        engine=str(engine_index(config)),
-        pid=os.getpid(),
-        ready=True,
+    return msgspec.structs.replace(
+        identity_of(config, session),
         tells=in_order(tells),
-        requests_are="sequence",
         max_model_len=int(model.max_model_len),
         enable_prefix_caching=caching,
         cache_dtype=_cache_dtype(model, cache),
@@ -81,7 +92,6 @@ def hello_of(scheduler: Any, session: str) -> Hello:
         prefix_caching_hash_algo=_label(getattr(cache, "prefix_caching_hash_algo", None))
         if caching
         else None,
-        pid_space=pid_space(),
         pool_sized_by=sized_by(cache),
         keeps_blocks=getattr(scheduler, "connector", None) is not None,
     )

@@ -13,10 +13,11 @@ from typing import Any
 from kvscope_events.observers.endpoints import REMEDY, scheduler_endpoint, switched_off
 from kvscope_events.observers.log import say, warn
 from kvscope_events.observers.outlet import Outlet
+from kvscope_events.observers.vllm.declined import Declined
 from kvscope_events.observers.vllm.gate import refusal
 from kvscope_events.observers.vllm.hooks import HOOKS
 from kvscope_events.observers.vllm.idle import EngineIdle
-from kvscope_events.observers.vllm.introduction import created_of, hello_of
+from kvscope_events.observers.vllm.introduction import created_of, hello_of, identity_of
 from kvscope_events.observers.vllm.observer import Observer
 from kvscope_events.observers.vllm.patching import Patches, find
 from kvscope_events.observers.vllm.served import engine_index
@@ -38,8 +39,9 @@ BIRTH = Hook(
 
 site = Site()
 patches = Patches()
-switches: list[EngineSwitch] = []
+switches: list[EngineSwitch | Declined] = []
 """That of the process's engine; at most one."""
+UNOBSERVED = "vLLM runs on, unobserved."
 
 
 def install(hooks: tuple[Hook, ...] = HOOKS) -> None:
@@ -47,44 +49,55 @@ def install(hooks: tuple[Hook, ...] = HOOKS) -> None:
     if switched_off() or patches.methods:
         return
     try:
-        patches.apply(find((BIRTH, *hooks)), _wrap)
+        found, unknown = find((BIRTH,)), ""
+        try:
+            found += find(hooks)
+        except Exception as error:
+            unknown = str(error)
+            warn(f"off: {unknown}. {UNOBSERVED}")
+
+        def wrap(hook: Hook, original: Method) -> Method:
+            return _born(original, unknown) if hook is BIRTH else hook.wrap(site, hook, original)
+
+        patches.apply(found, wrap)
         os.register_at_fork(after_in_child=_forked)
     except Exception as error:
-        warn(f"off: {error}. vLLM runs on, unobserved.")
+        warn(f"off: {error}. {UNOBSERVED}")
 
 
-def _wrap(hook: Hook, original: Method) -> Method:
-    if hook is BIRTH:
-        return _born(original)
-    wrapper: Method = hook.wrap(site, hook, original)
-    return wrapper
+def _born(original: Method, unknown: str) -> Method:
+    """unknown: the reason why no scheduler of this vLLM is observed; empty: it is known."""
 
-
-def _born(original: Method) -> Method:
     @functools.wraps(original)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
+        reason = unknown
         try:
-            _begin(self, original)
+            site.began = True
+            while switches:  # an engine made after another in the same process
+                switches.pop().close()
+            reason = reason or _begin(self)
         except EndpointError as error:
             warn(f"off: {error}. {REMEDY}.")
+            return
         except Exception as error:
-            warn(f"off: {type(error).__name__} at the start: {error}. vLLM runs on, unobserved.")
+            reason = f"{type(error).__name__} at the start: {error}"
+        if reason:
+            if not unknown:
+                warn(f"off: {reason}. {UNOBSERVED}")
+            _decline(self, reason)
 
     return wrapper
 
 
-def _begin(scheduler: Any, original: Method) -> None:
+def _begin(scheduler: Any) -> str:
+    """Observe it; else the reason for not doing so."""
     from vllm.v1.core.sched.scheduler import Scheduler
     from vllm.v1.request import RequestStatus
 
-    site.began = True
-    while switches:  # an engine made after another in the same process
-        switches.pop().close()
     reason = refusal(scheduler, Scheduler, patches.methods)
     if reason is not None:
-        warn(f"off: {reason}. vLLM runs on, unobserved.")
-        return
+        return reason
     created = created_of(scheduler)
     outlet = Outlet(scheduler_endpoint(engine_index(scheduler.vllm_config)))
     try:
@@ -101,6 +114,21 @@ def _begin(scheduler: Any, original: Method) -> None:
     site.observer = observer
     switches.append(switch)
     say(f"observing engine {hello.engine} of {hello.model_name}; events at {outlet.address}")
+    return ""
+
+
+def _decline(scheduler: Any, reason: str) -> None:
+    """Have the pages report an engine that is not observed. Never raises."""
+    try:
+        config = scheduler.vllm_config
+        outlet = Outlet(scheduler_endpoint(engine_index(config)))
+        try:
+            switches.append(Declined(outlet, identity_of(config, outlet.session), reason))
+        except BaseException:
+            outlet.stop()
+            raise
+    except Exception as error:
+        warn(f"pages do not show that it is off: {error}")
 
 
 def _forked() -> None:

@@ -1,0 +1,39 @@
+"""An engine that cannot be observed. Its stream has the reason, so that no page takes a server that
+runs for one that still loads."""
+
+import atexit
+import os
+
+from kvscope_events.events import Hello
+from kvscope_events.observers.ending import MAX_REASON, stopped
+from kvscope_events.observers.idle import IdleThread
+from kvscope_events.observers.outlet import Outlet
+from kvscope_events.observers.switched import Switched
+
+
+class Declined(IdleThread):
+    """In place of the observer and its switch, until the process ends or has another engine."""
+
+    def __init__(self, outlet: Outlet, hello: Hello, reason: str) -> None:
+        """Publishes from now on; the outlet is its own."""
+        super().__init__()
+        self._outlet = outlet
+        self._reason = reason[:MAX_REASON]
+        state = stopped(hello, reason)
+        outlet.obey(self._order)
+        outlet.start(lambda: state)
+        outlet.send([*state])
+        self.start()
+        atexit.register(self.close)
+
+    def tick(self) -> None:
+        self._outlet.serve(lambda: True)
+
+    def close(self) -> None:
+        """Remove the socket."""
+        atexit.unregister(self.close)
+        self.stop()
+        self._outlet.stop()
+
+    def _order(self, on: bool) -> bytes:
+        return Switched(os.getpid(), "cannot be switched", self._reason).encoded()
