@@ -24,6 +24,7 @@ from tests.sglang.server import (
     server_environment,
 )
 from tests.support.environments import python_of
+from tests.support.late_reader import reason_heard
 from tests.support.operated import operated
 from tests.support.process import ROOT
 from tests.support.waiting import wait_for
@@ -74,6 +75,8 @@ class Unobserved:
     answers: list[list[int]]
     hello: Hello
     start: StartProgressed
+    heard: str
+    """The reason on the stream of its scheduler."""
 
 
 @pytest.fixture(scope="session")
@@ -93,7 +96,8 @@ def unobserved(
         heard = collect(reader, lambda heard: any(event.ready for event in said(Hello, heard)))
         reader.close()
         start = said(StartProgressed, heard)[-1]
-        return Unobserved(server.log, answers, said(Hello, heard)[-1], start)
+        reason = reason_heard(f"ipc://{folder}/s/engine-0.sock")
+        return Unobserved(server.log, answers, said(Hello, heard)[-1], start, reason)
 
 
 def said(kind: type[AnEvent], heard: list[Heard]) -> list[AnEvent]:

@@ -39,12 +39,17 @@ from kvscope_events.events import (
     SequenceFinished,
     StepCompleted,
 )
-from kvscope_events.observers.endpoints import DIRECTORY_VARIABLE, SWITCH_VARIABLE
+from kvscope_events.observers.endpoints import (
+    DIRECTORY_VARIABLE,
+    SWITCH_VARIABLE,
+    scheduler_endpoint,
+)
 from kvscope_events.observers.sglang.plugin import NAMES_VARIABLE
 from kvscope_events.wire.frame import decode_batch, encode_batch
 from tests.sglang.load import Load
 from tests.sglang.scenarios import COMMON, NAMED, PUBLISHING, SCENARIOS, SWITCHED
 from tests.sglang.switched import Cycles, keep_published, published
+from tests.support.late_reader import reason_heard
 
 MAX_EXAMPLES = 5
 UNOBSERVED = "unobserved"
@@ -295,6 +300,8 @@ def run(model: str, requests: int, name: str, fault: str = "") -> dict[str, Any]
     said = Said()
     scheduler = build_scheduler(model, scenario.arguments)
     observer = current()
+    declined = observer is None and fault != UNOBSERVED
+    heard = reason_heard(scheduler_endpoint(0, "sglang")) if declined else None
     started = start_of(scheduler)
     wrapped = wrappers_on(scheduler)
     witness = None if observer is None else Witness(scheduler, observer)
@@ -320,6 +327,7 @@ def run(model: str, requests: int, name: str, fault: str = "") -> dict[str, Any]
         "tells": [] if observer is None else observer.hello.tells,
         "wrapped": [wrapped, wrappers_on(scheduler)],
         "said": [*said.lines],
+        "heard": heard,
         "left_over": 0 if live else len(scheduler.tree_cache.take_events()),
         "differences": None if observer is None else observer.differences,
         "tree": type(scheduler.tree_cache).__name__,

@@ -36,7 +36,7 @@ IN_OFF = tuple(
 )
 AT_THE_START = (
     *("plugin.refusal@1", "observer.methods@1"),
-    *("patching.Patches.apply@1", "outlet.Outlet.start@1"),
+    *("patching.Patches.apply@3", "outlet.Outlet.start@1"),
 )
 ON_A_TIER = (
     *("pages.Pages.insert_begins", "pages.Pages.loaded@1"),
@@ -45,8 +45,8 @@ ON_A_TIER = (
 IN_A_RETRACTION = (
     *("steps.Steps.retract_begins@1", "steps.Steps.retracted@1", "steps.preempted@1"),
 )
-SURVIVED = ("publisher.encode_batch", "plugin._wanted@1")
-"""A batch is lost, or pages have no names; counts go on."""
+SURVIVED = ("publisher.encode_batch", "plugin._wanted@1", "patching.Patches.apply@1")
+"""A batch is lost, pages have no names, or the start is not reported; counts go on."""
 FAULTS = {
     **dict.fromkeys((*RUNNING, *IN_OFF, *AT_THE_START, *SURVIVED), PLAIN),
     **dict.fromkeys(ON_A_TIER, TIERS),
@@ -95,6 +95,8 @@ def test_the_observer_ends_with_one_line_and_leaves_nothing(
     assert len(run["said"]) <= 1
     if fault not in IN_OFF and fault != "publisher.encode_batch":
         assert len(run["said"]) == 1
+    if fault in AT_THE_START:
+        assert run["said"] == [f"kvscope: off: {run['heard']}. SGLang runs on, unobserved."]
     assert run["left_over"] < 50
     if not run["live"] and "Patches.restore" not in fault:
         assert run["wrapped"][1] == 0

@@ -59,6 +59,7 @@ def test_another_kind_of_sglang_is_served_unobserved_and_says_why(unobserved: Un
     said = [line for line in unobserved.log.splitlines() if "kvscope: " in line]
     assert len(said) == 1
     assert re.search("off: --enable-streaming-session: sessions keep pages", said[0])
+    assert f"kvscope: off: {unobserved.heard}. SGLang runs on, unobserved." in said[0]
 
 
 def test_it_has_said_how_its_start_went(unobserved: Unobserved) -> None:

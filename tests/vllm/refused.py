@@ -12,6 +12,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from kvscope_events.observers.endpoints import scheduler_endpoint
+from tests.support.late_reader import reason_heard
 from tests.vllm.child import in_child
 from tests.vllm.scheduler import BLOCK_SIZE, Driver
 
@@ -27,7 +29,13 @@ def start(mode: str, model: str) -> dict[str, Any]:
     plugin.warn = said.append  # type: ignore[assignment,attr-defined]
     plugin.install()
     Driver(mode, model, BLOCKS, seed=1)
-    return {"case": mode, "observed": plugin.site.observer is not None, "said": said}
+    heard = reason_heard(scheduler_endpoint(0))
+    return {
+        "case": mode,
+        "observed": plugin.site.observer is not None,
+        "said": said,
+        "heard": heard,
+    }
 
 
 def second_pool(driver: Driver) -> None:

@@ -251,7 +251,12 @@ def test_layers_that_have_no_words_in_the_contract_are_refused_by_name(
     }
     assert lines == [
         *(
-            {"case": case, "observed": False, "said": [f"off: {said}. vLLM runs on, unobserved."]}
+            {
+                "case": case,
+                "observed": False,
+                "said": [f"off: {said}. vLLM runs on, unobserved."],
+                "heard": said,
+            }
             for case, said in vllms.items()
         ),
         *({"case": case, "before": None, "said": [said]} for case, said in others.items()),

@@ -6,6 +6,8 @@ import sys
 from hashlib import sha256
 from typing import Any
 
+import msgspec
+
 from kvscope_events.events import CONTRACT_VERSION, Hello, PoolCounted, PoolCreated, TierCreated
 from kvscope_events.limits import MAX_LABEL
 from kvscope_events.observers.sglang.pages import Pages
@@ -65,6 +67,23 @@ def served_name(args: Any) -> str:
     return str(getattr(args, "served_model_name", None) or args.model_path)[:MAX_LABEL]
 
 
+def identity_of(args: Any, session: str, rank: int) -> Hello:
+    """An engine that runs, and whose pool is not described."""
+    return Hello(
+        contract=CONTRACT_VERSION,
+        session=session,
+        server="sglang",
+        server_version=version(),
+        model_name=served_name(args),
+        engine=str(rank),
+        pid=os.getpid(),
+        ready=True,
+        tells=[],
+        requests_are="sequence",
+        pid_space=pid_space(),
+    )
+
+
 def hello_of(scheduler: Any, session: str, rank: int, *, names: bool, tier: bool) -> Hello:
     args = scheduler.server_args
     caching = not bool(getattr(args, "disable_radix_cache", False))
@@ -82,23 +101,14 @@ def hello_of(scheduler: Any, session: str, rank: int, *, names: bool, tier: bool
     page = int(scheduler.token_to_kv_pool_allocator.page_size)
     sized_by = "max_total_tokens" if args.max_total_tokens else "mem_fraction_static"
     share = getattr(args, "mem_fraction_static", None)
-    return Hello(
-        contract=CONTRACT_VERSION,
-        session=session,
-        server="sglang",
-        server_version=version(),
-        model_name=served_name(args),
-        engine=str(rank),
-        pid=os.getpid(),
-        ready=True,
+    return msgspec.structs.replace(
+        identity_of(args, session, rank),
         tells=in_order(tells),
-        requests_are="sequence",
         max_model_len=_positive(getattr(scheduler.model_config, "context_len", None)),
         enable_prefix_caching=caching,
         cache_dtype=_dtype(scheduler),
         gpu_memory_utilization=share if sized_by == "mem_fraction_static" else None,
         prefix_caching_hash_algo=HASH_ALGORITHM if names else None,
-        pid_space=pid_space(),
         pool_sized_by=sized_by,
         name_space=_name_space(served_name(args), page) if names else None,
         keeps_blocks=False,

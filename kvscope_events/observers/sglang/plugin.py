@@ -11,13 +11,20 @@ import os
 import sys
 from typing import Any
 
+from kvscope_events.observers.declined import Declined
 from kvscope_events.observers.endpoints import REMEDY, scheduler_endpoint
 from kvscope_events.observers.log import say, speak_as, warn
 from kvscope_events.observers.outlet import Outlet
 from kvscope_events.observers.sglang import recorder, start
 from kvscope_events.observers.sglang.content import Content
 from kvscope_events.observers.sglang.gate import TESTED, refusal
-from kvscope_events.observers.sglang.introduction import created_of, hello_of, tier_of, version
+from kvscope_events.observers.sglang.introduction import (
+    created_of,
+    hello_of,
+    identity_of,
+    tier_of,
+    version,
+)
 from kvscope_events.observers.sglang.observer import Observer
 from kvscope_events.observers.sglang.switch import SchedulerIdle, SchedulerSwitch
 from kvscope_events.wire.endpoint import EndpointError
@@ -32,7 +39,7 @@ _NAMED_FOR_US = (
 )
 _IN_STEP = "the ranks of data-parallel attention take each step together"
 
-switches: list[SchedulerSwitch] = []
+switches: list[SchedulerSwitch | Declined] = []
 """That of the process's scheduler; at most one."""
 _switched_on = False
 """Whether a tree of this process reports names for us alone."""
@@ -40,7 +47,8 @@ _switched_on = False
 
 def current() -> Observer | None:
     """The last observer of this process."""
-    return switches[-1].observer if switches else None
+    last = switches[-1] if switches else None
+    return last.observer if isinstance(last, SchedulerSwitch) else None
 
 
 def install() -> None:
@@ -62,14 +70,7 @@ def install() -> None:
             raise
         if begun is not None:
             begun.done()
-        before = current()
-        try:
-            observe(self, module)
-        except EndpointError as error:
-            warn(f"off: {error}. {REMEDY}.")
-        except Exception as error:
-            warn(f"off: {type(error).__name__} at the start: {error}. SGLang runs on, unobserved.")
-        if current() is before and _switched_on:
+        if not observe(self, module) and _switched_on:
             recorder.stop(self)
 
     wrapper._kvscope = True  # type: ignore[attr-defined]
@@ -105,19 +106,33 @@ def _wanted(page: int) -> bool:
     return setting == "on" or (setting != "off" and page >= _CHEAP_PAGE)
 
 
-def observe(scheduler: Any, module: Any) -> None:
-    """Begin to observe this scheduler; an observer that is already there ends."""
-    parallel = scheduler.ps if hasattr(scheduler, "ps") else module.get_parallel()
-    if getattr(parallel, "attn_tp_rank", parallel.tp_rank) != 0:
-        return
+def observe(scheduler: Any, module: Any) -> bool:
+    """Whether its pages are observed from now on; if they cannot be, that is reported."""
+    try:
+        parallel = scheduler.ps if hasattr(scheduler, "ps") else module.get_parallel()
+        if getattr(parallel, "attn_tp_rank", parallel.tp_rank) != 0:
+            return False
+        while switches:
+            switches.pop().close()
+        reason = _begin(scheduler, parallel)
+    except EndpointError as error:
+        warn(f"off: {error}. {REMEDY}.")
+        return False
+    except Exception as error:
+        reason = f"{type(error).__name__} at the start: {error}"
+    if reason:
+        warn(f"off: {reason}. SGLang runs on, unobserved.")
+        _decline(scheduler, parallel, reason)
+    return not reason
+
+
+def _begin(scheduler: Any, parallel: Any) -> str:
+    """Observe it; else the reason for not doing so."""
     reason = refusal(scheduler)
     if reason is not None:
-        warn(f"off: {reason}. SGLang runs on, unobserved.")
-        return
+        return reason
     from sglang.srt.managers.schedule_batch import ScheduleBatch
 
-    while switches:
-        switches.pop().close()
     several = getattr(parallel, "attn_dp_size", 1) > 1
     rank = start.engine_of(parallel)
     created, tier = created_of(scheduler), tier_of(scheduler)
@@ -137,6 +152,21 @@ def observe(scheduler: Any, module: Any) -> None:
     switches.append(switch)
     known = "" if version() in TESTED else " (this release was not tested)"
     say(f"observing engine {rank} of {hello.model_name}{known}; events at {outlet.address}")
+    return ""
+
+
+def _decline(scheduler: Any, parallel: Any, reason: str) -> None:
+    """Have the page report that its pages are not observed. Never raises."""
+    try:
+        rank = start.engine_of(parallel)
+        declined = Declined(
+            scheduler_endpoint(rank, "sglang"),
+            lambda session: identity_of(scheduler.server_args, session, rank),
+            reason,
+        )
+        switches.append(declined)
+    except Exception as error:
+        warn(f"the page does not show that it is off: {error}")
 
 
 def _never_off(content: Content | None, *, in_step: bool) -> str:

@@ -59,8 +59,8 @@ def begin(
         parallel = parallel_of(given, module)
         endpoint = worker_endpoint(engine_of(parallel), rank_of(parallel), "sglang")
         start = RankStart(endpoint)
-        _starts.append(start)
         start.begin(scheduler, given["server_args"], parallel)
+        _starts.append(start)
         return start
     except EndpointError as error:
         warn(f"its start is not reported: {error}. {REMEDY}.")

@@ -10,10 +10,10 @@ import functools
 import os
 from typing import Any
 
+from kvscope_events.observers.declined import Declined
 from kvscope_events.observers.endpoints import REMEDY, scheduler_endpoint, switched_off
 from kvscope_events.observers.log import say, warn
 from kvscope_events.observers.outlet import Outlet
-from kvscope_events.observers.vllm.declined import Declined
 from kvscope_events.observers.vllm.gate import refusal
 from kvscope_events.observers.vllm.hooks import HOOKS
 from kvscope_events.observers.vllm.idle import EngineIdle
@@ -118,17 +118,13 @@ def _begin(scheduler: Any) -> str:
 
 
 def _decline(scheduler: Any, reason: str) -> None:
-    """Have the pages report an engine that is not observed. Never raises."""
+    """Have the page report an engine that is not observed. Never raises."""
     try:
         config = scheduler.vllm_config
-        outlet = Outlet(scheduler_endpoint(engine_index(config)))
-        try:
-            switches.append(Declined(outlet, identity_of(config, outlet.session), reason))
-        except BaseException:
-            outlet.stop()
-            raise
+        endpoint = scheduler_endpoint(engine_index(config))
+        switches.append(Declined(endpoint, functools.partial(identity_of, config), reason))
     except Exception as error:
-        warn(f"pages do not show that it is off: {error}")
+        warn(f"the page does not show that it is off: {error}")
 
 
 def _forked() -> None:

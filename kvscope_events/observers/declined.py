@@ -3,6 +3,7 @@ runs for one that still loads."""
 
 import atexit
 import os
+from collections.abc import Callable
 
 from kvscope_events.events import Hello
 from kvscope_events.observers.ending import MAX_REASON, stopped
@@ -14,15 +15,19 @@ from kvscope_events.observers.switched import Switched
 class Declined(IdleThread):
     """In place of the observer and its switch, until the process ends or has another engine."""
 
-    def __init__(self, outlet: Outlet, hello: Hello, reason: str) -> None:
-        """Publishes from now on; the outlet is its own."""
+    def __init__(self, endpoint: str, hello: Callable[[str], Hello], reason: str) -> None:
+        """Publishes from now on; raises EndpointError. hello: by the session of its stream."""
         super().__init__()
-        self._outlet = outlet
         self._reason = reason[:MAX_REASON]
-        state = stopped(hello, reason)
-        outlet.obey(self._order)
-        outlet.start(lambda: state)
-        outlet.send([*state])
+        self._outlet = outlet = Outlet(endpoint)
+        try:
+            state = stopped(hello(outlet.session), reason)
+            outlet.obey(self._order)
+            outlet.start(lambda: state)
+            outlet.send([*state])
+        except BaseException:
+            outlet.stop()
+            raise
         self.start()
         atexit.register(self.close)
 
