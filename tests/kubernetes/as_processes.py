@@ -25,8 +25,8 @@ import yaml
 
 from deploy.workloads import USER, sglang, vllm
 from kvscope.inject.pod import OBSERVER, SIDECAR
-from tests.kubernetes.placed import placed
 from tests.kubernetes.objects import container
+from tests.kubernetes.placed import placed
 from tests.repo.checkout import ROOT
 from tests.vllm.model import tiny_model
 from tests.vllm.server import server_environment
