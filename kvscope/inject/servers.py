@@ -72,8 +72,21 @@ def _script_of(words: Sequence[str]) -> str | None:
     for place, word in enumerate(words[:-1]):
         if PurePath(word).name in _SHELLS:
             shell = True
-        elif shell and re.fullmatch(r"-[a-z]*c", word):
-            return words[place + 1]
+        elif shell and re.fullmatch(r"-[a-zA-Z]*c[a-zA-Z]*", word):
+            return _after_options(words[place + 1 :])
+    return None
+
+
+def _after_options(words: Sequence[str]) -> str | None:
+    """The first that is not an option: a shell may have more of them between -c and its script."""
+    rest = iter(words)
+    for word in rest:
+        if word == "--":
+            return next(rest, None)
+        if not word.startswith(("-", "+")):
+            return word
+        if word.endswith("o"):  # the name of an option follows
+            next(rest, None)
     return None
 
 

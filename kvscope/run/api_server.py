@@ -68,8 +68,9 @@ def known_server(command: Sequence[str]) -> tuple[ServerKind, Sequence[str]] | N
         if word in _MODULES:
             return _MODULES[word], following
         kind = _PROGRAMS.get(word) or _PROGRAMS.get(PurePath(word).name)
-        if kind is not None:
-            return (kind, following[1:]) if following[:1] == ["serve"] else None
+        # A script may ask for its version, or name a folder so, before it starts one.
+        if kind is not None and following[:1] == ["serve"]:
+            return kind, following[1:]
     return None
 
 

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,44 +20,11 @@ from tests.inject.odd_inputs import (
     VARIABLES_FROM_A_CONFIG_MAP,
     WINDOWS_LINES,
 )
+from tests.inject.pods import environment, observed, server_of
 from tests.inject.run import loaded, run
 from tests.kubernetes.schemas import API_VERSIONS, pod_problems
 
 each = pytest.mark.parametrize("text", OBSERVABLE.values(), ids=OBSERVABLE.keys())
-
-
-def specs(content: Any) -> Iterator[Any]:
-    """Everything that has containers."""
-    if isinstance(content, dict):
-        if "initContainers" in content or "containers" in content:
-            yield content
-        for value in content.values():
-            yield from specs(value)
-    elif isinstance(content, list):
-        for value in content:
-            yield from specs(value)
-
-
-def observed(text: str) -> list[Any]:
-    """The pods that have a sidecar."""
-    pods = [spec for content in loaded(text) for spec in specs(content)]
-    return [
-        pod for pod in pods if SIDECAR in {one["name"] for one in pod.get("initContainers") or ()}
-    ]
-
-
-def server_of(pod: Any) -> Any:
-    """The container that has the sockets."""
-    (found,) = (
-        one
-        for one in [*(pod.get("containers") or ()), *([pod["model"]] if "model" in pod else ())]
-        if SOCKETS in {mount["name"] for mount in one.get("volumeMounts") or ()}
-    )
-    return found
-
-
-def environment(container: Any) -> dict[str, str]:
-    return {entry["name"]: entry.get("value", "") for entry in container["env"]}
 
 
 @each
@@ -127,6 +94,22 @@ def test_a_path_from_a_config_map_is_kept() -> None:
 def test_a_port_in_a_script_is_read_by_the_sidecar() -> None:
     (pod,) = observed(run(SHELL_FORM).text)
     assert "--url=vllm=http://127.0.0.1:8200" in pod["initContainers"][-1]["args"]
+
+
+@pytest.mark.parametrize(
+    "shell",
+    ['["/bin/bash", "-lc", "--"]', "[bash, -ce]", "[bash, -c, -o, pipefail]", "[sh, -c, +x, --]"],
+)
+def test_a_script_after_more_options_of_its_shell_is_read(shell: str) -> None:
+    """The first form is KubeRay's own, for a command that comes in place of the generated one."""
+    outcome = run(SHELL_FORM.replace("[/bin/bash, -lc]", shell))
+    assert "observed: container vllm (vLLM, http://127.0.0.1:8200)" in outcome.said
+
+
+@pytest.mark.parametrize("before", ["pip install -U vllm", "vllm --version", "cd /opt/vllm"])
+def test_a_script_may_speak_of_vllm_before_it_starts_one(before: str) -> None:
+    outcome = run(SHELL_FORM.replace("export HF_HOME=/models", before))
+    assert "observed: container vllm (vLLM, http://127.0.0.1:8200)" in outcome.said
 
 
 def test_each_role_of_a_set_is_observed() -> None:

@@ -12,7 +12,6 @@ SGLang's are spawned, which fails where that user may not read the interpreter's
 
 import argparse
 import os
-import re
 import shlex
 import subprocess
 import sys
@@ -27,13 +26,12 @@ import yaml
 from deploy.workloads import USER, sglang, vllm
 from kvscope.inject.pod import OBSERVER, SIDECAR
 from tests.kubernetes.objects import container
+from tests.kubernetes.placed import placed
 from tests.repo.checkout import ROOT
 from tests.vllm.model import tiny_model
 from tests.vllm.server import server_environment
 from tools.pictures.situations import answers, free_port, program
 
-_AT_PORT = re.compile(r"http://[a-z0-9.]+:(8000|30000)")
-"""The server's URL, which has a name of its own among Compose's services."""
 _ON_A_CPU = (
     *("--device", "cpu", "--attention-backend", "torch_native", "--sampling-backend", "pytorch"),
     *("--disable-cuda-graph", "--skip-server-warmup", "--max-total-tokens", "4096"),
@@ -98,15 +96,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="kvscope-") as place:
         folder = Path(place)
         _volumes(folder, setup.user)
-        models = str(folder / "models")
-        its = "--port=30000" if given.sglang else "--port=8000"
-        ports = {its: free_port(), "--port=8010": free_port()}
-
-        def here(arguments: Sequence[str]) -> list[str]:
-            text = [f"--port={ports[a]}" if a in ports else a for a in _joined(arguments)]
-            text = [_AT_PORT.sub(f"http://127.0.0.1:{ports[its]}", a) for a in text]
-            return [a.replace("/kvscope/", f"{folder}/").replace("/models", models) for a in text]
-
+        ports = {30000 if given.sglang else 8000: free_port(), 8010: free_port()}
+        here = placed({"/kvscope": folder, "/models": folder / "models"}, ports)
         kvscope = [*_as(setup.user), sys.executable, "-P", "-m", "kvscope"]
         subprocess.run([*kvscope, *here(setup.observer)], cwd=ROOT, check=True)
         model = tiny_model(folder / "model", "llama")
@@ -145,11 +136,6 @@ def _volumes(folder: Path, group: int | None) -> None:
         if group is not None:
             os.chown(volume, 0, group)
             volume.chmod(0o2777)
-
-
-def _joined(arguments: Sequence[str]) -> list[str]:
-    """`--port 8010` as `--port=8010`."""
-    return " ".join(arguments).replace("--port ", "--port=").split(" ")
 
 
 def _show(url: str, page: str, model: str) -> None:

@@ -91,14 +91,14 @@ class Cluster:
 
 @contextmanager
 def cluster(python: Path, folder: Path, environment: Mapping[str, str]) -> Iterator[Cluster]:
-    """Started for the block. folder: short, since sockets lie below it."""
+    """Started for the block. folder: short, since sockets lie below it; environment: of its node,
+    and so of what it starts, before ours."""
     log = folder / "ray.log"
     token = folder / "token"
     token.write_text(secrets.token_hex(16))
     token.chmod(0o600)
     settings = {
         **os.environ,
-        **environment,
         "PATH": f"{python.parent}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
         "RAY_AUTH_TOKEN_PATH": str(token),
@@ -106,6 +106,7 @@ def cluster(python: Path, folder: Path, environment: Mapping[str, str]) -> Itera
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_worker_niceness": "0",  # by default 15, which beside other work is hardly any time
         "HF_HUB_OFFLINE": "1",
+        **environment,
     }
     command = [
         *(str(python.parent / "ray"), "start", "--head", "--block", "--disable-usage-stats"),

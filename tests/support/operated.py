@@ -77,6 +77,12 @@ class Operated:
         """The terminal sends SIGINT to the command and all that it has started."""
         os.write(self.keyboard, b"\x03")
 
+    def wait_ready(self, seconds: float = START_SECONDS) -> None:
+        """Until it answers; fails if it ends instead."""
+        name = self.log_file.stem
+        wait_for(lambda: _answers(self), f"{name} starts", seconds)
+        assert self.alive(), f"{name} ended with {self.process.returncode}:\n{self.tail(200)}"
+
     def wait(self, seconds: float = STOP_SECONDS) -> int:
         return self.process.wait(seconds)
 
@@ -106,7 +112,22 @@ def operated(
     name: str,
     start_seconds: float = START_SECONDS,
 ) -> Iterator[_Server]:
-    """The command, once the server on `port` answers; ended afterwards with all that it started.
+    """The command, once the server on `port` answers; ended afterwards with all that it started."""
+    with begun(kind, command, environment, port, folder, name) as server:
+        server.wait_ready(start_seconds)
+        yield server
+
+
+@contextmanager
+def begun(
+    kind: type[_Server],
+    command: list[str],
+    environment: Mapping[str, str],
+    port: int,
+    folder: Path,
+    name: str,
+) -> Iterator[_Server]:
+    """The same from its first moment on.
 
     It has a terminal of its own, as if it had been typed.
     """
@@ -123,8 +144,6 @@ def operated(
         )
     server = kind(process, f"http://127.0.0.1:{port}", log_file, keyboard)
     try:
-        wait_for(lambda: _answers(server), f"{name} starts", start_seconds)
-        assert server.alive(), f"{name} ended with {process.returncode}:\n{server.tail(200)}"
         yield server
     finally:
         end(server)
@@ -153,6 +172,7 @@ def _answers(server: Operated) -> bool:
     try:
         return httpx.get(f"{server.url}/health", timeout=2).status_code == 200
     except httpx.HTTPError:
+        time.sleep(0.1)  # it needs the processors itself
         return False
 
 
