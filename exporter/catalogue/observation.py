@@ -49,8 +49,9 @@ SELF = (
         "source_up",
         "Whether messages arrive from the engine. For KV events: whether the stream is connected; "
         "for a server's own page: whether it was read.",
-        notes="Engines are counted by it. source=remote: workers, or a front end, of an engine "
-        "that is counted on another host's page.",
+        notes="Engines are counted by it. 0 for a folder of sockets, `ipc:///FOLDER/*`: the server "
+        "takes requests, and no socket there has answered. source=remote: workers, or a front end, "
+        "of an engine that is counted on another host's page.",
     ),
     _stream(
         "source_state_known",

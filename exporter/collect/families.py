@@ -16,6 +16,8 @@ from exporter.fold.histogram import Bucket
 logger = logging.getLogger(__name__)
 
 Values = Mapping[tuple[str, ...], float]
+NO_ENGINE = ("", "")
+"""Values of the labels of an engine, for what belongs to none."""
 
 _MOST_LABEL_SETS = 4096
 """Several times a page's number; labels without a closed set change their values over time."""

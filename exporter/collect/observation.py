@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterator
 from prometheus_client.core import Metric as Family
 
 from exporter.catalogue.server import SERVER_STATES, ServerState
-from exporter.collect.families import Families
+from exporter.clock import Clock
+from exporter.collect.families import NO_ENGINE, Families
 from exporter.fold import Census, Introduction
 from exporter.sources import Seen
 from exporter.sources.pipeline import Pipeline
@@ -18,6 +19,13 @@ def collect_server(families: Families, state: ServerState | None) -> Iterator[Fa
         yield families.table(
             "kvscope_server_state", {(known,): known == state for known in SERVER_STATES}
         )
+
+
+def collect_unheard(endpoints: Collection[str], clock: Clock) -> Iterator[Family]:
+    """endpoints: where nothing has ever been heard of a server that takes requests."""
+    for endpoint in endpoints:
+        families = Families({"source": "wire", "endpoint": endpoint}, clock)
+        yield families.table("kvscope_source_up", {NO_ENGINE: False})
 
 
 _CHEAP_FOLDS = frozenset({"introduction", "census", "steps", "churn", "tenants"})

@@ -9,7 +9,7 @@ from prometheus_client.samples import Sample
 
 from exporter.catalogue import metric
 from exporter.clock import Clock
-from exporter.collect.families import Families
+from exporter.collect.families import NO_ENGINE, Families
 from exporter.readings import PageReader, PageState
 from exporter.readings.engines import Engine
 from exporter.readings.mapping import EngineReading
@@ -117,17 +117,14 @@ def _key(sample: Sample) -> tuple[str, ...]:
 
 
 def _about(page: PageState, families: Families) -> Iterator[Family]:
-    yield families.table("kvscope_source_up", {_NO_ENGINE: page.reading.is_up})
+    yield families.table("kvscope_source_up", {NO_ENGINE: page.reading.is_up})
     if page.last_success_ns is not None:
         read = families.wall(page.last_success_ns)
-        yield families.table("kvscope_source_last_message_timestamp_seconds", {_NO_ENGINE: read})
+        yield families.table("kvscope_source_last_message_timestamp_seconds", {NO_ENGINE: read})
     counts: dict[tuple[str, ...], float] = {
-        (*_NO_ENGINE, kind): count for kind, count in page.errors.items()
+        (*NO_ENGINE, kind): count for kind, count in page.errors.items()
     }
     yield families.table("kvscope_page_errors_total", counts)
-
-
-_NO_ENGINE = ("", "")
 
 
 def _families(maker: Families, reading: EngineReading) -> Iterator[Family]:

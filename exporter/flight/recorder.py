@@ -113,6 +113,7 @@ class _Notes:
     positions: list[tuple[int, int]] = field(default_factory=list)
     state: ServerState | None = None
     advised: bool = False
+    unheard: Sequence[str] = ()
     hosts: dict[int, HostMemory] = field(default_factory=dict)
     available: Available | None = None
     gpus: GpuReading | None = None
@@ -200,6 +201,7 @@ class Recorder:
                     notes.gpus,
                     notes.pages,
                     notes.front_end,
+                    notes.unheard,
                 )
             )
         finally:
@@ -210,10 +212,12 @@ class Recorder:
         if notes is not None:
             notes.positions.append((stream, index))
 
-    def note_server(self, state: ServerState | None, *, advised: bool) -> None:
+    def note_server(
+        self, state: ServerState | None, unheard: Sequence[str], *, advised: bool
+    ) -> None:
         notes = self._noting
         if notes is not None:
-            notes.state, notes.advised = state, advised
+            notes.state, notes.unheard, notes.advised = state, unheard, advised
 
     def note_readings(self, pages: Sequence[PageState], front_end: FrontEnd) -> None:
         notes = self._noting

@@ -100,6 +100,8 @@ class Rendered(msgspec.Struct, frozen=True, array_like=True, tag="page"):
     pages: Sequence[PageState] = ()
     """Pages of the server's own."""
     front_end: FrontEnd = {}
+    unheard: Sequence[str] = ()
+    """See `Presence.unheard`."""
 
 
 class Marked(msgspec.Struct, frozen=True, array_like=True, tag="mark"):

@@ -177,7 +177,7 @@ class Playback:
             case Rendered():
                 self._page = record
                 self._ahead_ns = record.wall_ns - record.time_ns
-                self._presence.recorded = record.state
+                self._presence.recorded = record
                 self._readings.recorded = record
                 for stream, position in record.positions:
                     if stream in self._streams:
@@ -236,12 +236,15 @@ class _RecordedPresence(Presence):
     """The state that the last page showed."""
 
     def __init__(self) -> None:
-        super().__init__(lambda: (), (), lambda: False)
-        self.recorded: ServerState | None = None
+        super().__init__(lambda: (), (), lambda: False, lambda: ())
+        self.recorded: Rendered | None = None
 
     @property
     def state(self) -> ServerState | None:
-        return self.recorded
+        return None if self.recorded is None else self.recorded.state
+
+    def unheard(self, state: ServerState | None) -> Sequence[str]:
+        return () if self.recorded is None else self.recorded.unheard
 
 
 class _RecordedReadings(Readings):

@@ -89,6 +89,11 @@ class SocketFolder(Watcher):
         self._clock = clock
         self._members: dict[str, _Member] = {}
         self._throttle = Throttle(clock.monotonic_ns, HOUR_NS)
+        self._has_looked = False
+
+    @property
+    def silent(self) -> str | None:
+        return self.endpoint if self._has_looked and not self._members else None
 
     def scan(self) -> None:
         """Look once: add new sockets, remove those that a restart of the server has replaced."""
@@ -103,6 +108,7 @@ class SocketFolder(Watcher):
             member.look(now_ns, has_file=name in present)
         for name in [name for name in self._members if self._is_over(name, now_ns)]:
             self._exporter.remove(self._members.pop(name).target)
+        self._has_looked = True
 
     def _run(self) -> None:
         while not self._stopping.is_set():

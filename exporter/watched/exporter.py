@@ -44,6 +44,12 @@ class Watcher(ABC):
         """Watch until `_stopping` is set."""
 
     @property
+    def silent(self) -> str | None:
+        """The endpoint that it watches, if nothing was ever heard there; None: something was, or
+        it has not looked."""
+        return None
+
+    @property
     def running(self) -> bool:
         return self._thread.is_alive()
 
@@ -103,6 +109,7 @@ class Exporter:
             lambda: self._targets,
             self.readers,
             lambda: bool(self._targets or self._watchers or self.readers),
+            lambda: [one.silent for one in self._watchers if one.silent is not None],
         )
         self._page = Page(
             lambda: self._present,

@@ -17,7 +17,7 @@ from exporter.collect.device_memory import collect_ledger_of_devices, collect_to
 from exporter.collect.engine_memory import EngineMemory
 from exporter.collect.families import Families
 from exporter.collect.gpu import collect_gpus, collect_nvml
-from exporter.collect.observation import collect_build, collect_server
+from exporter.collect.observation import collect_build, collect_server, collect_unheard
 from exporter.collect.parts import Guard, Outlet, ScrapeLimiter
 from exporter.collect.readings import Readings
 from exporter.flight.recorder import Recorder
@@ -125,12 +125,14 @@ class Page:
         elsewhere = partial(is_elsewhere, hellos=front_ends)
         yield from self._guard.read("page", lambda: readings.collect(pages, told, elsewhere))
         state = self._presence.state  # by the pages that were just read
+        unheard = self._presence.unheard(state)
         yield from self._guard.read("server", lambda: collect_server(self._families, state))
+        yield from self._guard.read("server", lambda: collect_unheard(unheard, self._clock))
         yield from collect_processes(engines, self._guard, self.machine, now_ns)
         is_new = asking is not None
         yield from self._guard.read("advice", lambda: advised.collect(asked, is_new=is_new))
         if self.recorder is not None:
-            self.recorder.note_server(state, advised=is_new)
+            self.recorder.note_server(state, unheard, advised=is_new)
         yield from self._devices(engines, now_ns)
         yield from self._own()
 

@@ -19,11 +19,14 @@ class Presence:
         targets: Callable[[], Sequence[Target]],
         readers: Sequence[PageReader],
         is_configured: Callable[[], bool],
+        silent: Callable[[], Sequence[str]],
     ) -> None:
-        """is_configured: whether there is a server to watch, even if it has not been heard."""
+        """is_configured: whether there is a server to watch, even if it has not been heard; silent:
+        endpoints where nothing was ever heard."""
         self._targets = targets
         self._readers = readers
         self._is_configured = is_configured
+        self._silent = silent
         self._was_heard = False
         self._retired = False
 
@@ -51,6 +54,11 @@ class Presence:
             return "gone" if self._was_heard else "expected"
         self._retired = False
         return "ready" if _is_ready(targets, readers) else "loading"
+
+    def unheard(self, state: ServerState | None) -> Sequence[str]:
+        """Endpoints where nothing was ever heard of a server that takes requests: its observer was
+        not loaded, or its sockets are elsewhere or cannot be read."""
+        return self._silent() if state == "ready" else ()
 
     def retire(self) -> tuple[list[str], ServerState | None]:
         """Regard whatever is silent now as ended on purpose, until it is heard again.

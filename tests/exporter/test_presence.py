@@ -289,6 +289,28 @@ def test_a_page_that_nothing_answers_is_expected(scene: Scene) -> None:
     assert state(scene.watch(events=(), url="http://127.0.0.1:9")) == "expected"
 
 
+def test_a_server_that_takes_requests_has_a_source_that_is_down_while_its_folder_is_silent(
+    scene: Scene,
+) -> None:
+    """Its observer was not loaded, or its sockets are elsewhere, or those of another user."""
+    folder = f"ipc://{scene.folder}/*"
+
+    def is_up(exporter: Exporter) -> float | None:
+        return value(exporter, "kvscope_source_up", endpoint=folder)
+
+    with serving({}) as peer:
+        exporter = scene.watch(url=peer.url)
+        comes_to(exporter, "loading")
+        assert is_up(exporter) is None, "its observer may still come"
+        peer.answers["/metrics"] = text(CURRENT_PAGE)
+        scene.fall_silent()
+        wait_for(lambda: is_up(exporter) == 0)
+        assert state(exporter) == "ready"
+        scene.engine()
+        wait_for(lambda: is_up(exporter) is None)
+        comes_to(exporter, "ready")
+
+
 def test_an_engine_whose_front_end_refuses_is_not_ready(scene: Scene) -> None:
     scene.engine()
     with serving({"/metrics": text(CURRENT_PAGE)}) as peer:

@@ -9,7 +9,7 @@ from exporter.clock import Clock
 from exporter.flight.reader import RecordingFile
 from exporter.playback.playback import Playback
 from exporter.readings import TABLES, PageReader
-from exporter.watched.exporter import Exporter
+from exporter.watched.exporter import Exporter, Watcher
 from kvscope_events.events import FirstToken
 from kvscope_events.vocabulary import ServerKind
 from tests.exporter.stream import hello
@@ -22,6 +22,15 @@ from tests.support.pages import sample
 FIRST_TOKENS = "kvscope_time_to_first_token_seconds_count"
 NOTHING = b""
 """An answer of a server that is not there."""
+
+
+class SilentFolder(Watcher):
+    """An observer that never came."""
+
+    silent = "ipc:///run/kvscope/*"
+
+    def _run(self) -> None:
+        raise NotImplementedError
 
 
 def replayed(path: Path) -> list[bytes]:
@@ -51,6 +60,7 @@ def test_a_server_known_by_its_page_alone_is_the_same_again(
     with answering(answer) as url:
         reader = PageReader(url, kind, clock=clock, model_name="given")
         exporter = Exporter([], readers=[reader], clock=clock, process=False, recorder=recorder)
+        exporter.attach(SilentFolder("silent"))
         for _ in answers:
             now_ns += 5 * SECOND
             served.append(exporter.render()[0])
@@ -60,6 +70,8 @@ def test_a_server_known_by_its_page_alone_is_the_same_again(
     assert list(map(lines_of, replayed(tmp_path / "page.kvsr"))) == list(map(lines_of, served))
     assert sample(served[0].decode(), "kvscope_source_up", source="page") == 0
     assert sample(served[2].decode(), "kvscope_source_up", source="page") == 1
+    unheard = [sample(text.decode(), "kvscope_source_up", source="wire") for text in served[:3]]
+    assert unheard == [None, None, 0], "once it takes requests"
     assert any(b'{engine="' in text for text in served)
 
 

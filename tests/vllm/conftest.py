@@ -66,7 +66,7 @@ class Unobserved:
 
     log: str
     pages: list[str]
-    """Of a sidecar that was there first, and of one that came later."""
+    """From a sidecar that was there first, and from one that came later."""
     switched: str
     """The answer to an order to its observer."""
     answers: list[list[int]]
