@@ -28,10 +28,10 @@ RUNNING = (
 )
 """As `tests.sglang.drive.break_hook` reads them: what each wrapper calls, and what sends."""
 IN_OFF = tuple(
-    f"pages.Pages.evicted+{second}@1"
+    f"pages.Pages.evicted+{second}"
     for second in (
-        *("patching.Patches.restore", "content.Content.detach", "observer.warn"),
-        *("recorder.stop", "steps.Steps.forget", "observer.stopped"),
+        *("patching.Patches.restore@4", "content.Content.detach@1", "observer.warn@1"),
+        *("recorder.stop@1", "steps.Steps.forget@1", "observer.stopped@1"),
     )
 )
 AT_THE_START = (
@@ -45,7 +45,10 @@ ON_A_TIER = (
 IN_A_RETRACTION = (
     *("steps.Steps.retract_begins@1", "steps.Steps.retracted@1", "steps.preempted@1"),
 )
-SURVIVED = ("publisher.encode_batch", "plugin._wanted@1", "patching.Patches.apply@1")
+SURVIVED = (
+    *("publisher.encode_batch", "plugin._wanted@1"),
+    *("patching.Patches.apply@1", "patching.Patches.restore@1"),
+)
 """A batch is lost, pages have no names, or the start is not reported; counts go on."""
 FAULTS = {
     **dict.fromkeys((*RUNNING, *IN_OFF, *AT_THE_START, *SURVIVED), PLAIN),
