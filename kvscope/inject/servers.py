@@ -73,12 +73,12 @@ def _script_of(words: Sequence[str]) -> str | None:
         if PurePath(word).name in _SHELLS:
             shell = True
         elif shell and re.fullmatch(r"-[a-zA-Z]*c[a-zA-Z]*", word):
-            return _after_options(words[place + 1 :])
+            return _after_options(words[place:])
     return None
 
 
 def _after_options(words: Sequence[str]) -> str | None:
-    """The first that is not an option: a shell may have more of them between -c and its script."""
+    """The first that is not an option: a shell may have more of them, with -c and after it."""
     rest = iter(words)
     for word in rest:
         if word == "--":

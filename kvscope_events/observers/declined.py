@@ -35,7 +35,7 @@ class Declined(IdleThread):
         self._outlet.serve(lambda: True)
 
     def close(self) -> None:
-        """Remove the socket."""
+        """Remove the socket; a forked child, which the publisher knows, leaves it alone."""
         atexit.unregister(self.close)
         self.stop()
         self._outlet.stop()

@@ -6,8 +6,8 @@ import msgspec
 
 SwitchState = Literal["on", "off", "leaving", "returning", "stopped", "cannot be switched"]
 """leaving, returning: an order that the next step carries out. stopped: by a fault of the
-observer's own, which no order undoes. cannot be switched: it stays on, since it could be taken out
-in part only."""
+observer's own, which no order undoes. cannot be switched: no order changes it: it stays on, since
+it could be taken out in part only, or off, since the engine cannot be observed."""
 
 
 class Switched(msgspec.Struct, frozen=True, array_like=True):

@@ -98,7 +98,10 @@ def test_a_port_in_a_script_is_read_by_the_sidecar() -> None:
 
 @pytest.mark.parametrize(
     "shell",
-    ['["/bin/bash", "-lc", "--"]', "[bash, -ce]", "[bash, -c, -o, pipefail]", "[sh, -c, +x, --]"],
+    [
+        *('["/bin/bash", "-lc", "--"]', "[bash, -ce]", "[bash, -c, -o, pipefail]"),
+        *("[bash, -ceuo, pipefail]", "[sh, -c, +x, --]"),
+    ],
 )
 def test_a_script_after_more_options_of_its_shell_is_read(shell: str) -> None:
     """The first form is KubeRay's own, for a command that comes in place of the generated one."""

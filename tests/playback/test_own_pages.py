@@ -9,7 +9,8 @@ from exporter.clock import Clock
 from exporter.flight.reader import RecordingFile
 from exporter.playback.playback import Playback
 from exporter.readings import TABLES, PageReader
-from exporter.watched.exporter import Exporter, Watcher
+from exporter.sidecar.socket_folder import SocketFolder
+from exporter.watched.exporter import Exporter
 from kvscope_events.events import FirstToken
 from kvscope_events.vocabulary import ServerKind
 from tests.exporter.stream import hello
@@ -22,15 +23,6 @@ from tests.support.pages import sample
 FIRST_TOKENS = "kvscope_time_to_first_token_seconds_count"
 NOTHING = b""
 """An answer of a server that is not there."""
-
-
-class SilentFolder(Watcher):
-    """An observer that never came."""
-
-    silent = "ipc:///run/kvscope/*"
-
-    def _run(self) -> None:
-        raise NotImplementedError
 
 
 def replayed(path: Path) -> list[bytes]:
@@ -60,7 +52,9 @@ def test_a_server_known_by_its_page_alone_is_the_same_again(
     with answering(answer) as url:
         reader = PageReader(url, kind, clock=clock, model_name="given")
         exporter = Exporter([], readers=[reader], clock=clock, process=False, recorder=recorder)
-        exporter.attach(SilentFolder("silent"))
+        folder = SocketFolder(f"ipc://{tmp_path}/*", exporter, pytest.fail, clock)
+        folder.scan()  # its observer never came
+        exporter.attach(folder)
         for _ in answers:
             now_ns += 5 * SECOND
             served.append(exporter.render()[0])

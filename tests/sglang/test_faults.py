@@ -35,7 +35,7 @@ IN_OFF = tuple(
     )
 )
 AT_THE_START = (
-    *("plugin.refusal@1", "observer.methods@1"),
+    *("plugin._parallel@1", "plugin.refusal@1", "observer.methods@1"),
     *("patching.Patches.apply@3", "outlet.Outlet.start@1"),
 )
 ON_A_TIER = (

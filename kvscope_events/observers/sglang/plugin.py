@@ -109,7 +109,7 @@ def _wanted(page: int) -> bool:
 def observe(scheduler: Any, module: Any) -> bool:
     """Whether its pages are observed from now on; if they cannot be, that is reported."""
     try:
-        parallel = scheduler.ps if hasattr(scheduler, "ps") else module.get_parallel()
+        parallel = _parallel(scheduler, module)
         if getattr(parallel, "attn_tp_rank", parallel.tp_rank) != 0:
             return False
         while switches:
@@ -122,8 +122,13 @@ def observe(scheduler: Any, module: Any) -> bool:
         reason = f"{type(error).__name__} at the start: {error}"
     if reason:
         warn(f"off: {reason}. SGLang runs on, unobserved.")
-        _decline(scheduler, parallel, reason)
+        _decline(scheduler, module, reason)
     return not reason
+
+
+def _parallel(scheduler: Any, module: Any) -> Any:
+    """Sizes and ranks of the process."""
+    return scheduler.ps if hasattr(scheduler, "ps") else module.get_parallel()
 
 
 def _begin(scheduler: Any, parallel: Any) -> str:
@@ -155,10 +160,10 @@ def _begin(scheduler: Any, parallel: Any) -> str:
     return ""
 
 
-def _decline(scheduler: Any, parallel: Any, reason: str) -> None:
+def _decline(scheduler: Any, module: Any, reason: str) -> None:
     """Have the page report that its pages are not observed. Never raises."""
     try:
-        rank = start.engine_of(parallel)
+        rank = start.engine_of(_parallel(scheduler, module))
         declined = Declined(
             scheduler_endpoint(rank, "sglang"),
             lambda session: identity_of(scheduler.server_args, session, rank),

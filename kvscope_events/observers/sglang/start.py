@@ -7,7 +7,6 @@ when that returns. Nothing here raises.
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from types import SimpleNamespace
@@ -15,10 +14,10 @@ from typing import Any
 
 import msgspec
 
-from kvscope_events.events import CONTRACT_VERSION, EngineEvent, Hello
+from kvscope_events.events import EngineEvent, Hello
 from kvscope_events.observers.endpoints import REMEDY, worker_endpoint
 from kvscope_events.observers.log import warn
-from kvscope_events.observers.sglang.introduction import served_name, version
+from kvscope_events.observers.sglang.introduction import identity_of
 from kvscope_events.observers.sglang.patching import (
     Arguments,
     Before,
@@ -28,7 +27,6 @@ from kvscope_events.observers.sglang.patching import (
     found,
 )
 from kvscope_events.observers.worker_stream import WorkerStream
-from kvscope_events.pid_space import pid_space
 from kvscope_events.producers import SGLANG_RANK_EVENTS, in_order
 from kvscope_events.vocabulary import StartPhase
 from kvscope_events.wire.endpoint import EndpointError
@@ -189,18 +187,10 @@ class RankStart(WorkerStream):
 
 
 def _introduction(args: Any, parallel: Any, session: str) -> Hello:
-    return Hello(
-        contract=CONTRACT_VERSION,
-        session=session,
-        server="sglang",
-        server_version=version(),
-        model_name=served_name(args),
-        engine=str(engine_of(parallel)),
-        pid=os.getpid(),
+    return msgspec.structs.replace(
+        identity_of(args, session, engine_of(parallel)),
         ready=False,
         tells=in_order(SGLANG_RANK_EVENTS),
-        requests_are="sequence",
-        pid_space=pid_space(),
         worker=str(rank_of(parallel)),
         remote=is_remote(args, parallel),
     )

@@ -19,25 +19,20 @@ from typing import Any
 import msgspec
 
 from kvscope_events.events import (
-    CONTRACT_VERSION,
     EngineEvent,
     FrontEndSampled,
-    Hello,
     ObserverStopped,
 )
 from kvscope_events.observers.endpoints import REMEDY, front_end_endpoint
 from kvscope_events.observers.log import say, warn
 from kvscope_events.observers.outlet import Outlet
 from kvscope_events.observers.vllm.answer import Answer
+from kvscope_events.observers.vllm.introduction import identity_of
 from kvscope_events.observers.vllm.served import (
-    engine_index,
     local_engines,
-    served_name,
-    server_version,
 )
 from kvscope_events.observers.vllm.tenant import Body, TenantPlace
 from kvscope_events.observers.vllm.tokenizer import TokenizerQueue
-from kvscope_events.pid_space import pid_space
 from kvscope_events.producers import VLLM_FRONT_END_EVENTS, in_order
 from kvscope_events.requests import TENANT_FIELD
 from kvscope_events.wire.endpoint import EndpointError
@@ -115,17 +110,9 @@ class FrontEnd:
         """Those with tokens. Changed on the event loop, copied by the thread."""
         self._tokenizer = TokenizerQueue()
         config = client.vllm_config
-        self._hello = Hello(
-            contract=CONTRACT_VERSION,
-            session=outlet.session,
-            server="vllm",
-            server_version=server_version(),
-            model_name=served_name(config),
-            engine=str(engine_index(config)),
-            pid=self._pid,
-            ready=True,
+        self._hello = msgspec.structs.replace(
+            identity_of(config, outlet.session),
             tells=in_order(VLLM_FRONT_END_EVENTS),
-            pid_space=pid_space(),
             worker=f"api-{number}",
             local_engines=local_engines(config),
         )

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from kvscope_events.events import CONTRACT_VERSION, EngineEvent, Hello
+from kvscope_events.events import EngineEvent, Hello
 from kvscope_events.memory import StartupProfiled
 from kvscope_events.observers.endpoints import (
     REMEDY,
@@ -20,6 +20,7 @@ from kvscope_events.observers.endpoints import (
     worker_endpoint,
 )
 from kvscope_events.observers.log import warn
+from kvscope_events.observers.vllm.introduction import identity_of
 from kvscope_events.observers.vllm.memory import (
     Sampler,
     Terms,
@@ -33,13 +34,10 @@ from kvscope_events.observers.vllm.memory import (
 from kvscope_events.observers.vllm.served import (
     engine_index,
     is_remote,
-    served_name,
-    server_version,
 )
 from kvscope_events.observers.vllm.sizing import pool_bytes
 from kvscope_events.observers.vllm.worker_hooks import LAST, PHASES, Hooks
 from kvscope_events.observers.worker_stream import WorkerStream
-from kvscope_events.pid_space import pid_space
 from kvscope_events.producers import VLLM_WORKER_EVENTS
 from kvscope_events.wire.endpoint import EndpointError
 
@@ -173,18 +171,10 @@ class WorkerObserver(WorkerStream):
         self._hooks.add(name, functools.partial(self._begin_phase, PHASES[name]), after)
 
     def _introduction(self, config: Any, rank: int, meet_at: str) -> Hello:
-        return Hello(
-            contract=CONTRACT_VERSION,
-            session=self.session,
-            server="vllm",
-            server_version=server_version(),
-            model_name=served_name(config),
-            engine=str(engine_index(config)),
-            pid=self._pid,
+        return msgspec.structs.replace(
+            identity_of(config, self.session),
             ready=False,  # always: the engine core goes on after its workers
             tells=sorted(VLLM_WORKER_EVENTS),
-            requests_are="sequence",
-            pid_space=pid_space(),
             worker=str(rank),
             remote=is_remote(config, meet_at),
         )
