@@ -1,6 +1,7 @@
 """The observer of an API server: an application of FastAPI behind uvicorn, with real clients."""
 
 import asyncio
+import gc
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -41,6 +42,7 @@ class Client:
         self.renderer = SimpleNamespace(_executor=ThreadPoolExecutor(1))
         self.added: list[str] = []
         self.tenants: list[str] = []
+        self.tasks: list[asyncio.Task[str]] = []
 
     async def render(self) -> None:
         """As vLLM does: in an executor, whose `submit` the event loop calls."""
@@ -52,6 +54,10 @@ class Client:
         self.added.append(request.request_id)
         self.tenants.append(tenant_of(request))
         return "added"
+
+    async def _later(self, request: Any) -> str:
+        await asyncio.sleep(PAUSE)
+        return await self._add_request(request, None)
 
 
 class Processor:
@@ -81,7 +87,14 @@ def application(client: Client) -> fastapi.FastAPI:
         if kind == "text":
             await client.render()
             kind += str(len(client.added))
+        if kind == "waits":  # as vLLM does for an answer that is not streamed
+            while (await request.receive())["type"] != "http.disconnect":
+                continue
+            return None
         given = SimpleNamespace(request_id=kind, trace_headers=None, cache_salt="salt")
+        if kind == "background":
+            client.tasks.append(asyncio.create_task(client._later(given)))
+            return "queued"
         assert await client._add_request(given, None) == "added"
 
         async def parts() -> AsyncIterator[str]:
@@ -249,8 +262,9 @@ def test_the_body_names_the_tenant_by_the_hash_of_its_user_where_that_is_wanted(
     for unnamed in ({}, {"user": None}, {"user": ""}, {"user": 3}, {"metadata": {"user": "ann"}}):
         assert served.tenant(**unnamed) == tenant_digest("salt"), unnamed
     assert served.tenant(prompt="x" * MAX_BODY_BYTES, user="ben") == tenant_digest("salt")
-    assert httpx.post(f"{served.url}{PATH}", content=b'{"user": "ann"').status_code == 500
-    assert not any(isinstance(event, ObserverStopped) for event in served.events)
+    for refused in (b'{"user": "ann"', b'{"prompt": ' + b"[" * 5000):
+        assert httpx.post(f"{served.url}{PATH}", content=refused).status_code == 500
+    assert len(served.answers(10)) == 10, "none has switched it off"
 
 
 @pytest.mark.parametrize("served", ["user"], indirect=True)
@@ -260,6 +274,40 @@ def test_a_fault_while_a_body_is_read_ends_no_request(
     monkeypatch.setattr("kvscope_events.observers.vllm.tenant._user", lambda body: body["user"])
     assert served.tenant(user="ben") == tenant_digest("salt")
     wait_for(lambda: served.answers(0) == [] and _stopped(served, "TypeError"), "it has stopped")
+
+
+@pytest.mark.parametrize("served", ["X-User"], indirect=True)
+@pytest.mark.parametrize("part", ["tenant.tenant_digest", "front_end._name_tenant"])
+def test_a_fault_while_a_tenant_is_named_ends_no_request(
+    served: Served, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    monkeypatch.setattr(f"kvscope_events.observers.vllm.{part}", _broken)
+    assert served.tenant(headers={"X-User": "ann"}) == tenant_digest("salt")
+    wait_for(lambda: served.answers(0) == [] and _stopped(served, "broken on purpose"))
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_stream_that_cannot_be_written_ends_no_request(
+    served: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (observed,) = front_end._front_ends
+    monkeypatch.setattr(observed._outlet, "send", _broken)
+    monkeypatch.setattr(observed._outlet, "serve", _broken)
+    assert [served.post(kind) for kind in ("limit", "stream", "stream")] == [429, 200, 200]
+    assert "the page does not show that" in caplog.text
+
+
+def test_an_api_server_whose_configuration_is_unknown_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tmp_path.chmod(0o700)
+    monkeypatch.setenv("KVSCOPE_OBSERVER_DIR", str(tmp_path))
+    other = SimpleNamespace(state=SimpleNamespace(engine_client=SimpleNamespace()))
+    front_end._begin(other)
+    gc.collect()  # would wait for ever for a socket that was left open
+    assert front_end._front_ends == []
+    assert list(tmp_path.glob("*.sock")) == []
+    assert "this API server is not observed: AttributeError" in caplog.text
 
 
 def test_a_second_api_server_takes_the_next_name(served: Served) -> None:
@@ -281,15 +329,33 @@ def test_a_client_that_leaves_has_no_answer(served: Served) -> None:
     assert fold.answers["generation", "left"] == sum(fold.answers.values()) == 1
 
 
+def test_a_client_that_leaves_before_an_answer_that_is_not_streamed_has_none(
+    served: Served,
+) -> None:
+    """vLLM answers it all the same: 200, and nothing in it."""
+    with pytest.raises(httpx.ReadTimeout):
+        httpx.post(f"{served.url}{PATH}", json={"kind": "waits"}, timeout=PAUSE)
+    (left,) = served.answers(1)
+    assert (left.status, left.is_complete) == (200, False)
+
+
+def test_requests_handed_over_after_their_answer_are_not_kept(served: Served) -> None:
+    assert served.post("background") == 200
+    wait_for(lambda: served.client.added == ["background"])
+    (observed,) = front_end._front_ends
+    assert observed._by_request == {}
+
+
 def test_a_fault_of_ours_ends_the_stream_and_no_answer(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(self: Any, message: Any) -> None:
-        raise LookupError("broken on purpose")
-
-    monkeypatch.setattr("kvscope_events.observers.vllm.answer.Answer.sent", broken)
+    monkeypatch.setattr("kvscope_events.observers.vllm.answer.Answer.sent", _broken)
     assert [served.post(kind) for kind in ("limit", "stream")] == [429, 200]
     wait_for(lambda: served.answers(0) == [] and _stopped(served, "broken on purpose"))
+
+
+def _broken(*_: Any) -> None:
+    raise LookupError("broken on purpose")
 
 
 def _stopped(served: Served, reason: str) -> bool:
@@ -299,5 +365,6 @@ def _stopped(served: Served, reason: str) -> bool:
 
 
 def test_paths_that_generate_tokens_are_told_from_others() -> None:
-    assert route_of("/prefix/v1/chat/completions") == "generation"
+    for path in ("/prefix/v1/chat/completions", "/v1/chat/completions/batch", "/cohere/v2/chat"):
+        assert route_of(path) == "generation"
     assert route_of("/v1/embeddings") == "other"

@@ -9,7 +9,8 @@ from kvscope_events.vocabulary import RequestPlace, Route
 
 _GENERATION = (
     *("/completions", "/chat/completions", "/responses", "/messages", "/generate"),
-    *("/audio/transcriptions", "/audio/translations"),
+    *("/audio/transcriptions", "/audio/translations", "/chat/completions/batch"),
+    *("/cohere/v2/chat", "/invocations"),  # SageMaker's: an embedding's request comes there as well
 )
 
 
@@ -25,12 +26,14 @@ class Answer:
         "_ended_ns",
         "_first_ns",
         "_handed_ns",
+        "_has_left",
         "_route",
         "_status",
         "_tokenizer_ns",
         "_tokenizer_queue_ns",
         "_unfinished",
         "done_ns",
+        "is_over",
         "request_ids",
         "tenant",
     )
@@ -42,6 +45,9 @@ class Answer:
         self._first_ns: int | None = None
         self._handed_ns: int | None = None
         self._ended_ns: int | None = None
+        self._has_left = False
+        self.is_over = False
+        """Whether the application has returned."""
         self.done_ns: int | None = None
         """When the engine had its last token, by the engine's clock."""
         self.request_ids: list[str] = []
@@ -80,6 +86,12 @@ class Answer:
         if timestamp is not None:
             self.done_ns = int(timestamp * 1e9)
 
+    def received(self, message: Mapping[str, Any]) -> None:
+        """A message of the client was read by the application."""
+        if message["type"] == "http.disconnect" and self._ended_ns is None:
+            # vLLM answers a client that has left with an empty 200.
+            self._has_left = True
+
     def sent(self, message: Mapping[str, Any]) -> None:
         """A message of the application was sent to the client."""
         kind = message["type"]
@@ -87,7 +99,7 @@ class Answer:
             self._status = int(message["status"])
         elif kind == "http.response.body":
             goes_on = message.get("more_body", False)
-            if not goes_on:
+            if not goes_on and not self._has_left:
                 self._ended_ns = monotonic_ns()
             elif self._first_ns is None and message.get("body"):
                 self._first_ns = monotonic_ns()

@@ -18,19 +18,13 @@ from typing import Any
 
 import msgspec
 
-from kvscope_events.events import (
-    EngineEvent,
-    FrontEndSampled,
-    ObserverStopped,
-)
+from kvscope_events.events import EngineEvent, FrontEndSampled, ObserverStopped
 from kvscope_events.observers.endpoints import REMEDY, front_end_endpoint
 from kvscope_events.observers.log import say, warn
 from kvscope_events.observers.outlet import Outlet
 from kvscope_events.observers.vllm.answer import Answer
 from kvscope_events.observers.vllm.introduction import identity_of
-from kvscope_events.observers.vllm.served import (
-    local_engines,
-)
+from kvscope_events.observers.vllm.served import local_engines
 from kvscope_events.observers.vllm.tenant import Body, TenantPlace
 from kvscope_events.observers.vllm.tokenizer import TokenizerQueue
 from kvscope_events.producers import VLLM_FRONT_END_EVENTS, in_order
@@ -79,7 +73,11 @@ def _begin(application: Any) -> None:
         if client is None or _front_ends:
             return
         number, outlet = _outlet()
-        _front_ends.append(FrontEnd(application, client, number, outlet))
+        try:
+            _front_ends.append(FrontEnd(application, client, number, outlet))
+        except BaseException:
+            outlet.stop()  # or its context would wait for its sockets when it is collected
+            raise
         say(f"observing API server {number}; events at {outlet.address}")
     except EndpointError as error:
         warn(f"this API server is not observed: {error}. {REMEDY}.")
@@ -145,11 +143,23 @@ class FrontEnd:
         )
 
     async def answer(self, call: Application, scope: Message, receive: Receive, send: Send) -> None:
-        """Pass a request on, and note what is sent."""
+        """Pass a request on, and note what is received and sent."""
         answer = Answer(scope["path"])
-        body = self._tenant_place.asked(answer, scope)
-        if body is not None:
-            receive = self._read_by(body, receive)
+        body: Body | None = None
+        try:
+            body = self._tenant_place.asked(answer, scope)
+        except Exception as error:
+            self._off(error)
+
+        async def read() -> Message:
+            message = await receive()
+            try:
+                answer.received(message)
+                if body is not None:
+                    body.received(message)
+            except Exception as error:
+                self._off(error)
+            return message
 
         async def noted(message: Message) -> None:
             await send(message)
@@ -162,24 +172,14 @@ class FrontEnd:
         if answer.generates:
             self._under_way.add(answer)
         try:
-            await call(self._application, scope, receive, noted)
+            await call(self._application, scope, read, noted)
         finally:
             _current.reset(token)
             self._ended(answer)
 
-    def _read_by(self, body: Body, receive: Receive) -> Receive:
-        async def received() -> Message:
-            message = await receive()
-            try:
-                body.received(message)
-            except Exception as error:
-                self._off(error)
-            return message
-
-        return received
-
     def _ended(self, answer: Answer) -> None:
         self._under_way.discard(answer)
+        answer.is_over = True
         for request_id in answer.request_ids:
             self._by_request.pop(request_id, None)
         if self._live:
@@ -202,12 +202,14 @@ class FrontEnd:
         @functools.wraps(add)
         async def adding(request: Any, *args: Any, **kwargs: Any) -> Any:
             answer = _current.get()
-            if answer is not None and answer.tenant and hasattr(request, "trace_headers"):
-                # vLLM hands them to the scheduler, which reports them nowhere without a trace.
-                named = {TENANT_FIELD: answer.tenant}
-                request.trace_headers = {**(request.trace_headers or {}), **named}
+            if answer is not None and answer.tenant and self._live:
+                try:
+                    _name_tenant(request, answer.tenant)
+                except Exception as error:
+                    self._off(error)
             result = await add(request, *args, **kwargs)
-            if answer is not None and self._live:
+            # A task in the background hands over its requests after the answer.
+            if answer is not None and self._live and not answer.is_over:
                 try:
                     answer.handed(request.request_id)
                     self._by_request[request.request_id] = answer
@@ -260,16 +262,25 @@ class FrontEnd:
 
     def _serve(self) -> None:
         while not self._stopping.wait(SAMPLE_SECONDS):
-            if self._sampled and self._live:
-                sampled: list[EngineEvent] = [self._sample()]
-                if sampled != self._sampled:
-                    self._sampled = sampled
-                    self._outlet.send(sampled.copy())
-                    continue
-            self._outlet.serve(lambda: True)
+            try:
+                self._look()
+            except Exception as error:
+                if not self._live:
+                    return  # its readers cannot be served either
+                self._off(error)
+
+    def _look(self) -> None:
+        """Send a sample that has changed, or serve readers."""
+        if self._sampled and self._live:
+            sampled: list[EngineEvent] = [self._sample()]
+            if sampled != self._sampled:
+                self._sampled = sampled
+                self._outlet.send(sampled.copy())
+                return
+        self._outlet.serve(lambda: True)
 
     def _off(self, error: Exception) -> None:
-        """A fault of ours: requests only pass from here on."""
+        """A fault of ours: requests only pass from here on. Never raises."""
         if not self._live:
             return
         self._live = False
@@ -278,7 +289,16 @@ class FrontEnd:
         reason = f"{type(error).__name__} in the front end: {error}"[:400]
         warn(f"off: {reason}. vLLM runs on; its API server is no longer observed.")
         self._stopped = [ObserverStopped(reason)]
-        self._outlet.send(self._stopped.copy())
+        try:
+            self._outlet.send(self._stopped.copy())
+        except Exception as fault:
+            warn(f"the page does not show that the API server is not observed: {fault!r}")
+
+
+def _name_tenant(request: Any, digest: str) -> None:
+    """For the scheduler, which gets these headers and reports them nowhere without a trace."""
+    if hasattr(request, "trace_headers"):
+        request.trace_headers = {**(request.trace_headers or {}), TENANT_FIELD: digest}
 
 
 def _begins(method: Any, *parameters: str) -> bool:

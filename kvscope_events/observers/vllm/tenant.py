@@ -66,8 +66,8 @@ class Body:
 
 
 def _user(body: bytes) -> str | None:
-    """None also for bodies that the application will refuse, and for forms with audio."""
+    """None also for bodies that are refused or nested too deep, and for forms with audio."""
     try:
         return _DECODER.decode(body).user
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
