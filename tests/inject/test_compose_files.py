@@ -181,6 +181,18 @@ def test_a_sidecar_takes_a_port_that_no_service_takes(service: str) -> None:
     assert services(run(free).text)["v-kvscope"]["ports"] == ["127.0.0.1:8010:8010"]
 
 
+def test_a_service_without_a_port_that_is_free_is_left_alone() -> None:
+    text = JSON.replace('{"v"', '{"other": {"image": "a", "ports": ["65535:80"]}, "v"')
+    outcome = run(text, "--port=65535")
+    assert (outcome.text, outcome.code) == (text, 1)
+    reason = "no port from 65535 on is free for its page: choose a lower --port"
+    assert f"v: left alone: {reason}" in outcome.said
+    two = JSON.replace('{"v"', '{"w": {"image": "vllm/vllm-openai"}, "v"')
+    both = run(two, "--port=65535")
+    assert services(both.text).keys() == {"w", "v", "w-kvscope", "w-kvscope-observer"}
+    assert (both.code, run(both.text, "--remove").text) == (1, two)
+
+
 def test_a_server_that_is_added_later_has_another_port() -> None:
     first = run(JSON).text
     later = first.replace('"services": {', '"services": {"w": {"image": "vllm/vllm-openai"}, ')
