@@ -58,7 +58,6 @@ class _Found:
     name: str
     node: Node
     content: Mapping[str, Any]
-    words: list[str]
     server: Server
 
 
@@ -156,7 +155,7 @@ def _server_of(name: str, node: Node, wish: Wish) -> _Found | None:
     server = server_in(
         words, image, has_command=bool(entry_point), is_named=wish.container is not None
     )
-    return None if server is None else _Found(name, node, content, words, server)
+    return None if server is None else _Found(name, node, content, server)
 
 
 def _words(value: Any) -> list[str]:
@@ -271,7 +270,7 @@ def _page(found: _Found) -> tuple[str | None, str]:
 def _is_reached(found: _Found) -> bool:
     """Whether the server listens beyond its container's loopback; SGLang does if asked to."""
     host = "" if found.server.kind == "vllm" else "127.0.0.1"
-    for word, following in pairwise([*found.words, ""]):
+    for word, following in pairwise([*found.server.arguments, ""]):
         if word == "--host" or word.startswith("--host="):
             host = word.partition("=")[2] or following
     return host not in _LOOPBACK

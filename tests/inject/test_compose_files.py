@@ -120,6 +120,25 @@ def test_a_server_on_its_containers_loopback_has_no_page_for_the_sidecar() -> No
     assert not [word for word in of["v-kvscope"]["command"] if word.startswith("--url")]
 
 
+@pytest.mark.parametrize(
+    ("script", "url"),
+    [
+        ("vllm serve m --host 127.0.0.1", None),
+        ("vllm serve m & proxy --host 127.0.0.1", "vllm=http://v:8000"),
+        (
+            "exec python3 -m sglang.launch_server --model-path m --host 0.0.0.0 --enable-metrics",
+            "sglang=http://v:30000",
+        ),
+        ("python3 -m sglang.launch_server --enable-metrics & proxy --host 0.0.0.0", None),
+    ],
+)
+def test_a_servers_host_is_read_in_a_script(script: str, url: str | None) -> None:
+    outcome = run(JSON.replace('["m"]', f'["{script}"], "entrypoint": ["sh", "-c"]'))
+    command = services(outcome.text)["v-kvscope"]["command"]
+    assert [word for word in command if word.startswith("--url")] == ([f"--url={url}"] * bool(url))
+    assert ("its container's loopback alone" in outcome.said) == (url is None)
+
+
 def test_nothing_but_the_observer_writes_what_the_server_imports() -> None:
     of = services(run(MAPPING).text)
     (code,) = (
