@@ -8,14 +8,14 @@ of the machine, Docker starts all containers at once, and the server must find i
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import count, pairwise
+from itertools import pairwise
 from typing import Any
 
 from kvscope.inject.edit import Editor
 from kvscope.inject.environment import as_mapping, extend_environment, restore_environment
 from kvscope.inject.kubernetes import Wish
 from kvscope.inject.pod import CODE, OBSERVER, PLUGIN_FOLDER, RUN, SIDECAR, SOCKETS, SOCKETS_FOLDER
-from kvscope.inject.published import ports_of_the_host
+from kvscope.inject.published import free_port, ports_of_the_host
 from kvscope.inject.report import Report
 from kvscope.inject.servers import NAMES, Server, server_in
 from kvscope.inject.tree import (
@@ -58,7 +58,6 @@ class _Found:
     name: str
     node: Node
     content: Mapping[str, Any]
-    words: list[str]
     server: Server
 
 
@@ -81,12 +80,12 @@ def inject(root: Node, edit: Editor, wish: Wish, report: Report) -> None:
                 report.did(name, "already observed")
                 continue
             user = _user(found, wish)
+            port = free_port(wish.port, taken)
             _observe(found, edit)
         except LeftAloneError as error:
             edit.back_to(checkpoint)
             report.left(name, error)
             continue
-        port = next(port for port in count(wish.port) if port not in taken)
         taken.add(port)
         observed.append((found, port))
         added[f"{name}-{OBSERVER}"] = _observer(found, user, wish)
@@ -156,7 +155,7 @@ def _server_of(name: str, node: Node, wish: Wish) -> _Found | None:
     server = server_in(
         words, image, has_command=bool(entry_point), is_named=wish.container is not None
     )
-    return None if server is None else _Found(name, node, content, words, server)
+    return None if server is None else _Found(name, node, content, server)
 
 
 def _words(value: Any) -> list[str]:
@@ -271,7 +270,7 @@ def _page(found: _Found) -> tuple[str | None, str]:
 def _is_reached(found: _Found) -> bool:
     """Whether the server listens beyond its container's loopback; SGLang does if asked to."""
     host = "" if found.server.kind == "vllm" else "127.0.0.1"
-    for word, following in pairwise([*found.words, ""]):
+    for word, following in pairwise([*found.server.arguments, ""]):
         if word == "--host" or word.startswith("--host="):
             host = word.partition("=")[2] or following
     return host not in _LOOPBACK

@@ -1,11 +1,11 @@
 """The ports of the host that a Compose file takes, as far as they can be read in it."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
-from kvscope.inject.tree import mapping
+from kvscope.inject.tree import LeftAloneError, mapping
 
 _DEFAULT = re.compile(r"\$\{\w+:?-([^}]*)\}")
 """`${NAME:-VALUE}`, which is VALUE for us."""
@@ -25,6 +25,14 @@ def ports_of_the_host(services: Mapping[str, Any]) -> set[int]:
         if service.get("network_mode") == "host":
             found |= set(_of_command(service.get("command")))
     return found
+
+
+def free_port(first: int, taken: Container[int]) -> int:
+    """The first that is not taken. Raises LeftAloneError."""
+    for port in range(first, _LAST_PORT + 1):
+        if port not in taken:
+            return port
+    raise LeftAloneError(f"no port from {first} on is free for its page: choose a lower --port")
 
 
 def _published(ports: Any) -> Iterator[str]:

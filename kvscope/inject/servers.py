@@ -1,22 +1,27 @@
 """Recognises a vLLM or an SGLang by its container's command, else by its image's entry point."""
 
 import re
-import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import PurePath
 
+from kvscope.inject.script import Command, are_alternatives, commands_of, script_of
 from kvscope.inject.tree import LeftAloneError
 from kvscope.run.api_server import api_server_of, known_server
 from kvscope_events.vocabulary import ServerKind
 
 NAMES: dict[ServerKind, str] = {"vllm": "vLLM", "sglang": "SGLang"}
-_SHELLS = ("sh", "bash", "dash", "ash", "zsh")
 _ENTRY_POINT = re.compile(r"(?:^|-)vllm-openai(?:-|$)")
 """Images that start a vLLM without a command: vLLM's own, LMCache's, and copies of them."""
-_SETS_PATH = re.compile(r"(?:^|[\s;&(])PYTHONPATH=(?![^\s;&]*\$\{?PYTHONPATH)")
-_ISOLATED = re.compile(r"-[a-zA-Z]*[IE][a-zA-Z]*")
+_KEEPS_PATH = re.compile(r"PYTHONPATH=.*\$[{(]?PYTHONPATH", re.DOTALL)
+_UNSETS_PATH = re.compile(r"(?:-u|--unset=)PYTHONPATH")
+_CLEARS = re.compile(r"-|-i\w*|--ignore-environment")
+_PYTHON = re.compile(r"python[\d.]*")
+_ISOLATED = re.compile(r"-[bBdhiOPqsSuvVx]*[EI]")
+"""Options of Python's that have no value may stand in one word."""
+_STARTS = re.compile(r"-[bBdhiOPqsSuvVx]*[cm]|[^-]")
+_NOT_PLAIN = re.compile(r"[$`{\s]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +33,8 @@ class Server:
     """Base URL of its own page, seen from its pod; None: not known, or not to be read."""
     remark: str
     """Its address, or why that is not known."""
+    arguments: Sequence[str] = ()
+    """The words that it gets itself; none if its command is not known."""
 
 
 def server_in(
@@ -36,29 +43,28 @@ def server_in(
     """The server that a container starts; None: its command is not that of one.
 
     words: command and arguments; is_named: taken for a server whatever it runs. Raises
-    LeftAloneError if the server would not load the observer.
+    LeftAloneError if the server would not load the observer, or is not the only one.
     """
-    script = _script_of(words)
-    command = [*words, *_split(script)] if script is not None else list(words)
+    script = script_of(words)
+    own = list(words)
     if not has_command and script is None and _ENTRY_POINT.search(name_of(image)):
-        command = ["vllm", "serve", *words]
-    known = known_server(command)
-    if known is None:
+        own = ["vllm", "serve", *words]
+    if script is None or known_server(own) is not None:
+        commands = [Command(own)]
+    else:
+        commands = commands_of(script)
+    servers = list(_servers(commands))
+    if not servers:
         if not is_named:
             return None
         guess: ServerKind = "sglang" if "sglang" in image else "vllm"
         return Server(guess, None, "its page is not read, since its command names no port")
-    if script is not None and _SETS_PATH.search(script):
-        raise LeftAloneError("its script sets PYTHONPATH: write PYTHONPATH=...:$PYTHONPATH there")
-    _check_interpreter(command)
-    kind = known[0]
-    url = api_server_of(command, is_here=False)
-    if url is None:
-        why = "has no page of metrics, or its port is not in its command"
-        return Server(kind, None, f"its page is not read: it {why}")
-    if url.startswith("https:"):
-        return Server(kind, None, "its page is not read, since it is https")
-    return Server(kind, url, url)
+    _check_variables(commands, "command" if script is None else "script")
+    first, *others = servers
+    if any(other.url != first.url for other in others):
+        why = "its script starts one of several, whose addresses differ"
+        return replace(first, url=None, remark=f"its page is not read: {why}")
+    return first
 
 
 def name_of(image: str) -> str:
@@ -66,43 +72,77 @@ def name_of(image: str) -> str:
     return image.partition("@")[0].rpartition("/")[2].partition(":")[0]
 
 
-def _script_of(words: Sequence[str]) -> str | None:
-    """The text that a shell among the words runs with -c."""
-    shell = False
-    for place, word in enumerate(words[:-1]):
-        if PurePath(word).name in _SHELLS:
-            shell = True
-        elif shell and re.fullmatch(r"-[a-zA-Z]*c[a-zA-Z]*", word):
-            return _after_options(words[place:])
-    return None
+def _servers(commands: Sequence[Command]) -> Iterator[Server]:
+    """The only one, or the alternatives. Raises LeftAloneError."""
+    kind, last = None, 0
+    for place, command in enumerate(commands):
+        known = known_server(command.words)
+        if known is None:
+            continue
+        is_other = kind is not None and kind != known[0]
+        if is_other or (kind and not are_alternatives(commands[last : place + 1])):
+            raise LeftAloneError(
+                "its script starts several servers, which would share one folder of sockets: "
+                "give each a container of its own"
+            )
+        kind, last = known[0], place
+        _check_interpreter(_before_server(command.words))
+        yield _server(kind, command.words, known[1])
 
 
-def _after_options(words: Sequence[str]) -> str | None:
-    """The first that is not an option: a shell may have more of them, with -c and after it."""
-    rest = iter(words)
-    for word in rest:
-        if word == "--":
-            return next(rest, None)
-        if not word.startswith(("-", "+")):
-            return word
-        if word.endswith("o"):  # the name of an option follows
-            next(rest, None)
-    return None
+def _server(kind: ServerKind, words: Sequence[str], arguments: Sequence[str]) -> Server:
+    url = api_server_of(words, is_here=False)
+    if url is None:
+        why = "has no page of metrics, or its port is not in its command"
+        return Server(kind, None, f"its page is not read: it {why}", arguments)
+    if _NOT_PLAIN.search(url):
+        return Server(kind, None, "its page is not read: its host is not in its command", arguments)
+    if url.startswith("https:"):
+        return Server(kind, None, "its page is not read, since it is https", arguments)
+    return Server(kind, url, url, arguments)
 
 
-def _split(script: str) -> list[str]:
-    """The words of a shell's script, with operators as words of their own."""
-    joined = re.sub(r"\\\r?\n", " ", script)
-    lexer = shlex.shlex(joined, posix=True, punctuation_chars=True)
-    lexer.whitespace_split = True
-    try:
-        return list(lexer)
-    except ValueError:  # quotes that only a shell understands
-        return re.split(r"[\s;&|()]+", joined)
+def _before_server(words: Sequence[str]) -> Sequence[str]:
+    """All but its arguments."""
+    known = known_server(words)
+    return words if known is None else words[: len(words) - len(known[1])]
 
 
-def _check_interpreter(command: Sequence[str]) -> None:
-    for word, following in pairwise(command):
-        isolated = _ISOLATED.fullmatch(following)
-        if isolated and re.match(r"python[\d.]*$", PurePath(word).name):
-            raise LeftAloneError(f"its Python ignores PYTHONPATH ({following})")
+def _check_variables(commands: Sequence[Command], place: str) -> None:
+    """Raises LeftAloneError if a command changes what the server has to get."""
+    for command in commands:
+        words = _before_server(command.words)
+        if any(word.startswith("PYTHONPATH=") and not _KEEPS_PATH.match(word) for word in words):
+            raise LeftAloneError(
+                f"its {place} sets PYTHONPATH: write PYTHONPATH=...:$PYTHONPATH there"
+            )
+        is_unset = "unset" in words and "PYTHONPATH" in words[words.index("unset") :]
+        if is_unset or (known_server(command.words) and _drops_path(words)):
+            raise LeftAloneError(f"its {place} takes PYTHONPATH away: leave it as it is there")
+
+
+def _drops_path(words: Sequence[str]) -> bool:
+    """Whether an `env` among them takes it away, or all variables."""
+    for word, following in pairwise([*words, ""]):
+        if word in ("-u", "--unset") and following == "PYTHONPATH":
+            return True
+        if _UNSETS_PATH.fullmatch(word):
+            return True
+        if PurePath(word).name == "env" and _CLEARS.fullmatch(following):
+            return True
+    return False
+
+
+def _check_interpreter(words: Sequence[str]) -> None:
+    """Raises LeftAloneError if an option before the module hides PYTHONPATH from Python."""
+    for place, word in enumerate(words):
+        if not _PYTHON.fullmatch(PurePath(word).name):
+            continue
+        options = iter(words[place + 1 :])
+        for option in options:
+            if _ISOLATED.match(option):
+                raise LeftAloneError(f"its Python ignores PYTHONPATH ({option})")
+            if _STARTS.match(option):
+                break
+            if option in ("-W", "-X"):
+                next(options, None)

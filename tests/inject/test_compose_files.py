@@ -120,6 +120,25 @@ def test_a_server_on_its_containers_loopback_has_no_page_for_the_sidecar() -> No
     assert not [word for word in of["v-kvscope"]["command"] if word.startswith("--url")]
 
 
+@pytest.mark.parametrize(
+    ("script", "url"),
+    [
+        ("vllm serve m --host 127.0.0.1", None),
+        ("vllm serve m & proxy --host 127.0.0.1", "vllm=http://v:8000"),
+        (
+            "exec python3 -m sglang.launch_server --model-path m --host 0.0.0.0 --enable-metrics",
+            "sglang=http://v:30000",
+        ),
+        ("python3 -m sglang.launch_server --enable-metrics & proxy --host 0.0.0.0", None),
+    ],
+)
+def test_a_servers_host_is_read_in_a_script(script: str, url: str | None) -> None:
+    outcome = run(JSON.replace('["m"]', f'["{script}"], "entrypoint": ["sh", "-c"]'))
+    command = services(outcome.text)["v-kvscope"]["command"]
+    assert [word for word in command if word.startswith("--url")] == ([f"--url={url}"] * bool(url))
+    assert ("its container's loopback alone" in outcome.said) == (url is None)
+
+
 def test_nothing_but_the_observer_writes_what_the_server_imports() -> None:
     of = services(run(MAPPING).text)
     (code,) = (
@@ -179,6 +198,18 @@ def test_a_sidecar_takes_a_port_that_no_service_takes(service: str) -> None:
     assert services(run(text).text)["v-kvscope"]["ports"] == ["127.0.0.1:8011:8010"]
     free = text.replace("8010", "3000")
     assert services(run(free).text)["v-kvscope"]["ports"] == ["127.0.0.1:8010:8010"]
+
+
+def test_a_service_without_a_port_that_is_free_is_left_alone() -> None:
+    text = JSON.replace('{"v"', '{"other": {"image": "a", "ports": ["65535:80"]}, "v"')
+    outcome = run(text, "--port=65535")
+    assert (outcome.text, outcome.code) == (text, 1)
+    reason = "no port from 65535 on is free for its page: choose a lower --port"
+    assert f"v: left alone: {reason}" in outcome.said
+    two = JSON.replace('{"v"', '{"w": {"image": "vllm/vllm-openai"}, "v"')
+    both = run(two, "--port=65535")
+    assert services(both.text).keys() == {"w", "v", "w-kvscope", "w-kvscope-observer"}
+    assert (both.code, run(both.text, "--remove").text) == (1, two)
 
 
 def test_a_server_that_is_added_later_has_another_port() -> None:
