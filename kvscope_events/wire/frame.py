@@ -28,8 +28,10 @@ MAGIC = b"KVSF"
 REQUEST_MAGIC = b"KVSQ"
 ID_BYTES = 8
 """Length of a session's and of a subscriber's random name."""
-MAX_MESSAGE_BYTES = 64 << 20
-"""A snapshot of two million blocks fits; ZMQ closes the connection of a peer that sends more."""
+MAX_MESSAGE_BYTES = 128 << 20
+"""A snapshot of the largest pool fits, with 24 to 30 bytes a block; ZMQ closes the connection of a
+peer that sends more.
+"""
 
 HAS_HELLO = 1
 """The batch has a Hello: a session may be read from here on."""

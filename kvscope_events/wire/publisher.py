@@ -249,7 +249,8 @@ class Sent(NamedTuple):
 class Ring:
     """The latest messages of a stream, kept for readers that missed some.
 
-    Drops the oldest ones over `max_bytes`. Sequence numbers grow, but not always by one.
+    Drops the oldest ones over `max_bytes`, and keeps no message that is larger. Sequence numbers
+    grow, but not always by one.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -258,8 +259,11 @@ class Ring:
         self.bytes = 0
 
     def append(self, sent: Sent) -> None:
+        size = len(sent.message) + ENTRY_BYTES
+        if size > self._max_bytes:
+            return
         self._sent.append(sent)
-        self.bytes += len(sent.message) + ENTRY_BYTES
+        self.bytes += size
         while self.bytes > self._max_bytes:
             self.bytes -= len(self._sent.popleft().message) + ENTRY_BYTES
 

@@ -116,7 +116,8 @@ class Stream:
         elif frame.kind == FrameKind.BATCH:
             if frame.seq != self._expected or self._full:
                 self._learn(frame.seq + 1)
-            if not self._full:
+            # A state may be too large for the publisher's ring, so it has to be taken here.
+            if not self._full or (self._gone and frame.flags & HAS_STATE):
                 self._offer(frame, may_skip=self._gone)
 
     def _learn(self, head: int) -> None:

@@ -145,7 +145,7 @@ def test_a_forked_child_neither_blocks_nor_takes_the_endpoint_away(endpoint: str
 def test_a_snapshot_too_large_to_send_is_not_made_again_and_again(
     endpoint: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    names = [bytes(64) for _ in range(1_200_000)]
+    names = [bytes(64) for _ in range(2_200_000)]
     large = PoolSnapshot(len(names), 16, 0, 0, [0] * len(names), list(names), [])
     asked: list[int] = []
     producer = Producer()

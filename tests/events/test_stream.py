@@ -172,6 +172,27 @@ def test_a_reader_without_room_loses_nothing() -> None:
     assert reader.stream.gaps == 0, "nothing was missing"
 
 
+def test_a_reader_that_waited_for_room_goes_on_at_a_state_that_no_ring_holds() -> None:
+    reader = _Reader()
+    reader.room = 1
+    reader.stream.on_stream([batch(0, BASE), batch(1), batch(2)])
+    reader.stream.on_answer([gone(1)])
+    reader.stream.on_stream([batch(3, BASE)])
+    assert reader.seqs == [(0, 0)]
+    reader.room = 1_000_000
+    reader.stream.on_stream([batch(4), batch(5, BASE), batch(6)])
+    assert reader.seqs == [(0, 0), (5, 4), (6, 0)]
+    assert not reader.stream.behind
+
+
+def test_a_message_larger_than_the_ring_pushes_nothing_out() -> None:
+    ring = Ring(4_000)
+    ring.append(Sent(0, 1, False, b"small"))
+    ring.append(Sent(1, 2, True, bytes(5_000)))
+    assert ring.replay(0, 100) == b"small"
+    assert ring.replay(1, 100) == b""
+
+
 def test_what_is_lost_while_a_reader_waits_for_room_is_a_gap() -> None:
     reader = _Reader()
     reader.room = 1
