@@ -112,6 +112,8 @@ def observe(scheduler: Any, module: Any) -> bool:
         parallel = _parallel(scheduler, module)
         if getattr(parallel, "attn_tp_rank", parallel.tp_rank) != 0:
             return False
+        if getattr(parallel, "pp_rank", None):  # the first stage reports for all of them
+            return False
         while switches:
             switches.pop().close()
         reason = _begin(scheduler, parallel)
