@@ -97,6 +97,9 @@ def _server(kind: ServerKind, words: Sequence[str], arguments: Sequence[str]) ->
         return Server(kind, None, f"its page is not read: it {why}", arguments)
     if _NOT_PLAIN.search(url):
         return Server(kind, None, "its page is not read: its host is not in its command", arguments)
+    if any("--ssl-" in word[1:] for word in words):  # behind a template's or a shell's condition
+        why = "a condition in its script decides whether it is https"
+        return Server(kind, None, f"its page is not read: {why}", arguments)
     if url.startswith("https:"):
         return Server(kind, None, "its page is not read, since it is https", arguments)
     return Server(kind, url, url, arguments)

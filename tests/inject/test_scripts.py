@@ -49,6 +49,15 @@ def test_the_address_is_read_from_the_servers_own_words(script: str, port: int) 
     assert server_of(script).url == f"http://127.0.0.1:{port}"
 
 
+@pytest.mark.parametrize(
+    "option", ["{{ if .EnableTLS }}--ssl-certfile tls.crt {{ end }}", "${TLS:+--ssl-certfile c}"]
+)
+def test_a_page_that_may_be_https_is_not_read(option: str) -> None:
+    found = server_of(f"vllm serve m --port 8001 {option}")
+    assert found.url is None
+    assert "a condition in its script decides whether it is https" in found.remark
+
+
 @pytest.mark.parametrize("host", ["$(hostname -i)", "$HOST", "`hostname -i`", "${HOST}"])
 def test_a_host_that_only_the_shell_knows_is_not_read(host: str) -> None:
     found = server_of(f"vllm serve m --host {host}")
