@@ -97,9 +97,9 @@ class Answer:
         kind = message["type"]
         if kind == "http.response.start":
             self._status = int(message["status"])
-        elif kind == "http.response.body":
+        elif kind == "http.response.body" and not self._has_left:
             goes_on = message.get("more_body", False)
-            if not goes_on and not self._has_left:
+            if not goes_on:
                 self._ended_ns = monotonic_ns()
             elif self._first_ns is None and message.get("body"):
                 self._first_ns = monotonic_ns()
