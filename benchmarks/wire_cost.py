@@ -10,14 +10,13 @@ not count; prints medians over repetitions, and one JSON line.
 
 import argparse
 import json
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-
-import zmq
 
 from benchmarks.fold_cost import FOLDS, Stream
 from benchmarks.report import environment
@@ -27,7 +26,6 @@ from exporter.sources.pipeline import Pipeline
 from kvscope_events.bus import EventBus
 from kvscope_events.events import CONTRACT_VERSION, Batch, Hello
 from kvscope_events.producers import ENGINE_EVENTS, in_order
-from kvscope_events.wire.frame import MAGIC
 from kvscope_events.wire.publisher import WirePublisher
 from kvscope_events.wire.subscriber import WireSubscriber
 
@@ -94,12 +92,9 @@ def publish_us(batches: list[Batch], endpoint: str) -> float:
     """Cost of a batch on the publisher's thread: take, encode, keep, send or drop."""
     bus = EventBus()
     publisher = _MeasuredPublisher(bus, endpoint)
-    context = zmq.Context()
-    reader = context.socket(zmq.XSUB)  # connected, and never read
-    reader.connect(publisher.address)
-    reader.send(b"\x01" + MAGIC)
-    while not reader.poll(10):
-        publisher.round()
+    reader = socket.socket(socket.AF_UNIX)  # connected, and never read
+    reader.connect(endpoint.removeprefix("ipc://"))
+    publisher.round()
     spent = 0
     for start in range(0, len(batches), BATCHES_A_TICK):
         for batch in batches[start : start + BATCHES_A_TICK]:
@@ -107,7 +102,7 @@ def publish_us(batches: list[Batch], endpoint: str) -> float:
         began = time.thread_time_ns()
         publisher.round()
         spent += time.thread_time_ns() - began
-    context.destroy(linger=0)
+    reader.close()
     publisher.stop()
     assert publisher.batches_lost == 0
     return spent / len(batches) / 1e3

@@ -1,7 +1,7 @@
 """The contract between an inference engine and its observers: events, bus, wire.
 
 All of kvscope stands on it, and it is the only part that runs inside a foreign server. It needs
-Python 3.10 or later, msgspec and pyzmq. Importing the package imports none of its modules.
+Python 3.10 or later, and msgspec. Importing the package imports none of its modules.
 """
 
 __version__ = "0.1.0"

@@ -1,6 +1,5 @@
 """Asks the process at the other end of an event stream something that it answers at once."""
 
-import os
 import socket
 import struct
 import time
@@ -11,9 +10,9 @@ import msgspec
 
 from kvscope_events.wire.frame import Frame, FrameError, FrameKind, RequestKind, read_frames
 from kvscope_events.wire.link import Link
-from kvscope_events.wire.readers import eventfd
 from kvscope_events.wire.run_directory import connectable
 from kvscope_events.wire.socket_file import answers
+from kvscope_events.wire.wake import Wake
 
 ASK_SECONDS = 1.0
 """Seconds between two requests, which may be lost on the way."""
@@ -59,6 +58,7 @@ class Asked:
 
     def __init__(self, endpoint: str) -> None:
         """Raises UnreachableError if no process publishes there, EndpointError."""
+        self.endpoint = endpoint
         where = connectable(endpoint)
         self.path = where.path
         if where.path is not None and not answers(where.path, CONNECT_SECONDS):
@@ -66,7 +66,7 @@ class Asked:
                 f"{endpoint}: no process publishes there; is the server running?"
             )
         self._session: bytes | None = None
-        self._wake = eventfd(endpoint)
+        self._wake = Wake(endpoint)
         self._link = Link(where, self._wake, MAX_BYTES)
 
     def __enter__(self) -> "Asked":
@@ -74,10 +74,10 @@ class Asked:
 
     def __exit__(self, *raised: object) -> None:
         self._link.close()
-        os.close(self._wake)
+        self._wake.close()
 
     def answer(self, request: RequestKind, answer: FrameKind, seconds: float) -> bytes | None:
-        """The payload of the first answer; None: none has come by then."""
+        """The payload of the first answer; None: none has come by then. Raises UnreachableError."""
         link = self._link
         deadline = time.monotonic() + seconds
         asked_at = -ASK_SECONDS
@@ -85,11 +85,13 @@ class Asked:
             if self._session is not None and now - asked_at >= ASK_SECONDS:
                 link.ask(request, self._session, 0)
                 asked_at = now
-            message = link.receive(min(0.1, deadline - now))
-            link.faults(time.monotonic_ns())
+            try:
+                message = link.receive(min(0.1, deadline - now))
+            except OSError as error:  # of this process, which has no file left
+                raise UnreachableError(f"{self.endpoint}: cannot be read: {error}") from None
             if message is None:
                 continue
-            for frame in _frames(message, link.answers):
+            for frame in _frames(message.body):
                 if frame.session != self._session:
                     self._session, asked_at = frame.session, now - ASK_SECONDS
                 if frame.kind == answer:
@@ -97,10 +99,10 @@ class Asked:
         return None
 
 
-def _frames(message: bytes, topic: bytes) -> Iterator[Frame]:
+def _frames(message: bytes) -> Iterator[Frame]:
     """Stops at the first invalid frame: the next message may be valid."""
     try:
-        yield from read_frames(message, len(topic) if message.startswith(topic) else 0)
+        yield from read_frames(message)
     except (FrameError, msgspec.DecodeError):
         return
 

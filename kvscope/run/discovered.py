@@ -12,8 +12,8 @@ logger = logging.getLogger("kvscope")
 
 _CHECK = (
     "no observer has reported from the command after %g s. Unless it is still starting, check that "
-    "it is vLLM 0.11 or newer; that its Python is 3.10 or newer, reads PYTHONPATH, and has msgspec "
-    "and pyzmq; that it runs on this machine and not in a container; that KVSCOPE_OBSERVER=off is "
+    "it is vLLM 0.11 or newer; that its Python is 3.10 or newer, reads PYTHONPATH, and has "
+    "msgspec; that it runs on this machine and not in a container; that KVSCOPE_OBSERVER=off is "
     "not set; and its log for lines with `kvscope:`. See docs/guides/vllm.md"
 )
 

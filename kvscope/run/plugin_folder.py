@@ -90,7 +90,7 @@ def _facts() -> dict[Path, bytes]:
     )
     metadata = (
         f"Metadata-Version: 2.1\nName: kvscope-events\nVersion: {release}\n"
-        "Requires-Python: >=3.10\nRequires-Dist: msgspec>=0.20\nRequires-Dist: pyzmq>=26\n"
+        "Requires-Python: >=3.10\nRequires-Dist: msgspec>=0.20\n"
     )
     place = Path(f"{PACKAGE}-{release}.dist-info")
     return {

@@ -1,4 +1,4 @@
-"""The wire: batches from one process to another over ZMQ, bounded, lossless within a ring's reach.
+"""The wire: batches from one process to another, bounded, lossless within a ring's reach.
 
 Importing this package imports none of its modules.
 """

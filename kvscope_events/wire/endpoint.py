@@ -23,10 +23,12 @@ class EndpointError(Exception):
 
 
 class Endpoint(NamedTuple):
-    """An endpoint as ZMQ takes it."""
+    """An endpoint that has been checked."""
 
     address: str
     path: str | None = None  # socket file of an ipc endpoint; None: tcp
+    host: str = ""
+    port: int = 0
 
 
 def parse_endpoint(text: str, *, allow_remote: bool = False) -> Endpoint:
@@ -62,7 +64,8 @@ def _tcp(text: str, rest: str, allow_remote: bool) -> Endpoint:
             f"{host} is not a loopback address, and the wire is not encrypted",
             "use 127.0.0.1, and an encrypted tunnel from another host",
         )
-    return Endpoint(f"tcp://{'127.0.0.1' if host == 'localhost' else host}:{port}")
+    host = "127.0.0.1" if host == "localhost" else host
+    return Endpoint(f"tcp://{host}:{port}", None, host.strip("[]"), int(port))
 
 
 def _is_loopback(host: str) -> bool:

@@ -1,8 +1,7 @@
 """Frames of the wire: a fixed header, then a batch as MessagePack. A message is frames in a row.
 
-Stream messages begin with a frame, whose magic is their topic; answers to one subscriber begin with
-that subscriber's topic. The header's first two fields never change, so that peers can recognise
-another contract version. Events of a newer producer are left out and counted.
+The header's first two fields never change, so that peers can recognise another contract version.
+Events of a newer producer are left out and counted.
 """
 
 from collections.abc import Iterator
@@ -24,13 +23,13 @@ from kvscope_events.events import (
 from kvscope_events.limits import EVENTS, Time
 
 MAGIC = b"KVSF"
-"""First bytes of every frame, and the topic of the stream."""
+"""First bytes of every frame."""
 REQUEST_MAGIC = b"KVSQ"
 ID_BYTES = 8
-"""Length of a session's and of a subscriber's random name."""
+"""Length of a session's random name."""
 MAX_MESSAGE_BYTES = 128 << 20
-"""A snapshot of the largest pool fits, with 24 to 30 bytes a block; ZMQ closes the connection of a
-peer that sends more.
+"""A snapshot of the largest pool fits, with 24 to 30 bytes a block; a reader closes its connection
+to a peer that sends more.
 """
 
 HAS_HELLO = 1
@@ -39,7 +38,7 @@ HAS_STATE = 2
 """The batch has the whole state: a reader that lost batches may continue from here."""
 
 _HEADER = Struct("<4sHBB8sQI")
-_REQUEST = Struct("<4sHB8s8sQ")
+_REQUEST = Struct("<4sHB8sQ")
 _VERSION = Struct("<4sH")
 HEADER_BYTES = _HEADER.size
 REQUEST_BYTES = _REQUEST.size
@@ -71,6 +70,7 @@ class FrameKind(IntEnum):
 
 
 class RequestKind(IntEnum):
+    JOIN = 0  # here is a reader: tell it soon that you are there
     REPLAY = 1  # all that you hold from seq on
     SNAPSHOT = 2  # the whole state, in one of the next batches
     STACKS = 3  # where the threads of your process are
@@ -86,16 +86,10 @@ class Frame(NamedTuple):
     payload: bytes
 
 
-class SubscriberRequest(NamedTuple):
+class ReaderRequest(NamedTuple):
     kind: int
-    subscriber: bytes
     session: bytes
     seq: int
-
-
-def answer_topic(subscriber: bytes) -> bytes:
-    """The topic of messages to one subscriber alone."""
-    return b"R" + subscriber
 
 
 def pack_header(kind: FrameKind, flags: int, session: bytes, seq: int, length: int) -> bytes:
@@ -103,9 +97,9 @@ def pack_header(kind: FrameKind, flags: int, session: bytes, seq: int, length: i
     return _HEADER.pack(MAGIC, CONTRACT_VERSION, kind, flags, session, seq, length)
 
 
-def read_frames(message: bytes, offset: int = 0) -> Iterator[Frame]:
-    """The frames from `offset` to the end; raises FrameError at the first that is not valid."""
-    end = len(message)
+def read_frames(message: bytes) -> Iterator[Frame]:
+    """The frames of a message; raises FrameError at the first that is not valid."""
+    offset, end = 0, len(message)
     if offset >= end:
         raise FrameError("malformed", "a message without a frame")
     while offset < end:
@@ -133,18 +127,18 @@ def payload_bytes(header: bytes) -> int:
     return int(length) if is_ours else 0
 
 
-def pack_request(kind: RequestKind, subscriber: bytes, session: bytes, seq: int) -> bytes:
-    return _REQUEST.pack(REQUEST_MAGIC, CONTRACT_VERSION, kind, subscriber, session, seq)
+def pack_request(kind: RequestKind, session: bytes, seq: int) -> bytes:
+    return _REQUEST.pack(REQUEST_MAGIC, CONTRACT_VERSION, kind, session, seq)
 
 
-def read_request(message: bytes) -> SubscriberRequest | None:
+def read_request(message: bytes) -> ReaderRequest | None:
     """The request, or None where the bytes are not one; an untrusted peer gets no explanation."""
     if len(message) != REQUEST_BYTES:
         return None
-    magic, version, kind, subscriber, session, seq = _REQUEST.unpack(message)
+    magic, version, kind, session, seq = _REQUEST.unpack(message)
     if magic != REQUEST_MAGIC or version != CONTRACT_VERSION:
         return None
-    return SubscriberRequest(kind, subscriber, session, seq)
+    return ReaderRequest(kind, session, seq)
 
 
 def _check_version(message: bytes, offset: int) -> None:

@@ -1,147 +1,155 @@
-"""A reader's connection to a publisher: it is always re-established, and reports what ended it.
+"""A reader's connection to a publisher: it is always re-established, and reports what ended it."""
 
-ZMQ reconnects after a lost connection, but never after a peer has broken its protocol or sent a
-message over the size limit; in these cases the socket is recreated.
-"""
-
-import os
-
-import zmq
+import errno
+import select
+import socket
+import time
 
 from kvscope_events.wire.endpoint import Endpoint
 from kvscope_events.wire.frame import (
     ID_BYTES,
-    MAGIC,
     MAX_MESSAGE_BYTES,
     DecodeErrorKind,
+    FrameError,
     RequestKind,
-    answer_topic,
     pack_request,
 )
-from kvscope_events.wire.readers import NOT_A_PEER, Readers, next_event
+from kvscope_events.wire.message import Inbox, Message
+from kvscope_events.wire.wake import Wake
 
-HIGH_WATER = 64
-"""Messages that may wait inside ZMQ."""
-RENEW_NS = 1_000_000_000
-"""Shortest time between two sockets, which bounds the cost of a peer that sends garbage."""
-DEAD_NS = 200_000_000
-"""A lost connection that ZMQ has not retried for this long is one that it will never retry."""
-
-_MONITORED = (
-    zmq.EVENT_CONNECT_RETRIED
-    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
-    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
-    | zmq.EVENT_DISCONNECTED
-)
+RETRY_SECONDS = (0.1, 1.0)
+"""Pause after a connection that failed: the first, doubled each time up to the last."""
+RENEW_SECONDS = 1.0
+"""Shortest time between two connections to a peer that breaks the protocol."""
+CONNECT_SECONDS = 1.0
+"""Longest wait for a peer on another host to accept."""
+_NO_SESSION = bytes(ID_BYTES)
+_OWN_TROUBLE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class Link:
-    """Used by one thread only, from `receive` to `close`; both may raise ZMQError."""
+    """Used by one thread only, from `receive` to `close`; `receive` may raise OSError."""
 
-    def __init__(self, endpoint: Endpoint, wake: int, max_bytes: int = MAX_MESSAGE_BYTES) -> None:
-        """wake: an eventfd of the caller's, which ends the wait for a message."""
+    def __init__(self, endpoint: Endpoint, wake: Wake, max_bytes: int = MAX_MESSAGE_BYTES) -> None:
+        """wake: ends the wait for a message."""
         self._endpoint = endpoint
         self._wake = wake
         self._max_bytes = max_bytes
-        self._subscriber = os.urandom(ID_BYTES)
-        self.answers = answer_topic(self._subscriber)
-        """The topic of messages for this reader alone."""
-        self._context = Readers.instance()
-        self._made_ns = 0
-        self._ended_ns: int | None = None
-        self._open()
+        self._inbox = Inbox(max_bytes)
+        self._socket: socket.socket | None = None
+        self._connected_at = -RENEW_SECONDS
+        self._retry_at = 0.0
+        self._pause = RETRY_SECONDS[0]
+        self._faults: list[tuple[DecodeErrorKind, str]] = []
 
-    @property
-    def settled(self) -> bool:
-        """Whether `faults` has nothing to check before the next message."""
-        return self._ended_ns is None
+    def receive(self, timeout_seconds: float) -> Message | None:
+        """The next message; None: none came in time, or the connection changed, or a wake-up.
 
-    def receive(self, timeout_seconds: float) -> bytes | None:
-        """The next message, or None when none came in time, or there is a fault, or a wake-up."""
-        for place, _ in self._poller.poll(int(timeout_seconds * 1000)):
-            if place == self._wake:
-                os.eventfd_read(self._wake)
+        OSError: this process is in trouble, not the peer.
+        """
+        now = time.monotonic()
+        if self._socket is None and now >= self._retry_at:
+            self._connect(now)
         try:
-            return self._socket.recv(zmq.NOBLOCK)
-        except zmq.Again:
+            message = self._inbox.take()
+            if message is None and self._wait(now, timeout_seconds):
+                self._read()
+                message = self._inbox.take()
+        except FrameError as error:
+            self._faults.append((error.kind, error.problem))
+            self._disconnect(self._connected_at + RENEW_SECONDS)
             return None
+        return message
 
     def ask(self, kind: RequestKind, session: bytes, seq: int) -> None:
         """Send a request. It may be lost on the way: the caller repeats it."""
-        try:
-            self._socket.send(pack_request(kind, self._subscriber, session, seq), zmq.NOBLOCK)
-        except zmq.Again:
+        if self._socket is None:
             return
+        request = pack_request(kind, session, seq)
+        try:
+            sent = self._socket.send(request)
+        except BlockingIOError:  # the publisher reads no requests now
+            return
+        except OSError:
+            sent = 0
+        if sent < len(request):  # what follows half a request would not be one
+            self._disconnect(time.monotonic())
 
-    def faults(self, now_ns: int) -> list[DecodeErrorKind]:
-        """Faults that ended the connection since the last call; a dead one is recreated."""
-        found: list[DecodeErrorKind] = []
-        while (event := next_event(self._monitor)) is not None:
-            if event in NOT_A_PEER:
-                found.append("malformed")
-            elif event == zmq.EVENT_DISCONNECTED:
-                self._ended_ns = now_ns
-            elif event == zmq.EVENT_CONNECT_RETRIED:
-                self._ended_ns = None
-        if self._ended_ns is not None and now_ns - self._ended_ns > DEAD_NS:
-            found.append("too_large")
-            self._ended_ns = None
-            self.renew(now_ns)
+    def faults(self) -> list[tuple[DecodeErrorKind, str]]:
+        """What ended connections since the last call: the kind, and the problem in words."""
+        found, self._faults = self._faults, []
         return found
 
-    def renew(self, now_ns: int) -> None:
-        """Reconnect, at most once a second."""
-        if now_ns - self._made_ns < RENEW_NS:
-            return
-        self.close()
-        self._open(now_ns)
+    def renew(self) -> None:
+        """Connect anew, at most once a second."""
+        self._disconnect(self._connected_at + RENEW_SECONDS)
 
     def close(self) -> None:
         """May be repeated."""
-        if not self._socket.closed:
-            # Before closing its reader: ZMQ's own thread would wait forever to notify a monitor.
-            self._socket.disable_monitor()
-            self._socket.close(linger=0)
-            self._monitor.close(linger=0)
+        self._disconnect(0.0)
 
-    def _open(self, now_ns: int = 0) -> None:
-        self._made_ns = now_ns
-        topics = (MAGIC, self.answers)
-        address = self._endpoint.address
-        socket = _connect(self._context, address, topics, HIGH_WATER, self._max_bytes)
+    def _connect(self, now: float) -> None:
         try:
-            self._monitor = Readers.monitor(socket, _MONITORED)
-        except BaseException:
-            socket.close(linger=0)
-            raise
-        self._socket = socket
-        self._poller = zmq.Poller()
-        for place in (self._socket, self._monitor, self._wake):
-            self._poller.register(place, zmq.POLLIN)
-        self._ended_ns = None
+            connection = _connection(self._endpoint)
+        except OSError as error:  # no publisher there, or too many wait for it
+            if error.errno in _OWN_TROUBLE:
+                raise
+            self._try_later(now)
+            return
+        self._socket, self._connected_at = connection, now
+        self.ask(RequestKind.JOIN, _NO_SESSION, 0)
+
+    def _try_later(self, now: float) -> None:
+        self._retry_at = now + self._pause
+        self._pause = min(self._pause * 2, RETRY_SECONDS[1])
+
+    def _wait(self, now: float, seconds: float) -> bool:
+        """Whether there is something to read."""
+        poll = select.poll()
+        poll.register(self._wake.file, select.POLLIN)
+        if self._socket is not None:
+            poll.register(self._socket, select.POLLIN)
+        else:
+            seconds = min(seconds, max(0.0, self._retry_at - now))
+        ready = [file for file, _ in poll.poll(seconds * 1000)]
+        if self._wake.file in ready:
+            self._wake.clear()
+        return self._socket is not None and self._socket.fileno() in ready
+
+    def _read(self) -> None:
+        assert self._socket is not None
+        try:
+            with self._inbox.space() as space:
+                count = self._socket.recv_into(space)
+        except BlockingIOError:
+            return
+        except OSError:
+            count = 0
+        if count:
+            self._pause = RETRY_SECONDS[0]
+            self._inbox.fill(count)
+        else:
+            self._disconnect(0.0)
+            self._try_later(time.monotonic())
+
+    def _disconnect(self, retry_at: float) -> None:
+        self._retry_at = retry_at
+        self._inbox = Inbox(self._max_bytes)
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
 
 
-def _connect(
-    context: "zmq.Context[zmq.Socket[bytes]]",
-    address: str,
-    topics: tuple[bytes, ...],
-    high_water: int,
-    max_bytes: int,
-) -> "zmq.Socket[bytes]":
-    """A reading socket that can also send requests; ZMQ reconnects it, with limits: see `Link`."""
-    reader = context.socket(zmq.XSUB)
+def _connection(endpoint: Endpoint) -> socket.socket:
+    if endpoint.path is None:
+        connection = socket.create_connection((endpoint.host, endpoint.port), CONNECT_SECONDS)
+        connection.setblocking(False)
+        return connection
+    connection = socket.socket(socket.AF_UNIX)
     try:
-        reader.setsockopt(zmq.LINGER, 0)
-        reader.setsockopt(zmq.SNDHWM, high_water)
-        reader.setsockopt(zmq.RCVHWM, high_water)
-        reader.setsockopt(zmq.MAXMSGSIZE, max_bytes)
-        reader.setsockopt(zmq.RECONNECT_IVL, 100)
-        reader.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)  # doubled from one attempt to the next
-        reader.setsockopt(zmq.IPV6, int("[" in address))
-        for topic in topics:
-            reader.send(b"\x01" + topic)
-        reader.connect(address)
+        connection.setblocking(False)
+        connection.connect(endpoint.path)
     except BaseException:
-        reader.close(linger=0)
+        connection.close()
         raise
-    return reader
+    return connection

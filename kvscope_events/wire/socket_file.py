@@ -1,13 +1,15 @@
 """The claim on an ipc endpoint: one live process holds it, a dead one's socket file is replaced.
 
-ZMQ's bind takes over a socket file that another process still serves. A lock file beside it decides
-instead: its record lock ends with the process that holds it and is not inherited by fork.
+A socket file outlives its process, and removing it may cut off another that still serves it. A lock
+file beside it decides: its record lock ends with the process that holds it and is not inherited by
+fork.
 """
 
 import contextlib
 import errno
 import fcntl
 import os
+import socket
 import stat
 
 from kvscope_events.wire.endpoint import EndpointError
@@ -84,13 +86,14 @@ class SocketFile:
 
 
 def answers(path: str, seconds: float | None = None) -> bool:
-    """Whether a process accepts connections there; False after `seconds`."""
-    import socket  # 5 ms, and rarely needed
+    """Whether a process listens there; False after `seconds`.
 
+    One that does not run accepts nothing: its backlog is full in the end, which refuses at once.
+    """
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(seconds)
         try:
-            return probe.connect_ex(path) == 0
+            return probe.connect_ex(path) in (0, errno.EAGAIN)
         except OSError:  # a path too long for a socket
             return False
 

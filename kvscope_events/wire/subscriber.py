@@ -6,7 +6,6 @@ queue. `take` decodes, on the caller's thread.
 """
 
 import logging
-import os
 import threading
 import time
 from collections import deque
@@ -14,7 +13,6 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import msgspec
-import zmq
 
 from kvscope_events.events import Batch
 from kvscope_events.throttle import Throttle
@@ -27,10 +25,11 @@ from kvscope_events.wire.frame import (
     decode_batch,
     read_frames,
 )
-from kvscope_events.wire.link import RENEW_NS, Link
-from kvscope_events.wire.readers import eventfd
+from kvscope_events.wire.link import Link
+from kvscope_events.wire.message import Message, MessageKind
 from kvscope_events.wire.run_directory import connectable
 from kvscope_events.wire.stream import Delivery, Stream
+from kvscope_events.wire.wake import Wake
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +41,8 @@ _BUSY_SECONDS = 0.05
 """Longest wait for a message while something has to be asked for again."""
 _IDLE_SECONDS = 1.0
 """The same otherwise: a silent publisher sends a heartbeat as often."""
+_TROUBLE_SECONDS = 1.0
+"""Pause after an error of this process, which is not the peer's fault."""
 _ENTRY_BYTES = 300
 
 
@@ -87,8 +88,7 @@ class WireSubscriber:
         self._taken_bytes = 0  # written by the caller of `take`, so that neither needs a lock
         self._ready = threading.Event()
         self._stopping = threading.Event()
-        self._wake = eventfd(endpoint)  # -1 once it is closed
-        self._closing = threading.Lock()
+        self._wake = Wake(endpoint)
         self._stream = Stream(self._put)
         self._throttle = Throttle(clock_ns)
         self.batches_dropped = 0
@@ -158,7 +158,7 @@ class WireSubscriber:
     def request_snapshot(self) -> None:
         """Ask for the whole state; for the thread that takes."""
         self._stream.snapshot_wanted = True
-        self._rouse()
+        self._wake.rouse()
 
     def wake(self) -> None:
         """Interrupt a wait in progress."""
@@ -169,11 +169,9 @@ class WireSubscriber:
         if self._stopping.is_set():
             return
         self._stopping.set()
-        self._rouse()
+        self._wake.rouse()
         self._thread.join()
-        with self._closing:
-            os.close(self._wake)
-            self._wake = -1
+        self._wake.close()
 
     def _read(self, delivery: Delivery) -> Batch | None:
         """Decode; None if that fails, or if it failed before and the state has not come since."""
@@ -201,12 +199,6 @@ class WireSubscriber:
         self._has_state = self._has_state or has_state
         return batch
 
-    def _rouse(self) -> None:
-        """Wake our thread; no effect once it has ended, though batches may still be taken."""
-        with self._closing:  # the number of a closed file is soon reused
-            if self._wake >= 0:
-                os.eventfd_write(self._wake, 1)
-
     def _lose(self, batches: int) -> None:
         self._lost += batches
         self.batches_dropped += batches
@@ -215,41 +207,39 @@ class WireSubscriber:
         while not self._stopping.is_set():
             try:
                 self._listen()
-            except zmq.ZMQError as error:  # not the peer's fault: this process is in trouble
+            except OSError as error:
                 if self._throttle.allow("unreadable"):
-                    logger.error("%s: cannot be read now: %s; retrying", self.endpoint, error)
-                self._stopping.wait(RENEW_NS / 1e9)
+                    logger.error("%s: cannot be read now: %s; retrying", self.endpoint, error.strerror)
+                self._stopping.wait(_TROUBLE_SECONDS)
 
     def _listen(self) -> None:
         link = Link(self._endpoint, self._wake, self._max_message_bytes)
         try:
             heard_ns = time.monotonic_ns()
             while not self._stopping.is_set():
-                message = link.receive(self._patience(link))
+                message = link.receive(self._patience())
                 now_ns = time.monotonic_ns()
-                if message is not None and self._on_message(message, link.answers):
+                if message is not None and self._on_message(message):
                     heard_ns = now_ns
-                for kind in link.faults(now_ns):
-                    self._count(kind, _FAULTS[kind])
+                for kind, problem in link.faults():
+                    self._count(kind, problem)
                 if now_ns - heard_ns > SILENCE_NS:
                     heard_ns = now_ns
                     self._stream.forgive()
-                    link.renew(now_ns)
+                    link.renew()
                 self._ask(link, now_ns)
         finally:
             link.close()
 
-    def _patience(self, link: Link) -> float:
-        stream = self._stream
-        settled = link.settled and not stream.behind and not stream.snapshot_wanted
+    def _patience(self) -> float:
+        settled = not self._stream.behind and not self._stream.snapshot_wanted
         return _IDLE_SECONDS if settled else _BUSY_SECONDS
 
-    def _on_message(self, message: bytes, answers: bytes) -> bool:
+    def _on_message(self, message: Message) -> bool:
         """Take a message; False if it is not a valid one of our publisher."""
-        is_answer = message.startswith(answers)
         try:
-            frames = read_frames(message, len(answers) if is_answer else 0)
-            if is_answer:
+            frames = read_frames(message.body)
+            if message.kind == MessageKind.ANSWER:
                 self._stream.on_answer(frames)
             else:
                 self._stream.on_stream(frames)
@@ -282,9 +272,3 @@ class WireSubscriber:
         if self._throttle.allow(kind):
             errors = self.decode_errors[kind]
             logger.warning("%s: %s (%s: %d so far)", self.endpoint, problem, kind, errors)
-
-
-_FAULTS: dict[DecodeErrorKind, str] = {
-    "malformed": "the peer is not a publisher",
-    "too_large": "the peer broke off in mid-message, or sent a message over the size limit",
-}

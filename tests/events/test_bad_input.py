@@ -11,10 +11,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import zmq
 
-from kvscope_events.events import CONTRACT_VERSION, EngineEvent, FirstToken
-from kvscope_events.wire.frame import DECODE_ERROR_KINDS, MAGIC, FrameKind, pack_header
+from kvscope_events.events import CONTRACT_VERSION, EngineEvent, FirstToken, RequestArrived
+from kvscope_events.wire.frame import (
+    DECODE_ERROR_KINDS,
+    MAGIC,
+    REQUEST_BYTES,
+    FrameKind,
+    RequestKind,
+    pack_header,
+    pack_request,
+)
+from kvscope_events.wire.message import MessageKind, prefix
 from kvscope_events.wire.publisher import WirePublisher
 from kvscope_events.wire.subscriber import WireSubscriber
 from tests.events.producers import SNAPSHOT, Producer, collect, frame, hello
@@ -25,25 +33,31 @@ BASE: list[EngineEvent] = [hello(), SNAPSHOT]
 
 
 class Peer:
-    """A socket that sends whatever a test wants; it answers no request."""
+    """A socket that sends whatever a test wants to whoever connects; it answers no request."""
 
     def __init__(self, endpoint: str) -> None:
-        self._context = zmq.Context()
-        self._socket = self._context.socket(zmq.XPUB)
-        self._socket.setsockopt(zmq.LINGER, 0)
-        self._socket.setsockopt(zmq.XPUB_VERBOSE, 1)
-        self._socket.bind(endpoint)
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(endpoint.removeprefix("ipc://"))
+        self._listener.listen()
+        self._listener.settimeout(10)
+        self._readers: list[socket.socket] = []
 
     def await_reader(self) -> None:
-        assert self._socket.poll(10_000)
-        self._socket.recv()
-        time.sleep(0.1)  # its second topic
+        reader, _ = self._listener.accept()
+        assert len(reader.recv(REQUEST_BYTES)) == REQUEST_BYTES, "it joins"
+        self._readers.append(reader)
 
     def send(self, message: bytes) -> None:
-        self._socket.send(message)
+        self.send_raw(prefix(MessageKind.STREAM, len(message)) + message)
+
+    def send_raw(self, sent: bytes) -> None:
+        for reader in self._readers:
+            with contextlib.suppress(ConnectionError):  # one that closed what it was sent before
+                reader.sendall(sent)
 
     def close(self) -> None:
-        self._context.destroy(linger=0)
+        for opened in (self._listener, *self._readers):
+            opened.close()
 
 
 @pytest.fixture
@@ -177,20 +191,49 @@ def test_events_of_a_newer_producer_are_left_out(peer: Peer, reader: WireSubscri
     assert reader.state_known
 
 
-def test_a_message_of_140_megabytes_is_refused_and_the_next_peer_is_read(
-    peer: Peer, endpoint: str, reader: WireSubscriber, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("sent", "kind", "problem"),
+    [
+        (prefix(MessageKind.STREAM, 140_000_000), "too_large", "sent a message of 140000000 bytes"),
+        (b"\xff" + bytes(8) + b"\x01\x7f", "malformed", "the peer is not a publisher"),  # ZMQ's
+        (b"\r", "malformed", "the peer is not a publisher"),
+    ],
+    ids=["too long", "another protocol", "one byte"],
+)
+def test_a_peer_that_breaks_the_protocol_is_left_and_the_next_one_read(
+    peer: Peer,
+    reader: WireSubscriber,
+    caplog: pytest.LogCaptureFixture,
+    sent: bytes,
+    kind: str,
+    problem: str,
 ) -> None:
     begin(peer, reader)
-    huge = MAGIC + bytes(140_000_000)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    peer.send(huge)
-    wait_for(lambda: reader.decode_errors["too_large"] == 1)
-    grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    assert grown_kib < 200_000, "ZMQ's copy for sending, and none of the reader's"
-    wait_for(lambda: "sent a message over the size limit" in caplog.text)
-    peer.await_reader()  # ZMQ itself would never connect again
+    peer.send_raw(sent)
+    wait_for(lambda: reader.decode_errors[kind] == 1)
+    wait_for(lambda: problem in caplog.text)
+    peer.await_reader()
     peer.send(frame([FirstToken(1, 1)], 1, SESSION))
     assert seqs(reader, lambda seqs: len(seqs) == 1) == [1]
+    grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert grown_kib < 20_000, "memory for what has come, not for what was announced"
+
+
+def test_a_message_in_small_pieces_is_one_message(peer: Peer, reader: WireSubscriber) -> None:
+    begin(peer, reader)
+    message = frame([FirstToken(1, 1)], 1, SESSION)
+    for byte in prefix(MessageKind.STREAM, len(message)) + message:
+        peer.send_raw(bytes([byte]))
+    assert seqs(reader, lambda seqs: len(seqs) == 1) == [1]
+    assert sum(reader.decode_errors.values()) == 0
+
+
+def test_a_message_larger_than_the_buffer_is_read(peer: Peer, reader: WireSubscriber) -> None:
+    begin(peer, reader)
+    for seq in (1, 2):
+        peer.send(frame([RequestArrived(seq, 1, 1, tenant="x" * 3_000_000)], seq, SESSION))
+    assert seqs(reader, lambda seqs: len(seqs) == 2) == [1, 2]
 
 
 def test_a_server_of_another_protocol_is_named() -> None:
@@ -241,22 +284,46 @@ def test_a_reader_that_had_no_file_descriptors_left_reads_again(
     publisher.stop()
 
 
-def test_garbage_requests_are_ignored(tmp_path: Path) -> None:
+def test_a_peer_that_sends_no_requests_is_disconnected_and_readers_are_served(
+    tmp_path: Path,
+) -> None:
     made = Producer()
     publisher = WirePublisher(made.bus, f"ipc://{tmp_path}/engine.sock")
     publisher.start()
     made.begin()
-    context = zmq.Context()
-    hostile = context.socket(zmq.XSUB)
-    hostile.setsockopt(zmq.LINGER, 0)
-    hostile.connect(publisher.address)
-    hostile.send(b"\x01" + MAGIC)
-    assert hostile.poll(5_000)
-    wait_for(lambda: (hostile.send(b"garbage"), publisher.requests_ignored)[1] > 100)
-    hostile.send(bytes(10_000_000))  # over what a request may have: its connection ends
+    for sent in (b"garbage" * 10, bytes(1_000_000), b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"):
+        with socket.socket(socket.AF_UNIX) as hostile:
+            hostile.settimeout(10)
+            hostile.connect(f"{tmp_path}/engine.sock")
+            with contextlib.suppress(ConnectionError):
+                hostile.sendall(sent)
+                while hostile.recv(1024):
+                    pass
     watch = WireSubscriber(publisher.address)
     made.step(10)
     assert seqs(watch, lambda seqs: 10 in seqs) == list(range(11))
     watch.close()
-    context.destroy(linger=0)
+    publisher.stop()
+
+
+def test_a_flood_of_requests_is_ignored(tmp_path: Path) -> None:
+    made = Producer()
+    publisher = WirePublisher(made.bus, f"ipc://{tmp_path}/engine.sock")
+    publisher.start()
+    made.begin()
+    request = pack_request(RequestKind.REPLAY, b"no such!", 0)
+    with socket.socket(socket.AF_UNIX) as hostile:
+        hostile.setblocking(False)
+        hostile.connect(f"{tmp_path}/engine.sock")
+
+        def flood() -> bool:
+            with contextlib.suppress(BlockingIOError):
+                hostile.send(request)
+            return publisher.requests_ignored > 100
+
+        wait_for(flood)
+        watch = WireSubscriber(publisher.address)
+        made.step(10)
+        assert seqs(watch, lambda seqs: 10 in seqs) == list(range(11))
+        watch.close()
     publisher.stop()

@@ -293,8 +293,8 @@ def test_flags_say_where_a_reader_may_begin() -> None:
 
 
 def test_requests_of_peers_are_read_or_ignored() -> None:
-    request = pack_request(RequestKind.REPLAY, b"reader-1", SESSION, 17)
-    assert read_request(request) == (RequestKind.REPLAY, b"reader-1", SESSION, 17)
+    request = pack_request(RequestKind.REPLAY, SESSION, 17)
+    assert read_request(request) == (RequestKind.REPLAY, SESSION, 17)
     assert read_request(request + b"x") is None
     assert read_request(b"") is None
     assert read_request(b"KVSX" + request[4:]) is None

@@ -13,7 +13,7 @@ from tests.repo.checkout import ROOT, project_files
 
 VERSIONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 IMPORT_SECONDS = 0.1
-FOREIGN = {"msgspec", "zmq", "kvscope_events"}
+FOREIGN = {"msgspec", "kvscope_events"}
 WITHIN_RAY = "kvscope_events.observers.ray_serve"
 """Extends a class of Ray's, which loads it."""
 ALL = (
@@ -116,8 +116,7 @@ def test_every_module_is_imported_quickly_and_loads_nothing_foreign(
         )
         spent, loaded, files = json.loads(ran.stdout)
         measured.append(spent)
-        # Cython's runtime is part of pyzmq's compiled module.
-        assert {name for name in loaded if "cython" not in name} <= FOREIGN
+        assert set(loaded) <= FOREIGN
         assert all(Path(file).is_relative_to(alone.parents[1]) for file in files.values())
     # CPU time, and the least of it: other programs on the machine must not matter.
     assert min(measured) < IMPORT_SECONDS, measured

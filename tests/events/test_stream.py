@@ -14,7 +14,7 @@ from kvscope_events.wire.frame import (
     pack_header,
     read_frames,
 )
-from kvscope_events.wire.publisher import Ring, Sent
+from kvscope_events.wire.ring import Ring, Sent
 from kvscope_events.wire.stream import SNAPSHOT_RETRY_NS, Delivery, Stream
 
 BASE = HAS_HELLO | HAS_STATE

@@ -5,15 +5,14 @@ message over the size limit; the socket is then recreated. After a failed reques
 new socket, so that no late answer is taken for that of the next request.
 """
 
-import os
-import threading
 from typing import Literal
 
 import zmq
 
 from exporter.sources.kv_events.framing import MAX_FRAMES, request_from
+from exporter.sources.kv_events.sockets import NOT_A_PEER, Readers, Socket, next_event
 from kvscope_events.wire.endpoint import EndpointError
-from kvscope_events.wire.readers import NOT_A_PEER, Readers, Socket, eventfd, next_event
+from kvscope_events.wire.wake import Wake
 
 MAX_FRAME_BYTES = 32 << 20
 """Maximum bytes of a message; the largest real ones name a whole flushed pool: a few megabytes."""
@@ -54,12 +53,11 @@ class Link:
         self._is_a_peer = True
         self._requests: Socket | None = None
         self._sockets: list[Socket] = []
-        self._closing = threading.Lock()
-        self._wake = eventfd(endpoint)  # -1 once it is closed
+        self._wake = Wake(endpoint)
         # With a context of its own it is possible to wait until the port is free again.
         self._context: zmq.Context[Socket] = zmq.Context() if bind else Readers.instance()
         self._poller = zmq.Poller()
-        self._poller.register(self._wake, zmq.POLLIN)
+        self._poller.register(self._wake.file, zmq.POLLIN)
         try:
             self._open(0)
             if replay is not None:
@@ -73,14 +71,12 @@ class Link:
     def poll(self, timeout_seconds: float) -> None:
         """Wait until there is something to do, or the time is up."""
         for place, _ in self._poller.poll(max(0, int(timeout_seconds * 1000))):
-            if place == self._wake:
-                os.eventfd_read(self._wake)
+            if place == self._wake.file:
+                self._wake.clear()
 
     def wake(self) -> None:
         """End a `poll`, now or the next one; may be called by any thread."""
-        with self._closing:
-            if self._wake >= 0:
-                os.eventfd_write(self._wake, 1)
+        self._wake.rouse()
 
     def receive(self) -> list[bytes] | None:
         """The frames of the next message of the stream; None: no message now."""
@@ -147,10 +143,7 @@ class Link:
             self._drop(self._sockets[0])
         if self._bind:
             self._context.destroy(linger=0)
-        with self._closing:
-            if self._wake >= 0:
-                os.close(self._wake)
-                self._wake = -1
+        self._wake.close()
 
     def _open(self, now_ns: int) -> None:
         self._made_ns = now_ns
