@@ -15,7 +15,7 @@ from kvscope_events.bus import DEFAULT_QUEUE_BATCHES, EventBus
 from kvscope_events.events import Batch, PoolSnapshot
 from kvscope_events.stacks import Stacks
 from kvscope_events.throttle import Throttle
-from kvscope_events.wire.endpoint import parse_endpoint
+from kvscope_events.wire.endpoint import EndpointError, parse_endpoint
 from kvscope_events.wire.frame import (
     HAS_STATE,
     HEADER_BYTES,
@@ -39,6 +39,8 @@ HEARTBEAT_NS = 1_000_000_000
 """Longest silence of a stream; after five times as long a reader considers it down."""
 SNAPSHOT_NS = 1_000_000_000
 """Shortest time between two snapshots, since the engine's step has to make them."""
+LOOK_NS = 5_000_000_000
+"""Time between two looks whether the socket's file is still there."""
 STACKS_NS = 500_000_000
 """Shortest time between two answers with stacks, since reading them holds the interpreter."""
 MESSAGE_BYTES = 256 << 10
@@ -76,6 +78,7 @@ class WirePublisher:
         """tick_seconds: pause between two polls of the queue. Where the step's thread shares its
         interpreter and its cores with others, each poll may hold it up."""
         parsed = parse_endpoint(endpoint, allow_remote=allow_remote)
+        self._path = parsed.path
         self._file = SocketFile(parsed.path) if parsed.path is not None else None
         try:
             self._readers = Readers(parsed, high_water)
@@ -101,6 +104,7 @@ class WirePublisher:
         self._snapshot_ns = 0
         self._snapshot_pause_ns = SNAPSHOT_NS
         self._stacks_ns = 0
+        self._looked_ns = time.monotonic_ns()
         self._throttle = Throttle()
         self._pid = os.getpid()
         self._tick_seconds = tick_seconds
@@ -155,6 +159,9 @@ class WirePublisher:
             self._publish()
             self._serve()
             now_ns = time.monotonic_ns()
+            if now_ns - self._looked_ns > LOOK_NS:
+                self._looked_ns = now_ns
+                self._keep_file()
             if self._snapshot_due and now_ns - self._snapshot_ns > self._snapshot_pause_ns:
                 self._snapshot_due, self._snapshot_ns = False, now_ns
                 self._subscription.request_snapshot()
@@ -184,6 +191,20 @@ class WirePublisher:
             self.batches_lost += lost
             self._snapshot_due = self._snapshot_due or joined_late or lost > 0
         self._outbox.flush()
+
+    def _keep_file(self) -> None:
+        """Without its file nobody finds the socket, though the server serves."""
+        if self._path is None or not (self._file is None or self._file.is_gone):
+            return
+        try:
+            if self._file is not None:
+                self._file.release()
+                self._file = None
+            self._file = SocketFile(self._path)
+            self._readers.listen_again()
+        except EndpointError as error:
+            if self._throttle.allow("file"):
+                logger.warning("the socket was removed, and new readers cannot connect: %s", error)
 
     def _serve(self) -> None:
         answered = 0

@@ -44,6 +44,7 @@ class Readers:
 
     def __init__(self, endpoint: Endpoint, high_water: int) -> None:
         """high_water: messages queued for one reader; further ones are dropped, for it alone."""
+        self._endpoint = endpoint
         self._high_water = high_water
         self._listener = _listen(endpoint)
         self.address = endpoint.address
@@ -56,6 +57,15 @@ class Readers:
         self.ignored = 0
         """Messages of peers that were no request; each ended its connection."""
         _open.add(self)
+
+    def listen_again(self) -> None:
+        """The socket file is gone: make another. Readers that are connected stay. Raises
+        EndpointError, and then the former one is still there."""
+        listener = _listen(self._endpoint)
+        self._poll.unregister(self._listener)
+        self._listener.close()
+        self._listener = listener
+        self._poll.register(listener, select.POLLIN)
 
     @property
     def waiting(self) -> bool:

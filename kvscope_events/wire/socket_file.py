@@ -15,6 +15,7 @@ import stat
 from kvscope_events.wire.endpoint import EndpointError
 from kvscope_events.wire.run_directory import prepare_directory
 
+_IN_THE_WAY = (errno.ELOOP, errno.EISDIR, errno.EACCES, errno.ENXIO)
 _HELD: set[str] = set()
 """Claims of this process: its own record locks would not keep it out."""
 
@@ -37,6 +38,11 @@ class SocketFile:
             raise
         _HELD.add(path)
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether somebody has removed it, as those who clean /tmp do."""
+        return not os.path.lexists(self._path)
+
     def release(self) -> None:
         """Remove the socket file and give up the claim. A forked child leaves both alone."""
         if self._pid != os.getpid() or self._path not in _HELD:
@@ -52,9 +58,9 @@ class SocketFile:
             try:
                 lock = os.open(self._lock_path, flags, 0o600)
             except OSError as error:
-                raise EndpointError(
-                    self._lock_path, f"cannot be opened: {error.strerror}", "remove it"
-                ) from error
+                remedy = "remove it" if error.errno in _IN_THE_WAY else "use another directory"
+                problem = f"cannot be opened: {error.strerror}"
+                raise EndpointError(self._lock_path, problem, remedy) from error
             try:
                 fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
@@ -99,7 +105,7 @@ def answers(path: str, seconds: float | None = None) -> bool:
 
 
 def _remove(path: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         os.unlink(path)
 
 

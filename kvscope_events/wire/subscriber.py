@@ -209,7 +209,9 @@ class WireSubscriber:
                 self._listen()
             except OSError as error:
                 if self._throttle.allow("unreadable"):
-                    logger.error("%s: cannot be read now: %s; retrying", self.endpoint, error.strerror)
+                    logger.error(
+                        "%s: cannot be read now: %s; retrying", self.endpoint, error.strerror
+                    )
                 self._stopping.wait(_TROUBLE_SECONDS)
 
     def _listen(self) -> None:

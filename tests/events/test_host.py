@@ -1,0 +1,308 @@
+"""The process that publishes serves on, whatever it runs out of and whoever connects."""
+
+import contextlib
+import os
+import resource
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from kvscope_events.wire import publisher as publishing
+from kvscope_events.wire import readers
+from kvscope_events.wire.publisher import WirePublisher
+from kvscope_events.wire.subscriber import WireSubscriber
+from tests.events.producers import Producer, collect
+from tests.support.waiting import wait_for
+
+HOST = """
+import os, resource, signal, sys, time
+from kvscope_events.wire.publisher import WirePublisher
+from tests.events.producers import Producer
+producer = Producer()
+publisher = WirePublisher(producer.bus, sys.argv[1])
+publisher.start()
+producer.begin()
+def say(word):
+    print(word, flush=True)
+    assert sys.stdin.readline()
+{work}
+print("ended", flush=True)
+"""
+NO_FILES = """
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+held = []
+try:
+    while True:
+        held.append(os.open(os.devnull, os.O_RDONLY))
+except OSError:
+    say("exhausted")
+for file in held:
+    os.close(file)
+for _ in range(200):
+    producer.step()
+    time.sleep(0.01)
+say("serves")
+publisher.stop()
+"""
+FORKED = """
+child = os.fork()
+if not child:
+    signal.pause()
+producer.step()
+print(child, flush=True)
+say("forked")
+"""
+
+
+class Host:
+    """A process that publishes and says where it is."""
+
+    def __init__(self, endpoint: str, work: str, **options: object) -> None:
+        command = [sys.executable, "-c", HOST.format(work=work), endpoint]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        self.popen: subprocess.Popen[str] = subprocess.Popen(command, **pipes, **options)  # type: ignore[call-overload]
+
+    def says(self) -> str:
+        assert self.popen.stdout is not None
+        return self.popen.stdout.readline().strip()
+
+    def goes_on(self) -> None:
+        assert self.popen.stdin is not None
+        self.popen.stdin.write("\n")
+        self.popen.stdin.flush()
+
+    def ends(self) -> int:
+        return self.popen.wait(30)
+
+
+@contextmanager
+def host(endpoint: str, work: str) -> Iterator[Host]:
+    made = Host(endpoint, work)
+    try:
+        yield made
+    finally:
+        made.popen.kill()
+        made.popen.communicate()
+
+
+@pytest.fixture
+def endpoint(tmp_path: Path) -> str:
+    return f"ipc://{tmp_path}/engine.sock"
+
+
+@contextmanager
+def published(endpoint: str) -> Iterator[tuple[Producer, WirePublisher]]:
+    made = Producer()
+    publisher = WirePublisher(made.bus, endpoint)
+    publisher.start()
+    made.begin()
+    yield made, publisher
+    publisher.stop()
+
+
+def connection(endpoint: str) -> socket.socket:
+    """A peer that never reads."""
+    made = socket.socket(socket.AF_UNIX)
+    made.settimeout(10)
+    made.connect(endpoint.removeprefix("ipc://"))
+    return made
+
+
+def is_sent_away(peer: socket.socket) -> bool:
+    """Whether the publisher has closed the connection, after what it sent before."""
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        try:
+            if not peer.recv(1 << 20):
+                return True
+        except ConnectionError:
+            return True
+        except TimeoutError:
+            return False
+    return False
+
+
+def test_a_process_without_files_left_lives_and_serves_those_who_came_meanwhile(
+    endpoint: str,
+) -> None:
+    with host(endpoint, NO_FILES) as one, ExitStack() as stack:
+        assert one.says() == "exhausted"
+        watch = WireSubscriber(endpoint)
+        stack.callback(watch.close)
+        for _ in range(20):
+            stack.enter_context(connection(endpoint)).close()
+        time.sleep(1)
+        assert one.popen.poll() is None
+        assert not watch.up
+        one.goes_on()
+        wait_for(lambda: watch.take() is not None)
+        assert one.says() == "serves"
+        one.goes_on()
+        assert one.says() == "ended"
+        assert one.ends() == 0
+
+
+def test_a_reader_that_was_stopped_and_goes_on_harms_no_process_without_files(
+    endpoint: str,
+) -> None:
+    """As `kvscope sidecar` does to an engine that was silent: it probes, and connects again."""
+    with host(endpoint, NO_FILES) as one:
+        assert one.says() == "exhausted"
+        one.popen.send_signal(signal.SIGSTOP)
+        with contextlib.suppress(BlockingIOError), ExitStack() as stack:
+            while True:  # more than its backlog takes
+                peer = stack.enter_context(socket.socket(socket.AF_UNIX))
+                peer.setblocking(False)
+                peer.connect(endpoint.removeprefix("ipc://"))
+        one.popen.send_signal(signal.SIGCONT)
+        one.goes_on()
+        assert one.says() == "serves"
+
+
+def test_the_last_files_are_left_to_the_process(endpoint: str) -> None:
+    work = """
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+held = [os.open(os.devnull, os.O_RDONLY) for _ in range(64 - 8 - len(os.listdir("/proc/self/fd")))]
+say("few are left")
+print(64 - len(os.listdir("/proc/self/fd")), flush=True)
+"""
+    with host(endpoint, work) as one, ExitStack() as stack:
+        assert one.says() == "few are left"
+        peers = [stack.enter_context(connection(endpoint)) for _ in range(4)]
+        assert is_sent_away(peers[-1])
+        one.goes_on()
+        assert int(one.says()) >= 64 // 8 - 1, "one is what lists them"
+
+
+def test_readers_over_the_most_are_sent_away_until_others_leave(
+    endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "MAX_READERS", 2)
+    with published(endpoint) as (made, _), ExitStack() as stack:
+        first, _, third = (stack.enter_context(connection(endpoint)) for _ in range(3))
+        assert is_sent_away(third)
+        first.close()
+        watch = WireSubscriber(endpoint)
+        stack.callback(watch.close)
+        made.step()
+        collect(watch, lambda taken: len(taken) == 2)
+
+
+def test_a_reader_that_takes_nothing_costs_no_memory_and_is_sent_away(
+    endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "STALLED_SECONDS", 1.0)
+    with published(endpoint) as (made, _), ExitStack() as stack:
+        idle = [stack.enter_context(connection(endpoint)) for _ in range(20)]
+        watch = WireSubscriber(endpoint)
+        stack.callback(watch.close)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        for _ in range(200):
+            made.step(padding=100_000)
+            time.sleep(0.002)
+        seen = collect(watch, lambda taken: taken[-1:] != [] and taken[-1].batch.seq == 200)
+        assert len(seen) == 201, "a reader that reads has all of it"
+        grown_mib = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+        assert grown_mib < 32 + 16 + 40, "the ring, what the reader queues, and batches on the way"
+        assert all(map(is_sent_away, idle))
+
+
+def test_a_socket_that_was_swept_away_with_its_folder_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publishing, "LOOK_NS", 100_000_000)
+    folder = tmp_path / "run" / "kvscope"
+    endpoint = f"ipc://{folder}/engine.sock"
+    with published(endpoint) as (made, _), ExitStack() as stack:
+        before = WireSubscriber(endpoint)
+        stack.callback(before.close)
+        collect(before, lambda taken: len(taken) == 1)
+        shutil.rmtree(folder.parent)
+        wait_for((folder / "engine.sock").is_socket)
+        late = WireSubscriber(endpoint)
+        stack.callback(late.close)
+        made.step()
+        assert len(collect(late, lambda taken: len(taken) == 2)) == 2
+        assert len(collect(before, lambda taken: len(taken) == 1)) == 1, "and nobody was cut off"
+
+
+def test_a_folder_that_cannot_be_made_again_is_named_and_readers_read_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(publishing, "LOOK_NS", 100_000_000)
+    folder = tmp_path / "kvscope"
+    with published(f"ipc://{folder}/engine.sock") as (made, _), ExitStack() as stack:
+        watch = WireSubscriber(f"ipc://{folder}/engine.sock")
+        stack.callback(watch.close)
+        collect(watch, lambda taken: len(taken) == 1)
+        shutil.rmtree(folder)
+        folder.write_text("in the way")
+        wait_for(lambda: "new readers cannot connect" in caplog.text)
+        made.step()
+        assert len(collect(watch, lambda taken: len(taken) == 1)) == 1
+        folder.unlink()
+        wait_for((folder / "engine.sock").is_socket)
+    assert caplog.text.count("new readers cannot connect") == 1
+
+
+def test_a_fork_that_outlives_its_parent_holds_no_reader(endpoint: str) -> None:
+    with host(endpoint, FORKED) as parent:
+        child = int(parent.says())
+        try:
+            assert parent.says() == "forked"
+            with connection(endpoint) as peer:
+                parent.popen.kill()
+                parent.popen.wait()
+                peer.settimeout(10)
+                assert is_sent_away(peer), "the child has closed what it inherited"
+            with socket.socket(socket.AF_UNIX) as late, pytest.raises(ConnectionRefusedError):
+                late.connect(endpoint.removeprefix("ipc://"))
+        finally:
+            os.kill(child, signal.SIGKILL)
+
+
+def test_a_process_that_may_have_no_more_threads_is_told_so(
+    endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    publisher = WirePublisher(Producer().bus, endpoint)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            publisher.start()
+    publisher.stop()
+    assert not os.path.exists(endpoint.removeprefix("ipc://"))
+    with published(endpoint):
+        pass
+
+
+def test_a_server_that_ends_on_broken_pipes_is_not_ended_by_a_reader_that_left(
+    endpoint: str,
+) -> None:
+    work = """
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+say("ready")
+for _ in range(100):
+    producer.step(padding=10_000)
+    time.sleep(0.01)
+"""
+    with host(endpoint, work) as one:
+        assert one.says() == "ready"
+        peer = connection(endpoint)
+        one.goes_on()
+        select.select([peer], [], [], 10)
+        peer.close()
+        assert one.says() == "ended"
+        assert one.ends() == 0
