@@ -5,6 +5,7 @@ a reader: a slow reader loses messages, finds the gap and requests what the ring
 snapshot. What a reader loses is not reported to the others, so readers count.
 """
 
+import contextlib
 import logging
 import os
 import threading
@@ -170,8 +171,9 @@ class WirePublisher:
                 seq = self._outbox.next_seq
                 self._send(pack_header(FrameKind.HEARTBEAT, 0, self.session, seq, 0))
         except Exception:  # it runs in a foreign server: log and go on
-            if self._throttle.allow("round"):
-                logger.exception("the wire at %s failed in one round", self.address)
+            with contextlib.suppress(Exception):  # without memory even that may fail
+                if self._throttle.allow("round"):
+                    logger.exception("the wire at %s failed in one round", self.address)
 
     def _publish(self) -> None:
         """Send all that is queued; after a loss also request a snapshot, since readers need one."""

@@ -54,6 +54,23 @@ for _ in range(200):
 say("serves")
 publisher.stop()
 """
+NO_MEMORY = """
+import threading
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (64 << 20), resource.RLIM_INFINITY))
+held = []
+for size in (1 << 20, 1 << 16, 1 << 12, 1 << 9):
+    try:
+        while True:
+            held.append(bytes(size))
+    except MemoryError:
+        pass
+os.write(1, b"exhausted\\n")
+os.read(0, 1)
+held.clear()
+producer.step()
+say("serves")
+"""
 FORKED = """
 child = os.fork()
 if not child:
@@ -166,6 +183,23 @@ def test_a_reader_that_was_stopped_and_goes_on_harms_no_process_without_files(
                 peer.connect(endpoint.removeprefix("ipc://"))
         one.popen.send_signal(signal.SIGCONT)
         one.goes_on()
+        assert one.says() == "serves"
+
+
+def test_a_process_at_its_limit_of_memory_lives_and_serves_when_it_has_some_again(
+    endpoint: str,
+) -> None:
+    with host(endpoint, NO_MEMORY) as one, ExitStack() as stack:
+        watch = WireSubscriber(endpoint)
+        stack.callback(watch.close)
+        collect(watch, lambda taken: len(taken) == 1)
+        assert one.says() == "exhausted"
+        late = WireSubscriber(endpoint)
+        stack.callback(late.close)
+        time.sleep(1)
+        assert one.popen.poll() is None
+        one.goes_on()
+        collect(late, lambda taken: len(taken) == 2)
         assert one.says() == "serves"
 
 
