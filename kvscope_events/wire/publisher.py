@@ -54,6 +54,8 @@ REPLAY_BYTES = 32 << 20
 """The last half minute of a busy engine, at 1,000 steps a second of 1 KiB each."""
 ANSWERS_PER_TICK = 8
 """Replays sent in one tick to all readers together; the others ask again."""
+STOP_SECONDS = 2.0
+"""Time that `stop` waits for our thread, which looks twice a second at the least."""
 FLUSH_SECONDS = 0.2
 """Time that `stop` may take to deliver what is queued."""
 
@@ -135,7 +137,9 @@ class WirePublisher:
             return
         self._stopping.set()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(STOP_SECONDS)
+            if self._thread.is_alive():  # held up by its server, which must end all the same
+                return
         self._stopped = True
         self._readers.push(FLUSH_SECONDS)
         self._readers.close()

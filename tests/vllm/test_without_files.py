@@ -1,4 +1,4 @@
-"""A vLLM whose clients hold all files that it may open: observed, it lives or dies as a bare one."""
+"""A vLLM whose clients hold all files that it may open: observed, it lives as a bare one does."""
 
 import os
 import socket
