@@ -68,7 +68,7 @@ class Flight:
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._asked = threading.Event()
-        self._problem: str | None = None
+        self._problems: dict[Recorder, str] = {}
         self._was_held_up = False
         self._thread = threading.Thread(target=self._run, name="kvscope-recorder", daemon=True)
         if folder is not None:
@@ -102,6 +102,7 @@ class Flight:
         """The server is no longer watched; what was saved stays, and what is in files is saved."""
         with self._lock:
             watched = self._watched.pop(recorder, None)
+            self._problems.pop(recorder, None)
             if watched is not None and self._folder is not None:
                 watched.due = watched.due or (0, "exit", "the server is no longer watched")
                 self._leaving.append(watched)
@@ -194,13 +195,15 @@ class Flight:
             work(watched)
         except OSError as error:
             problem = f"{self._folder or error.filename}: {error.strerror or error}"
-            if problem != self._problem:
-                logger.error("the recording has a gap, it cannot be written: %s", problem)
-            self._problem = problem
+            if problem not in self._problems.values():
+                text = "it cannot be written, and unless that is over soon the recording has a gap"
+                logger.error("%s: %s", text, problem)
+            self._problems[watched.recorder] = problem
         except Exception:
             logger.exception("the recorder of %s failed", watched.recorder.server)
         else:
-            self._problem = None
+            if self._problems.pop(watched.recorder, None) and not self._problems:
+                logger.info("the recording can be written again")
 
     def _tick(self, watched: _Watched) -> None:
         recorder, now = watched.recorder, self._clock.now()

@@ -51,6 +51,8 @@ class Left:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._num_named = 0
+        self._in_parts: set[str] = set()
+        """Names of recordings that have no file under them."""
 
     def take(self, has_room: Callable[[int], bool]) -> Iterator[Saved]:
         """Saved recordings. Those of killed processes are put together just before.
@@ -103,6 +105,9 @@ class Left:
                 continue
             server, changed_ns = parts["server"], status.st_mtime_ns
             if name.startswith(PREFIX):
+                if not status.st_size:  # of an older version, on a disk that was full
+                    self._remove([path])
+                    continue
                 found.append(_Found(changed_ns, server, [path], parts["trigger"], status.st_size))
                 continue
             one = recorders.setdefault((server, parts["recorder"]), _Found(0, server, []))
@@ -171,19 +176,22 @@ class Left:
         except OSError as error:
             reason = error.strerror or str(error)
             logger.warning("%s stays in parts: %s", quoted(str(found.paths[-1])), reason)
-            return self._in_parts(found, held)
+            return self._of_parts(found, held)
         self._remove(taken)
         return None if whole is None else self._saved(whole, "of a process that was killed")
 
-    def _in_parts(self, found: _Found, held: FileIO) -> Saved:
-        sizes = [path.stat().st_size for path in found.paths if path.exists()]
+    def _of_parts(self, found: _Found, held: FileIO) -> Saved:
+        tried = names(found.server, found.changed_ns, "killed")
+        taken = (each for each in tried if not (self._folder / f"{PREFIX}{each}").exists())
+        name = next(each for each in taken if each not in self._in_parts)
+        self._in_parts.add(name)
         return Saved(
-            name=next(names(found.server, found.changed_ns, "killed")),
+            name=name,
             server=found.server,
             trigger="killed",
             text="of a process that was killed",
             saved_ns=found.changed_ns,
-            num_bytes=sum(sizes),
+            num_bytes=found.num_bytes,
             left=tuple(found.paths),
             lock=os.dup(held.fileno()),
         )
