@@ -15,6 +15,8 @@ from tests.playback.flights import SECOND, Stage
 from tests.playback.recorded import lines_of
 
 HOUR = 3600 * SECOND
+LAST = 10
+"""Seconds after the clock was set for the last time."""
 UP = "kvscope_source_up{"
 
 
@@ -23,10 +25,10 @@ def run(*arguments: object) -> Result:
 
 
 def recorded(folder: Path, steps: list[tuple[int, int]], keep_seconds: int = 900) -> Path:
-    """Of ten seconds each; steps: seconds before, and by how much the clock is then set."""
+    """steps: seconds, and by how much the clock is then set."""
     stage = Stage(None, keep_seconds=keep_seconds)
     stage.tell(hello(), SNAPSHOT)
-    for seconds, ahead_ns in [*steps, (20, 0)]:
+    for seconds, ahead_ns in [*steps, (LAST, 0)]:
         for _ in range(seconds):
             stage.tell()
             stage.tick()
@@ -40,11 +42,10 @@ def recorded(folder: Path, steps: list[tuple[int, int]], keep_seconds: int = 900
 @pytest.mark.parametrize(
     "steps",
     [
-        [(60, HOUR), (60, -3 * HOUR), (60, 0)],
-        [(60, -3 * HOUR)],
-        [(60, HOUR)],
+        [(20, HOUR), (20, -3 * HOUR), (20, 0)],
+        [(20, HOUR)],
         [(5, -HOUR)] * 5,
-        [(30, -SECOND // 2)] * 4,  # less than is corrected
+        [(10, -SECOND // 2)] * 4,  # less than is corrected
         [(0, -3 * HOUR)],
     ],
     ids=str,
@@ -53,7 +54,7 @@ def test_every_command_reads_a_recording_whose_clock_was_set(
     tmp_path: Path, steps: list[tuple[int, int]]
 ) -> None:
     path = recorded(tmp_path, steps)
-    seconds = sum(each for each, _ in steps) + 20
+    seconds = sum(each for each, _ in steps) + LAST
     file = RecordingFile(path)
     assert file.problem is None
     assert (file.ends_ns - file.begins_ns) / SECOND == pytest.approx(seconds, abs=3)
@@ -61,7 +62,7 @@ def test_every_command_reads_a_recording_whose_clock_was_set(
     why = run("why", path)
     assert why.exit_code == 0, why.output
     assert "nothing is known yet" not in why.output
-    for moment in ("+5s", f"+{seconds // 2}s", "-5s"):
+    for moment in ("+5s", "-5s"):
         page = run("replay", path, "--at", moment)
         assert page.exit_code == 0, page.output
         assert UP in page.output, moment
@@ -71,15 +72,13 @@ def test_every_command_reads_a_recording_whose_clock_was_set(
     times = [float(line.split()[-1]) for line in lines if line.startswith(UP)]
     assert times == sorted(times)
     assert len(times) >= seconds // 5 - 1
-    html = run("export", path, "--html", tmp_path / "html")
-    assert html.exit_code == 0, html.output
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=15)
 @given(
     st.lists(
-        st.tuples(st.integers(1, 30), st.integers(-(10**6), 10**6).map(lambda s: s * SECOND // 10)),
-        max_size=6,
+        st.tuples(st.integers(1, 4), st.integers(-(10**6), 10**6).map(lambda s: s * SECOND // 10)),
+        max_size=4,
     )
 )
 def test_no_moment_lies_before_an_earlier_one(
@@ -92,14 +91,14 @@ def test_no_moment_lies_before_an_earlier_one(
     file = playback.file
     assert file.begins_ns - 2 * SECOND <= moments[0]
     assert moments[-1] <= file.ends_ns + SECOND
-    seconds = sum(each for each, _ in steps) + 20
+    seconds = sum(each for each, _ in steps) + LAST
     assert (file.ends_ns - file.begins_ns) / SECOND == pytest.approx(seconds, abs=8)
 
 
 def test_what_is_kept_does_not_age_when_the_clock_is_set_forward(tmp_path: Path) -> None:
     stage = Stage(tmp_path, keep_seconds=300)
+    stage.tell(hello(), SNAPSHOT)
     for _ in range(200):
-        stage.tell(hello(), SNAPSHOT)
         stage.tick()
     before = len(stage.recorder.ring.segments)
     stage.ahead_ns += 24 * HOUR
