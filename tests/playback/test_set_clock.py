@@ -110,8 +110,8 @@ def test_what_is_kept_does_not_age_when_the_clock_is_set_forward(tmp_path: Path)
 def test_a_page_before_the_clock_was_set_is_the_same_again(tmp_path: Path) -> None:
     stage = Stage(None, keep_seconds=900)
     served = []
-    for number in range(60):
-        stage.ahead_ns += {20: HOUR, 40: -3 * HOUR}.get(number, 0)
+    for number in range(30):
+        stage.ahead_ns += {10: HOUR, 20: -3 * HOUR}.get(number, 0)
         stage.bus.emit(hello())
         stage.bus.emit(SNAPSHOT)
         stage.bus.flush()
@@ -123,4 +123,9 @@ def test_a_page_before_the_clock_was_set_is_the_same_again(tmp_path: Path) -> No
     assert len(playback.index.pages) >= len(served)
     for number, page in enumerate(served):
         playback.to_page(number)
-        assert lines_of(playback.exporter.render()[0]) == lines_of(page)
+        assert of_the_engine(playback.exporter.render()[0]) == of_the_engine(page)
+
+
+def of_the_engine(page: bytes) -> list[str]:
+    """Without the memory of this host, on which it does not run."""
+    return [line for line in lines_of(page) if "kvscope_host_memory_" not in line]
