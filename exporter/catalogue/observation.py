@@ -133,23 +133,23 @@ SELF = (
         help="Whether the flight recorder keeps what arrives: 0 while it cannot write, as on a "
         "full disk.",
         notes="Absent where nothing is recorded (`--keep 0`). A disk that has room again within a "
-        "few seconds costs nothing; after that the recording has a hole.",
+        "few seconds costs nothing; after that the recording has a gap.",
         unit="",
         group="self",
         labels={},
         otel_name="kvscope.recording.up",
     ),
     Metric(
-        name="kvscope_recording_holes_total",
+        name="kvscope_recording_gaps_total",
         kind="counter",
         help="Times that the flight recorder could not keep what arrived, so that the recording "
-        "has a hole.",
+        "has a gap.",
         notes="The log has the reason, and so have the recording itself, which every command that "
         "reads it repeats, and `GET /api/recordings`.",
-        unit="holes",
+        unit="gaps",
         group="self",
         labels={},
-        otel_name="kvscope.recording.holes",
+        otel_name="kvscope.recording.gaps",
     ),
     Metric(
         name="kvscope_collect_errors_total",

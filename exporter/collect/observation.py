@@ -19,7 +19,7 @@ class RecorderHealth(msgspec.Struct, frozen=True, array_like=True):
 
     up: bool
     """Whether it keeps what arrives."""
-    holes: int
+    gaps: int
     """Times that it could not, since it began."""
 
 
@@ -42,7 +42,7 @@ def collect_recording(families: Families, health: RecorderHealth | None) -> Iter
     """Empty if nothing is recorded."""
     if health is not None:
         yield families.single("kvscope_recording_up", health.up)
-        yield families.single("kvscope_recording_holes_total", health.holes)
+        yield families.single("kvscope_recording_gaps_total", health.gaps)
 
 
 _CHEAP_FOLDS = frozenset({"introduction", "census", "steps", "churn", "tenants"})

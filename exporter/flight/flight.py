@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from exporter.clock import Clock, Turns
-from exporter.flight.holes import told
+from exporter.flight.gaps import told
 from exporter.flight.left import Left
 from exporter.flight.recorder import Recorder
 from exporter.flight.ring import Ring
@@ -125,7 +125,7 @@ class Flight:
                 raise OSError(errno.ENOENT, "nothing of it is left", str(self._folder))
         with self._lock:
             taken = {each.name for each in self._saved}
-        holes = (segment.hole for segment in segments[1:])
+        gaps = (segment.gap for segment in segments[1:])
         saved = Saved(
             name=path.name.removeprefix(PREFIX)
             if path
@@ -135,7 +135,7 @@ class Flight:
             text=text,
             saved_ns=now.wall_ns,
             num_bytes=path.stat().st_size if path else sum(each.num_bytes for each in segments),
-            problem=told([hole for hole in holes if hole is not None]),
+            problem=told([gap for gap in gaps if gap is not None]),
             segments=() if path is not None else tuple(each.copy() for each in segments),
             path=path,
         )

@@ -1,4 +1,4 @@
-"""Reads a recording: its records in order, up to its end or to where it was cut, and its holes.
+"""Reads a recording: its records in order, up to its end or to where it was cut, and its gaps.
 
 Its time is that of the recorder's monotonic clock, as the wall clock showed it at the end: a wall
 clock that was set meanwhile, forward or back, neither stretches a recording nor folds it.
@@ -13,7 +13,7 @@ import msgspec
 
 from exporter.flight import records
 from exporter.flight.format import BEGINS, ENDS, Chunk, RecordingError, read_chunks
-from exporter.flight.holes import Hole, told
+from exporter.flight.gaps import Gap, told
 from exporter.flight.records import Marked, Opened, Record, Rendered
 from exporter.flight.writer import STEP_NS
 from exporter.foreign_file import open_regular
@@ -79,12 +79,12 @@ class RecordingFile:
         """Time of the first record."""
         self.ends_ns = self._end(parts)
         """Time of the last record."""
-        self.holes = [*self._holes(parts)]
+        self.gaps = [*self._gaps(parts)]
 
     @property
     def problem(self) -> str | None:
         """What it lacks; None: it is whole."""
-        return "; ".join(filter(None, (self._cut, told(self.holes)))) or None
+        return "; ".join(filter(None, (self._cut, told(self.gaps)))) or None
 
     def ahead_ns(self, opened: Opened) -> int:
         """From the monotonic clock of a segment to the recording's time."""
@@ -152,7 +152,7 @@ class RecordingFile:
             for chunk in self.chunks[part.chunk : end]
         )
 
-    def _holes(self, parts: Sequence[_Part]) -> Iterator[Hole]:
+    def _gaps(self, parts: Sequence[_Part]) -> Iterator[Gap]:
         for before, part in pairwise(parts):
             last, opened = self.chunks[part.chunk - 1], part.opened
             begins_ns = last.last_ns + self._shift(before)
@@ -161,8 +161,8 @@ class RecordingFile:
             is_same = opened.recorder == before.opened.recorder
             if missing is not None:
                 begins_ns = missing.since_ns + self.ahead_ns(opened)
-                yield Hole(begins_ns, ends_ns, missing.records, missing.reason)
+                yield Gap(begins_ns, ends_ns, missing.records, missing.reason)
             elif not last.flags & ENDS:
-                yield Hole(begins_ns, ends_ns, 0, "it could not be written, or was damaged")
+                yield Gap(begins_ns, ends_ns, 0, "it could not be written, or was damaged")
             elif is_same and opened.number > before.opened.number + 1:
-                yield Hole(begins_ns, ends_ns, 0, "a part of it was removed, or was damaged")
+                yield Gap(begins_ns, ends_ns, 0, "a part of it was removed, or was damaged")

@@ -15,7 +15,7 @@ from secrets import token_hex
 
 from exporter.clock import Moment
 from exporter.flight.format import BEGINS, ENDS, pack_chunk, whole_chunks
-from exporter.flight.holes import Hole
+from exporter.flight.gaps import Gap
 from exporter.flight.records import Missing
 from exporter.private_file import create_private, is_removed, lock, open_own
 from exporter.sources.recorder import append_whole
@@ -57,13 +57,13 @@ class Segment:
         return self._file is not None and not self._file.closed and is_removed(self._file)
 
     @property
-    def hole(self) -> Hole | None:
-        """The hole before it, in the time that its chunks state."""
+    def gap(self) -> Gap | None:
+        """The gap before it, in the time that its chunks state."""
         missing, ahead = self.missing, self.ahead_ns
         if missing is None:
             return None
         span = missing.since_ns + ahead, self.began_ns + ahead
-        return Hole(*span, missing.records, missing.reason)
+        return Gap(*span, missing.records, missing.reason)
 
     def add(self, records: list[bytes], now_ns: int, *, ends: bool = False) -> None:
         """Write one chunk. Raises OSError; the file then ends with its last whole chunk."""

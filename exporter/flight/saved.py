@@ -125,7 +125,7 @@ def _filled(file: FileIO, part: Path, path: Path, content: Iterator[bytes]) -> P
 
 
 def kept_chunks(segments: Iterable[Segment]) -> Iterator[bytes]:
-    """All that can be read of segments; a file that was removed or is damaged is a hole."""
+    """All that can be read of segments; a file that was removed or is damaged is a gap."""
     for segment in segments:
         try:
             yield from segment.chunks()

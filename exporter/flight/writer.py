@@ -1,6 +1,6 @@
 """What waits to be recorded, and the segments into which it goes.
 
-A disk that has no room for a moment loses nothing; what has to be given up is a hole, which the
+A disk that has no room for a moment loses nothing; what has to be given up is a gap, which the
 next segment states.
 """
 
@@ -19,9 +19,9 @@ from kvscope_events.events import Batch
 from kvscope_events.wire.frame import encode_batch
 
 MAX_PENDING = 1 << 16
-"""Records between two turns of the recorder's thread; beyond, the recording has a hole."""
+"""Records between two turns of the recorder's thread; beyond, the recording has a gap."""
 MAX_HELD = 1 << 12
-"""Records that wait for a disk to have room again; beyond, the recording has a hole."""
+"""Records that wait for a disk to have room again; beyond, the recording has a gap."""
 GIVE_UP_NS = 30 * 10**9
 """A file that cannot be written for so long is left, and another begun."""
 STEP_NS = 10**9
@@ -80,12 +80,12 @@ class Writer:
         self._written_ns = clock.monotonic_ns()
         self._missing: Missing | None = None
         """What is missing before the next segment."""
-        self._holes = 0
+        self._gaps = 0
         self._is_failing = False
 
     @property
     def health(self) -> RecorderHealth:
-        return RecorderHealth(self._missing is None and not self._is_failing, self._holes)
+        return RecorderHealth(self._missing is None and not self._is_failing, self._gaps)
 
     def put(self, record: Pending) -> bool:
         """Let it wait; False if too many do."""
@@ -142,7 +142,7 @@ class Writer:
         """Note that these could not be kept; under the lock."""
         missing = self._missing
         if missing is None:
-            self._holes += 1
+            self._gaps += 1
             missing = Missing(self._written_ns, 0, reason)
         self._missing = Missing(missing.since_ns, missing.records + count, missing.reason)
 

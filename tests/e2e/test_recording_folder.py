@@ -1,5 +1,5 @@
-"""The folder of recordings under real processes: nothing in it keeps a server from starting, and two
-containers share it."""
+"""The folder of recordings under real processes: nothing in it keeps a server from starting, and
+two containers share it."""
 
 import os
 import shutil
@@ -181,7 +181,7 @@ def test_a_folder_that_is_removed_under_a_recorder_is_told(folder: Path) -> None
         wait_for(lambda: "kvscope_recording_up 0.0" in httpx.get(page).text, "the page says so")
         folder.mkdir(mode=0o700)
         wait_for(lambda: "kvscope_recording_up 1.0" in httpx.get(page).text, "it goes on")
-        assert "kvscope_recording_holes_total 1.0" in httpx.get(page).text
+        assert "kvscope_recording_gaps_total 1.0" in httpx.get(page).text
         time.sleep(0.1)
         process.send(signal.SIGTERM)
         assert process.wait() == 0

@@ -186,7 +186,7 @@ def test_a_damaged_segment_costs_only_itself(tmp_path: Path) -> None:
     (one,) = Stage(tmp_path).flight.saved()
     assert one.path is not None
     assert one.problem is not None
-    assert "it has a hole" in one.problem
+    assert "it has a gap" in one.problem
     assert len(Playback(RecordingFile(one.path)).index.pages) >= 1
     assert names(tmp_path) == [f"saved-{one.name}"]
 

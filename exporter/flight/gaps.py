@@ -1,4 +1,4 @@
-"""Holes of a recording: times of which it lacks something, and how people are told."""
+"""Gaps of a recording: times of which it lacks something, and how people are told."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -7,7 +7,7 @@ from typing import NamedTuple
 from kvscope_events.printable import quoted
 
 
-class Hole(NamedTuple):
+class Gap(NamedTuple):
     """Times are Unix times in nanoseconds."""
 
     begins_ns: int
@@ -17,14 +17,14 @@ class Hole(NamedTuple):
     reason: str
 
 
-def told(holes: Sequence[Hole]) -> str | None:
+def told(gaps: Sequence[Gap]) -> str | None:
     """The longest is described. None: there are none."""
-    if not holes:
+    if not gaps:
         return None
-    longest = max(holes, key=lambda hole: hole.ends_ns - hole.begins_ns)
+    longest = max(gaps, key=lambda gap: gap.ends_ns - gap.begins_ns)
     lost = f"; {longest.records:,} records are lost" if longest.records else ""
     span = f"{_time(longest.begins_ns)} to {_time(longest.ends_ns)} UTC"
-    number = "a hole" if len(holes) == 1 else f"{len(holes)} holes, the longest"
+    number = "a gap" if len(gaps) == 1 else f"{len(gaps)} gaps, the longest"
     return f"it has {number} from {span}: {quoted(longest.reason)}{lost}"
 
 
