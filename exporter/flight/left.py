@@ -26,7 +26,9 @@ from kvscope_events.printable import quoted
 logger = logging.getLogger(__name__)
 
 _SEGMENT = re.compile(r"(?P<server>[A-Za-z0-9_.]{0,64})-(?P<recorder>[0-9a-f]+)-(?P<number>\d+)")
-_SAVED = re.compile(r"(?P<server>[A-Za-z0-9_.]{0,64})-\d{8}T\d{6}(_\d+)?-(?P<trigger>[a-z_]+)")
+_SAVED = re.compile(
+    PREFIX + r"(?P<server>[A-Za-z0-9_.]{0,64})-\d{8}T\d{6}(_\d+)?-(?P<trigger>[a-z_]+)"
+)
 _MOST_NAMED = 100
 """Files that are named in the log, so that a folder full of others does not fill it."""
 _AT_ONCE = 32
@@ -92,10 +94,8 @@ class Left:
                 self._remove_part(path)
                 continue
             try:
-                if name.startswith(PREFIX):
-                    parts = _SAVED.fullmatch(path.stem.removeprefix(PREFIX))
-                else:
-                    parts = _SEGMENT.fullmatch(path.stem)
+                segment = _SEGMENT.fullmatch(path.stem)  # first: a server may be named "saved"
+                parts = segment or _SAVED.fullmatch(path.stem)
                 if parts is None:
                     raise OSError(errno.EINVAL, "it is not named as kvscope names its recordings")
                 with open_own(path) as file:
@@ -104,7 +104,7 @@ class Left:
                 self._leave(path, error)
                 continue
             server, changed_ns = parts["server"], status.st_mtime_ns
-            if name.startswith(PREFIX):
+            if segment is None:
                 if not status.st_size:  # of an older version, on a disk that was full
                     self._remove([path])
                     continue
@@ -197,7 +197,7 @@ class Left:
         )
 
     def _saved(self, path: Path, text: str) -> Saved | None:
-        parts = _SAVED.fullmatch(path.stem.removeprefix(PREFIX))
+        parts = _SAVED.fullmatch(path.stem)
         assert parts is not None
         try:
             status = path.lstat()

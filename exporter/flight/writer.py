@@ -23,7 +23,8 @@ MAX_PENDING = 1 << 16
 MAX_HELD = 1 << 12
 """Records that wait for a disk to have room again; beyond, the recording has a gap."""
 GIVE_UP_NS = 30 * 10**9
-"""A file that cannot be written for so long is left, and another begun."""
+"""A file that cannot be written for so long is left, and another begun; a recorder that has not
+written for so long, which it does every second, is not up."""
 STEP_NS = 10**9
 """A wall clock that leaves the monotonic one by this was set: a segment begins."""
 
@@ -85,7 +86,9 @@ class Writer:
 
     @property
     def health(self) -> RecorderHealth:
-        return RecorderHealth(self._missing is None and not self._is_failing, self._gaps)
+        """A disk that hangs raises nothing, so time is looked at as well."""
+        is_late = self._clock.monotonic_ns() - self._written_ns > GIVE_UP_NS
+        return RecorderHealth(not (self._missing or self._is_failing or is_late), self._gaps)
 
     def put(self, record: Pending) -> bool:
         """Let it wait; False if too many do."""

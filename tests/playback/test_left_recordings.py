@@ -113,12 +113,15 @@ def test_a_file_of_another_user_is_not_read(
     assert {*left} <= {*tmp_path.iterdir()}
 
 
-def test_segments_whose_process_number_lives_again_are_taken_over(tmp_path: Path) -> None:
+@pytest.mark.parametrize("server", ["foo", "saved", ""])
+def test_segments_whose_process_number_lives_again_are_taken_over(
+    tmp_path: Path, server: str
+) -> None:
     """As an older version named them: another process, or init, now has the number."""
     for path, number in zip(killed(tmp_path), (17, 9), strict=True):
-        path.rename(tmp_path / f"foo-{os.getpid()}-{number}.kvsr")
+        path.rename(tmp_path / f"{server}-{os.getpid()}-{number}.kvsr")
     (one,) = Stage(tmp_path).flight.saved()
-    assert (one.server, one.trigger) == ("foo", "killed")
+    assert (one.server, one.trigger) == (server, "killed")
     assert names(tmp_path) == [f"saved-{one.name}"]
 
 

@@ -13,7 +13,7 @@ from exporter.playback.playback import Playback
 from kvscope.cli.app import app
 from tests.events.producers import SNAPSHOT, hello
 from tests.exporter.page import value
-from tests.playback.flights import Stage
+from tests.playback.flights import SECOND, Stage
 from tests.playback.recorded import lines_of
 from tests.playback.test_flight import failing
 
@@ -147,4 +147,12 @@ def test_a_file_that_is_removed_while_it_is_written_is_begun_anew(
     assert newest is not None
     assert newest.exists()
     assert Playback(RecordingFile(newest)).index.pages
+    stage.recorder.ring.clear()
+
+
+def test_a_disk_that_hangs_is_told_on_the_page(stage: Stage) -> None:
+    stage.now_ns += 31 * SECOND  # without a turn of the recorder's thread, which waits
+    assert health(stage, "up") == 0
+    stage.tick()
+    assert health(stage, "up") == 1
     stage.recorder.ring.clear()
