@@ -11,7 +11,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path
@@ -178,7 +178,11 @@ class Left:
             logger.warning("%s stays in parts: %s", quoted(str(found.paths[-1])), reason)
             return self._of_parts(found, held)
         self._remove(taken)
-        return None if whole is None else self._saved(whole, "of a process that was killed")
+        if whole is None:
+            return None
+        with suppress(OSError):  # the oldest is removed first, also by a later process
+            os.utime(whole, ns=(found.changed_ns, found.changed_ns))
+        return self._saved(whole, "of a process that was killed")
 
     def _of_parts(self, found: _Found, held: FileIO) -> Saved:
         tried = names(found.server, found.changed_ns, "killed")
