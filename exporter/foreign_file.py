@@ -58,10 +58,13 @@ def _opened(path: Path, is_wanted: Callable[[int], bool]) -> int:
 
 def _check(mode: int, is_wanted: Callable[[int], bool]) -> None:
     if not is_wanted(mode):
-        raise OSError(errno.EINVAL, f"{_kind(mode)}, not a file")
+        raise OSError(errno.EINVAL, f"{kind_of(mode)}, not a file")
 
 
-def _kind(mode: int) -> str:
+def kind_of(mode: int) -> str:
+    """For people; of what is not a regular file."""
+    if stat.S_ISLNK(mode):
+        return "a link"
     if stat.S_ISDIR(mode):
         return "a folder"
     if stat.S_ISFIFO(mode):

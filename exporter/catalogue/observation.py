@@ -128,6 +128,30 @@ SELF = (
         unit="seconds",
     ),
     Metric(
+        name="kvscope_recording_up",
+        kind="gauge",
+        help="Whether the flight recorder keeps what arrives: 0 while it cannot write, as on a "
+        "full disk.",
+        notes="Absent where nothing is recorded (`--keep 0`). A disk that has room again within a "
+        "few seconds costs nothing; after that the recording has a gap.",
+        unit="",
+        group="self",
+        labels={},
+        otel_name="kvscope.recording.up",
+    ),
+    Metric(
+        name="kvscope_recording_gaps_total",
+        kind="counter",
+        help="Times that the flight recorder could not keep what arrived, so that the recording "
+        "has a gap.",
+        notes="The log has the reason, and so have the recording itself, which every command that "
+        "reads it repeats, and `GET /api/recordings`.",
+        unit="gaps",
+        group="self",
+        labels={},
+        otel_name="kvscope.recording.gaps",
+    ),
+    Metric(
         name="kvscope_collect_errors_total",
         kind="counter",
         help="Times that a part of the page raised and was left out: a bug, which the log names.",

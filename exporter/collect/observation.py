@@ -3,6 +3,7 @@
 import platform
 from collections.abc import Collection, Iterator
 
+import msgspec
 from prometheus_client.core import Metric as Family
 
 from exporter.catalogue.server import SERVER_STATES, ServerState
@@ -11,6 +12,15 @@ from exporter.collect.families import NO_ENGINE, Families
 from exporter.fold import Census, Introduction
 from exporter.sources import Seen
 from exporter.sources.pipeline import Pipeline
+
+
+class RecorderHealth(msgspec.Struct, frozen=True, array_like=True):
+    """How the flight recorder itself is."""
+
+    up: bool
+    """Whether it keeps what arrives."""
+    gaps: int
+    """Times that it could not, since it began."""
 
 
 def collect_server(families: Families, state: ServerState | None) -> Iterator[Family]:
@@ -26,6 +36,13 @@ def collect_unheard(endpoints: Collection[str], clock: Clock) -> Iterator[Family
     for endpoint in endpoints:
         families = Families({"source": "wire", "endpoint": endpoint}, clock)
         yield families.table("kvscope_source_up", {NO_ENGINE: False})
+
+
+def collect_recording(families: Families, health: RecorderHealth | None) -> Iterator[Family]:
+    """Empty if nothing is recorded."""
+    if health is not None:
+        yield families.single("kvscope_recording_up", health.up)
+        yield families.single("kvscope_recording_gaps_total", health.gaps)
 
 
 _CHEAP_FOLDS = frozenset({"introduction", "census", "steps", "churn", "tenants"})

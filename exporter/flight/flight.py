@@ -1,20 +1,23 @@
 """The flight recorder of a process: one thread that writes what its servers' recorders noted, and
 saves what is kept when something happens."""
 
+import errno
 import logging
-import os
-import re
+import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from exporter.clock import Clock, Turns
-from exporter.flight.recorder import Limits, Recorder
-from exporter.flight.ring import SUFFIX, Ring, Segment
+from exporter.flight.gaps import told
+from exporter.flight.left import Left
+from exporter.flight.recorder import Recorder
+from exporter.flight.ring import Ring
+from exporter.flight.saved import PREFIX, Saved, kept_chunks, names, prefix_of, write_new
+from exporter.flight.writer import Limits
 
 logger = logging.getLogger(__name__)
 
@@ -27,34 +30,13 @@ AGAIN_NS = 3600 * 10**9
 """Least time between two recordings of one trigger."""
 END_SECONDS = 10.0
 """Time at the end of the process to write what is left, on a disk that is slow or hangs."""
+ADOPT_SECONDS = 2.0
+"""Time at the start for what earlier processes left; the rest is taken over later."""
 MAX_SAVED = 16
 """Saved recordings of one process; the oldest is forgotten first."""
 
 Troubles = Callable[[], Mapping[Any, str]]
 """Returns the present troubles of a server, by trigger, with a text for people."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Saved:
-    """A recording that was saved."""
-
-    name: str
-    server: str
-    trigger: str
-    text: str
-    saved_ns: int
-    """Wall clock."""
-    num_bytes: int
-    segments: tuple[Segment, ...]
-    """In memory; empty if it is a file."""
-    path: Path | None
-
-    def read(self) -> Iterator[bytes]:
-        """Its segments. Raises OSError."""
-        if self.path is not None:
-            yield self.path.read_bytes()
-        for segment in self.segments:
-            yield segment.read()
 
 
 @dataclass(slots=True)
@@ -74,28 +56,37 @@ class Flight:
     def __init__(
         self, limits: Limits, folder: Path | None, settings: Mapping[str, str], clock: Clock
     ) -> None:
-        """folder: exists and is writable; None: everything stays in memory."""
+        """folder: exists; None: everything stays in memory. Nothing that it holds, and no disk,
+        keeps this from returning soon."""
         self._limits = limits
         self._folder = folder
         self._settings = dict(settings)
         self._clock = clock
         self._watched: dict[Recorder, _Watched] = {}
+        self._leaving: list[_Watched] = []
         self._saved: list[Saved] = []
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._asked = threading.Event()
-        self._problem: str | None = None
+        self._problems: dict[Recorder, str] = {}
         self._was_held_up = False
-        if folder is not None:
-            self._adopt(folder)
         self._thread = threading.Thread(target=self._run, name="kvscope-recorder", daemon=True)
+        if folder is not None:
+            left = Left(folder)
+            adopting = threading.Thread(
+                target=self._adopt, args=(left,), name="kvscope-adopting", daemon=True
+            )
+            # Signals are for the main thread, which may wait for them.
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+            adopting.start()
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            adopting.join(ADOPT_SECONDS)
 
     def recorder(self, server: str, compat: list[str]) -> Recorder:
         """A recorder for a server; `watch` says how it is read."""
-        prefix = f"{_prefix(server)}-{os.getpid()}"
         return Recorder(
             server,
-            Ring(self._limits.keep_ns, self._folder, prefix),
+            Ring(self._limits.keep_ns, self._folder, prefix_of(server)),
             self._limits,
             clock=self._clock,
             compat=compat,
@@ -108,9 +99,13 @@ class Flight:
             self._watched[recorder] = _Watched(recorder, render, troubles, fired_ns={})
 
     def forget(self, recorder: Recorder) -> None:
-        """The server is no longer watched; what was saved stays."""
+        """The server is no longer watched; what was saved stays, and what is in files is saved."""
         with self._lock:
-            self._watched.pop(recorder, None)
+            watched = self._watched.pop(recorder, None)
+            self._problems.pop(recorder, None)
+            if watched is not None and self._folder is not None:
+                watched.due = watched.due or (0, "exit", "the server is no longer watched")
+                self._leaving.append(watched)
 
     def saved(self, server: str | None = None) -> list[Saved]:
         """The saved recordings, the oldest first. server: only its own."""
@@ -119,27 +114,35 @@ class Flight:
 
     def save(self, recorder: Recorder, trigger: str, text: str) -> Saved:
         """Save what is kept of a server. Raises OSError."""
-        now_ns = self._clock.wall_ns()
+        now = self._clock.now()
         recorder.rotate()
-        segments = recorder.ring.since(now_ns - self._limits.keep_ns)
-        name = f"{_prefix(recorder.server)}-{_stamp(now_ns)}-{trigger}{SUFFIX}"
-        path = None if self._folder is None else self._folder / f"saved-{name}"
-        if path is not None:
-            _write_whole(path, segments)
+        segments = recorder.ring.since(now.monotonic_ns - self._limits.keep_ns)
+        tried = names(prefix_of(recorder.server), now.wall_ns, trigger)
+        path = None
+        if self._folder is not None:
+            path = write_new(self._folder, tried, kept_chunks(segments))
+            if path is None:
+                raise OSError(errno.ENOENT, "nothing of it is left", str(self._folder))
+        with self._lock:
+            taken = {each.name for each in self._saved}
+        gaps = (segment.gap for segment in segments[1:])
         saved = Saved(
-            name=name,
+            name=path.name.removeprefix(PREFIX)
+            if path
+            else next(n for n in tried if n not in taken),
             server=recorder.server,
             trigger=trigger,
             text=text,
-            saved_ns=now_ns,
-            num_bytes=sum(segment.num_bytes for segment in segments),
+            saved_ns=now.wall_ns,
+            num_bytes=path.stat().st_size if path else sum(each.num_bytes for each in segments),
+            problem=told([gap for gap in gaps if gap is not None]),
             segments=() if path is not None else tuple(each.copy() for each in segments),
             path=path,
         )
         with self._lock:
-            self._saved = [each for each in self._saved if each.name != name] + [saved]
+            self._saved.append(saved)
             self._forget_old()
-        logger.info("recording saved: %s (%s)", name if path is None else path, text)
+        logger.info("recording saved: %s (%s)", saved.name if path is None else path, text)
         return saved
 
     def request(self) -> None:
@@ -169,8 +172,17 @@ class Flight:
                 if asked:
                     watched.due = (0, "manual", "asked for by a signal")
                 self._guarded(watched, self._tick)
+            self._part()
             self._bound()
+        self._part()
         for watched in self._all():
+            self._guarded(watched, self._finish)
+
+    def _part(self) -> None:
+        """Save the recordings of servers that are no longer watched."""
+        with self._lock:
+            leaving, self._leaving = self._leaving, []
+        for watched in leaving:
             self._guarded(watched, self._finish)
 
     def _all(self) -> list[_Watched]:
@@ -182,15 +194,16 @@ class Flight:
         try:
             work(watched)
         except OSError as error:
-            problem = f"{self._folder or error.filename}: {error.strerror}"
-            if problem != self._problem:
-                logger.error("the recording has a gap, it cannot be written: %s", problem)
-            self._problem = problem
-            watched.recorder.break_off()
+            problem = f"{self._folder or error.filename}: {error.strerror or error}"
+            if problem not in self._problems.values():
+                text = "it cannot be written, and unless that is over soon the recording has a gap"
+                logger.error("%s: %s", text, problem)
+            self._problems[watched.recorder] = problem
         except Exception:
             logger.exception("the recorder of %s failed", watched.recorder.server)
         else:
-            self._problem = None
+            if self._problems.pop(watched.recorder, None) and not self._problems:
+                logger.info("the recording can be written again")
 
     def _tick(self, watched: _Watched) -> None:
         recorder, now = watched.recorder, self._clock.now()
@@ -235,87 +248,26 @@ class Flight:
             ):
                 return
 
-    def _adopt(self, folder: Path) -> None:
-        """Recordings of earlier processes; what one left when it was killed becomes one of them.
-        Raises OSError."""
-        left: dict[tuple[str, int], list[Path]] = {}
-        for path in sorted(folder.glob(f"*{SUFFIX}"), key=lambda path: path.stat().st_mtime_ns):
-            if path.name.startswith("saved-"):
-                self._adopt_saved(path)
-                continue
-            parts = path.stem.rsplit("-", 2)
-            if len(parts) == 3 and parts[1].isdigit() and not _is_running(int(parts[1])):
-                left.setdefault((parts[0], int(parts[1])), []).append(path)
-        for (server, _), paths in left.items():
-            stamp = _stamp(paths[-1].stat().st_mtime_ns)
-            whole = folder / f"saved-{server}-{stamp}-killed{SUFFIX}"
-            with whole.open("wb") as file:
-                for path in paths:
-                    file.write(path.read_bytes())
-            whole.chmod(0o600)
-            for path in paths:
-                path.unlink()
-            self._adopt_saved(whole)
-        self._forget_old()
+    def _adopt(self, left: Left) -> None:
+        """Recordings of earlier processes; what one left when it was killed becomes one of them."""
+        try:
+            for saved in left.take(self._has_room):
+                with self._lock:
+                    self._saved = sorted([*self._saved, saved], key=lambda each: each.saved_ns)
+                    self._forget_old()
+        except Exception:
+            logger.exception("recordings of earlier processes stay as they are")
 
-    def _adopt_saved(self, path: Path) -> None:
-        name = path.name.removeprefix("saved-")
-        server, _, trigger = name.removesuffix(SUFFIX).rsplit("-", 2)
-        status = path.stat()
-        self._saved.append(
-            Saved(
-                name=name,
-                server=server,
-                trigger=trigger,
-                text="of an earlier process",
-                saved_ns=status.st_mtime_ns,
-                num_bytes=status.st_size,
-                segments=(),
-                path=path,
-            )
-        )
+    def _has_room(self, num_bytes: int) -> bool:
+        """Whether an older recording of this size is kept beside the others."""
+        with self._lock:
+            sizes = [each.num_bytes for each in self._saved]
+        total = sum(sizes) + num_bytes
+        return not sizes or (len(sizes) < MAX_SAVED and total <= self._limits.keep_bytes)
 
     def _forget_old(self) -> None:
         while len(self._saved) > 1 and (
             len(self._saved) > MAX_SAVED
             or sum(each.num_bytes for each in self._saved) > self._limits.keep_bytes
         ):
-            oldest = self._saved.pop(0)
-            if oldest.path is not None:
-                oldest.path.unlink(missing_ok=True)
-
-
-def _prefix(server: str) -> str:
-    """The server's name as a part of a file's."""
-    return re.sub(r"[^A-Za-z0-9_.]", "_", server)[:64]
-
-
-def _stamp(wall_ns: int) -> str:
-    return datetime.fromtimestamp(wall_ns / 1e9, UTC).strftime("%Y%m%dT%H%M%S")
-
-
-def _is_running(pid: int) -> bool:
-    """Whether another process has that number; ours has only just begun to write."""
-    if pid == os.getpid():
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
-def _write_whole(path: Path, segments: list[Segment]) -> None:
-    """A file that is there only once it is whole. Raises OSError."""
-    temporary = path.with_suffix(".part")
-    place = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    try:
-        with os.fdopen(place, "wb") as file:
-            for segment in segments:
-                file.write(segment.read())
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
+            self._saved.pop(0).forget()

@@ -9,6 +9,7 @@ decoded, so a file that was cut is read up to the cut.
 import os
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from struct import Struct
 from typing import BinaryIO
@@ -48,10 +49,14 @@ class Chunk:
     stored_bytes: int
     crc: int
 
+    def is_of(self, stored: bytes) -> bool:
+        """Whether this is the content that the header was made for."""
+        stated = (self.flags, self.raw_bytes, self.stored_bytes, self.first_ns, self.last_ns)
+        return len(stored) == self.stored_bytes and _checksum(*stated, stored) == self.crc
+
     def records(self, stored: bytes) -> Iterator[bytes]:
         """The encoded records in this content. Raises RecordingError."""
-        stated = (self.flags, self.raw_bytes, self.stored_bytes, self.first_ns, self.last_ns)
-        if len(stored) != self.stored_bytes or _checksum(*stated, stored) != self.crc:
+        if not self.is_of(stored):
             raise RecordingError(f"byte {self.offset}: a chunk is damaged")
         try:
             raw = zstandard.ZstdDecompressor().decompress(
@@ -115,3 +120,19 @@ def read_chunks(file: BinaryIO) -> Iterator[Chunk]:
             raise RecordingError(f"byte {offset}: the recording is cut off here")
         yield Chunk(content, flags, first_ns, last_ns, raw, length, crc)
         offset = file.seek(content + length)
+
+
+def whole_chunks(file: BinaryIO) -> Iterator[bytes]:
+    """Each chunk of a segment with its header, up to the first that is cut or damaged.
+
+    Nothing of a file that does not begin as a segment. Raises OSError.
+    """
+    with suppress(RecordingError):
+        for chunk in read_chunks(file):
+            begin = chunk.offset - HEADER_BYTES
+            file.seek(begin)
+            content = file.read(HEADER_BYTES + chunk.stored_bytes)
+            is_first = begin == 0
+            if (is_first and not chunk.flags & BEGINS) or not chunk.is_of(content[HEADER_BYTES:]):
+                return
+            yield content

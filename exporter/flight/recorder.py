@@ -15,10 +15,21 @@ import msgspec
 from exporter import build_version
 from exporter.catalogue.server import ServerState
 from exporter.clock import Clock, Moment
+from exporter.collect.observation import RecorderHealth
 from exporter.collect.readings import FrontEnd
 from exporter.flight import records
-from exporter.flight.records import Entered, Heard, Lost, Marked, Opened, Rendered, Renewed, Took
-from exporter.flight.ring import Ring, Segment
+from exporter.flight.records import (
+    Entered,
+    Heard,
+    Lost,
+    Marked,
+    Opened,
+    Rendered,
+    Renewed,
+)
+from exporter.flight.ring import Ring
+from exporter.flight.writer import Limits as Limits
+from exporter.flight.writer import Opening, Pending, Writer
 from exporter.machine.gpu.poller import Reading as GpuReading
 from exporter.machine.host_memory import Available, HostMemory
 from exporter.machine.machine import Machine
@@ -27,27 +38,7 @@ from exporter.sources.attachments import SourceKind
 from exporter.sources.source import Seen
 from kvscope_events.events import Batch
 from kvscope_events.pid_space import pid_space
-from kvscope_events.wire.frame import HAS_STATE, encode_batch, flags_of
-
-MAX_PENDING = 1 << 16
-"""Records between two turns of the recorder's thread; beyond, a stream has a gap."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """Bounds of what is kept."""
-
-    keep_ns: int
-    keep_bytes: int
-
-    @property
-    def segment_ns(self) -> int:
-        """Length of a segment: a fifth of what is kept, so that little more is."""
-        return self.keep_ns // 5
-
-    @property
-    def segment_bytes(self) -> int:
-        return self.keep_bytes // 8
+from kvscope_events.wire.frame import HAS_STATE, flags_of
 
 
 class StreamRecorder:
@@ -98,12 +89,8 @@ class StreamRecorder:
         self.wants_snapshot = True
         self._heard = None
 
-    def _add(self, entry: "Pending") -> bool:
+    def _add(self, entry: Pending) -> bool:
         return self._recorder.add(entry, self)
-
-
-Pending = records.Record | tuple[int, Batch]
-"""A record; a batch is encoded later, on the recorder's thread."""
 
 
 @dataclass(slots=True)
@@ -114,6 +101,7 @@ class _Notes:
     state: ServerState | None = None
     advised: bool = False
     unheard: Sequence[str] = ()
+    recording: RecorderHealth | None = None
     hosts: dict[int, HostMemory] = field(default_factory=dict)
     available: Available | None = None
     gpus: GpuReading | None = None
@@ -138,7 +126,6 @@ class Recorder:
         self.ring = ring
         self.last_page_ns = 0
         """When a page was last rendered, on the monotonic clock."""
-        self._limits = limits
         self._clock = clock
         self._compat = compat
         self._settings = dict(settings)
@@ -146,13 +133,11 @@ class Recorder:
         self._only_reported = False
         self._streams: dict[int, StreamRecorder] = {}
         self._next_stream = 0
-        self._pending: list[Pending] = []
-        self._lock = threading.Lock()
-        self._writing = threading.Lock()
         self._notes = threading.local()
-        self._segment: Segment | None = None
         self._sampled: GpuReading | None = None
         self._gpu = Machine().gpu
+        self._writer = Writer(ring, limits, clock, self._opening)
+        self._lock = self._writer.lock
 
     def stream(self, kind: SourceKind, endpoint: str) -> StreamRecorder:
         """The listener for a stream that is now on the page."""
@@ -160,7 +145,7 @@ class Recorder:
             number, self._next_stream = self._next_stream, self._next_stream + 1
             stream = StreamRecorder(self, number, kind, endpoint)
             self._streams[number] = stream
-            self._pending.append(Entered(number, kind, endpoint, 0))
+            self._writer.pending.append(Entered(number, kind, endpoint, 0))
         return stream
 
     def leave(self, stream: StreamRecorder) -> None:
@@ -171,12 +156,19 @@ class Recorder:
     def add(self, record: Pending, stream: StreamRecorder | None = None) -> bool:
         """Keep a record; False if too many wait to be written. stream: whose entry it is."""
         with self._lock:
-            if len(self._pending) >= MAX_PENDING:
-                return False
-            self._pending.append(record)
-            if stream is not None:
+            is_kept = self._writer.put(record)
+            if is_kept and stream is not None:
                 stream.index += 1
-        return True
+        return is_kept
+
+    @property
+    def health(self) -> RecorderHealth:
+        """Whether it keeps what arrives; a page that is being rendered notes it."""
+        health = self._writer.health
+        notes = self._noting
+        if notes is not None:
+            notes.recording = health
+        return health
 
     def mark(self, trigger: str, text: str) -> None:
         """Note that something happened."""
@@ -202,6 +194,7 @@ class Recorder:
                     notes.pages,
                     notes.front_end,
                     notes.unheard,
+                    notes.recording,
                 )
             )
         finally:
@@ -265,60 +258,32 @@ class Recorder:
 
     def write(self, *, ends: bool = False) -> None:
         """Write what waits; by the recorder's thread, or at the end. Raises OSError."""
-        with self._writing:
-            now_ns = self._clock.wall_ns()
-            self.ring.trim(now_ns)  # first: a full disk gets room
-            if self._gpu is not None and not ends:
-                self._sample()
-            segment = self._current(now_ns)
-            with self._lock:
-                pending, self._pending = self._pending, []
-            encoded = [_encoded(each) for each in pending]
-            if encoded or ends:
-                segment.add(encoded, now_ns, ends=ends)
-            if ends:
-                segment.close()
-                self._segment = None
+        if self._gpu is not None and not ends:
+            self._sample()
+        self._writer.write(ends=ends)
 
     def rotate(self) -> None:
         """Let the next record begin a segment. Raises OSError."""
         self.write(ends=True)
 
-    def break_off(self) -> None:
-        """Begin a segment as soon as possible: records that waited could not be written."""
-        with self._writing:
-            if self._segment is not None:
-                self._segment.close()
-            self._segment = None
-
-    def _current(self, now_ns: int) -> Segment:
-        limits, segment = self._limits, self._segment
-        if segment is not None and (
-            now_ns - segment.began_ns >= limits.segment_ns
-            or segment.num_bytes >= limits.segment_bytes
-        ):
-            segment.add([], now_ns, ends=True)
-            segment = None
-        if segment is None:
-            opening = [records.encode(each) for each in self._opening(now_ns)]
-            segment = self._segment = self.ring.begin(now_ns, opening)
-        return segment
-
-    def _opening(self, now_ns: int) -> Iterator[records.Record]:
+    def _opening(self, opening: Opening) -> Iterator[records.Record]:
         yield Opened(
             self._build,
             self.server,
-            now_ns,
-            self._clock.monotonic_ns(),
+            opening.now.wall_ns,
+            opening.now.monotonic_ns,
             pid_space(),
             self._compat,
             self._only_reported,
             self._settings,
+            self.ring.recorder,
+            opening.number,
+            opening.missing,
         )
         with self._lock:
             for stream in self._streams.values():
                 stream.begin()
-                pending = sum(_stream_of(each) == stream.stream for each in self._pending)
+                pending = sum(_stream_of(each) == stream.stream for each in self._writer.pending)
                 before = stream.index - pending
                 yield Entered(stream.stream, stream.kind, stream.endpoint, before)
 
@@ -349,10 +314,3 @@ def _stream_of(entry: Pending) -> int | None:
     if isinstance(entry, tuple):
         return entry[0]
     return entry.stream if isinstance(entry, Lost | Renewed | Heard) else None
-
-
-def _encoded(entry: Pending) -> bytes:
-    if isinstance(entry, tuple):
-        stream, batch = entry
-        entry = Took(stream, msgspec.Raw(encode_batch(batch)))
-    return records.encode(entry)

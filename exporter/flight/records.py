@@ -7,11 +7,21 @@ from collections.abc import Sequence
 import msgspec
 
 from exporter.catalogue.server import ServerState
+from exporter.collect.observation import RecorderHealth
 from exporter.collect.readings import FrontEnd
 from exporter.machine.gpu.poller import Reading as GpuReading
 from exporter.machine.host_memory import Available, HostMemory
 from exporter.readings import PageState
 from exporter.sources.attachments import SourceKind
+
+
+class Missing(msgspec.Struct, frozen=True, array_like=True):
+    """What the recorder could not keep, before a segment begins."""
+
+    since_ns: int
+    """When the last record before it was kept, on the monotonic clock."""
+    records: int
+    reason: str
 
 
 class Opened(msgspec.Struct, frozen=True, array_like=True, tag="opened"):
@@ -27,6 +37,11 @@ class Opened(msgspec.Struct, frozen=True, array_like=True, tag="opened"):
     """Whether the page shows only GPUs that its engines report."""
     settings: dict[str, str]
     """The recorder's own options, for people."""
+    recorder: str = ""
+    """The recorder, which no other has been: its segments have one monotonic clock."""
+    number: int = 0
+    """Place of the segment among all that the recorder has begun, from 1; 0: not stated."""
+    missing: Missing | None = None
 
 
 class Entered(msgspec.Struct, frozen=True, array_like=True, tag="entered"):
@@ -102,6 +117,7 @@ class Rendered(msgspec.Struct, frozen=True, array_like=True, tag="page"):
     front_end: FrontEnd = {}
     unheard: Sequence[str] = ()
     """See `Presence.unheard`."""
+    recording: RecorderHealth | None = None
 
 
 class Marked(msgspec.Struct, frozen=True, array_like=True, tag="mark"):

@@ -40,23 +40,28 @@ _UNKNOWN = HostMemory(resident=None, limit=None, usage=None, working_set=None, u
 
 
 class Index(NamedTuple):
-    """The course of a recording; read from the whole file, once."""
+    """The course of a recording, in its time; read from the whole file, once."""
 
     pages: list[Rendered]
+    """As they were rendered, with what the wall clock then said."""
+    pages_ns: list[int]
+    """Moments of the pages, none before the last one's."""
     marks: list[Marked]
     batches_ns: list[int]
-    """Wall clock of every batch."""
+    """Moments of all batches, in order."""
 
 
 def index_of(file: RecordingFile) -> Index:
-    index = Index([], [], [])
-    ahead_ns = 0
+    index = Index([], [], [], [])
+    ahead_ns, at_ns = 0, -(1 << 63)
     for record in file.records():
         match record:
-            case Opened(_, _, wall_ns, monotonic_ns):
-                ahead_ns = wall_ns - monotonic_ns
+            case Opened():
+                ahead_ns = file.ahead_ns(record)
             case Rendered():
+                at_ns = max(at_ns, file.at_ns(record))
                 index.pages.append(record)
+                index.pages_ns.append(at_ns)
             case Marked():
                 index.marks.append(record)
             case Took():
@@ -86,7 +91,8 @@ class Playback:
         opened = self.file.opened
         self._opened = opened
         self._monotonic_ns, self._wall_ns = opened.monotonic_ns, opened.wall_ns
-        self._ahead_ns = opened.wall_ns - opened.monotonic_ns
+        self._ahead_ns = file.ahead_ns(opened)
+        self._at_ns = opened.monotonic_ns + self._ahead_ns
         self._clock = Clock(lambda: self._monotonic_ns, lambda: self._wall_ns)
         self._page: Rendered | None = None
         self._gpus: GpuReading | None = None
@@ -100,6 +106,7 @@ class Playback:
             process=False,
             presence=self._presence,
             readings=self._readings,
+            recording=lambda: None if self._page is None else self._page.recording,
         )
         self.index = index or index_of(file)
         self._records = self.file.records()
@@ -107,8 +114,8 @@ class Playback:
 
     @property
     def wall_ns(self) -> int:
-        """The moment, on the recorder's wall clock."""
-        return self._wall_ns
+        """The moment, in the recording's time."""
+        return self._at_ns
 
     def again(self) -> "Playback":
         """Another one of the same file, at its beginning."""
@@ -119,15 +126,16 @@ class Playback:
         page = self.index.pages[number]
         self._ask_adviser(number)
         self._play(page)
+        self._at_ns = self.index.pages_ns[number]
 
     def to(self, wall_ns: int) -> None:
         """Go to any moment of the recording, with all that had arrived by then."""
-        before = bisect_right([page.wall_ns for page in self.index.pages], wall_ns) - 1
+        before = bisect_right(self.index.pages_ns, wall_ns) - 1
         if before >= 0:
-            page = self.index.pages[before]
-            if page.wall_ns >= self._wall_ns:
+            page_ns = self.index.pages_ns[before]
+            if page_ns >= self._at_ns:
                 self.to_page(before)
-            if page.wall_ns == wall_ns:
+            if page_ns == wall_ns:
                 return
         monotonic_ns = wall_ns - self._ahead_ns
         while self._next is not None and _time_of(self._next, monotonic_ns) <= monotonic_ns:
@@ -136,6 +144,7 @@ class Playback:
             source.allow(source.position)
         self._drain()
         self._stand(monotonic_ns, wall_ns)
+        self._at_ns = wall_ns
         self._show([*self._streams], self._gpus)
 
     def close(self) -> None:
@@ -174,9 +183,11 @@ class Playback:
             case Entered(stream):
                 if stream not in self._streams:
                     self._streams[stream] = self._entered(record)
+                else:
+                    self._skip(stream, record.index)
             case Rendered():
                 self._page = record
-                self._ahead_ns = record.wall_ns - record.time_ns
+                self._ahead_ns = self.file.at_ns(record) - record.time_ns
                 self._presence.recorded = record
                 self._readings.recorded = record
                 for stream, position in record.positions:
@@ -191,6 +202,13 @@ class Playback:
     def _give(self, stream: int, entry: object) -> None:
         if stream in self._streams:
             self._streams[stream][0].give(entry)  # type: ignore[arg-type]
+
+    def _skip(self, stream: int, index: int) -> None:
+        """Entries before a segment that are not in the recording."""
+        source, _ = self._streams[stream]
+        if index > source.position:
+            source.give(Lost(stream))
+            source.position = index
 
     def _entered(self, record: Entered) -> tuple[ReplayedSource, Target]:
         source = ReplayedSource(record.kind, record.endpoint, record.index)

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from exporter.private_file import create_private
 from kvscope_events.events import Batch
 from kvscope_events.wire.frame import FrameKind, encode_batch, flags_of, pack_header
 
@@ -31,8 +32,8 @@ class Recorder:
         self._max_bytes = max_bytes
         self._path = path
         self._last_ns = 0
-        # Unbuffered: the file's content after an error is known.
-        self._file = path.open("xb", buffering=0)
+        # Private: names of blocks, by which a guessed prompt can be confirmed, are in it.
+        self._file = create_private(path)
 
     def __enter__(self) -> Self:
         return self

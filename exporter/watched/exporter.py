@@ -2,7 +2,7 @@
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 from exporter.answers.question import Question
 from exporter.catalogue import COMPAT_SETS, DEFAULT_COMPAT
 from exporter.clock import Clock
+from exporter.collect.observation import RecorderHealth
 from exporter.collect.readings import Readings
 from exporter.flight.flight import Flight
 from exporter.flight.recorder import Recorder
@@ -92,12 +93,14 @@ class Exporter:
         recorder: Recorder | None = None,
         presence: Presence | None = None,
         readings: Readings | None = None,
+        recording: Callable[[], RecorderHealth | None] | None = None,
     ) -> None:
         """readers: of the server's own pages, for what its targets do not report.
 
         process: include the `process_*` families of this process. beside_engine: the engine's steps
         run in this process, and rendering a page lets them through. recorder: of this server.
-        presence, readings: of a replayed server; None: they follow from targets and readers.
+        presence, readings, recording: of a replayed server; None: they follow from targets, readers
+        and recorder.
         """
         self._clock = clock or Clock()
         self._targets = tuple(targets)
@@ -122,6 +125,10 @@ class Exporter:
         self.registry = CollectorRegistry()
         self.registry.register(self._page)
         self.recorder = self._page.recorder = recorder
+        if recording is not None:
+            self._page.recording = recording
+        elif recorder is not None:
+            self._page.recording = lambda: recorder.health
         self._flight: Flight | None = None
         self._further: tuple[Collector, ...] = ()
         if process:

@@ -17,7 +17,13 @@ from exporter.collect.device_memory import collect_ledger_of_devices, collect_to
 from exporter.collect.engine_memory import EngineMemory
 from exporter.collect.families import Families
 from exporter.collect.gpu import collect_gpus, collect_nvml
-from exporter.collect.observation import collect_build, collect_server, collect_unheard
+from exporter.collect.observation import (
+    RecorderHealth,
+    collect_build,
+    collect_recording,
+    collect_server,
+    collect_unheard,
+)
 from exporter.collect.parts import Guard, Outlet, ScrapeLimiter
 from exporter.collect.readings import Readings
 from exporter.flight.recorder import Recorder
@@ -80,6 +86,8 @@ class Page:
         self._build = build_version()
         self.recorder: Recorder | None = None
         """Notes what a page reads, for a replay; None: nothing is recorded."""
+        self.recording: Callable[[], RecorderHealth | None] = lambda: None
+        """How the recorder is; None: nothing is recorded."""
         self.scrape_seconds: float | None = None
         """Duration of the last scrape, set by the caller that times it."""
 
@@ -128,6 +136,8 @@ class Page:
         unheard = self._presence.unheard(state)
         yield from self._guard.read("server", lambda: collect_server(self._families, state))
         yield from self._guard.read("server", lambda: collect_unheard(unheard, self._clock))
+        health = self.recording()
+        yield from self._guard.read("server", lambda: collect_recording(self._families, health))
         yield from collect_processes(engines, self._guard, self.machine, now_ns)
         is_new = asking is not None
         yield from self._guard.read("advice", lambda: advised.collect(asked, is_new=is_new))

@@ -11,8 +11,9 @@ from typing import Protocol
 from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
 
-from exporter.flight.flight import Flight, Saved
+from exporter.flight.flight import Flight
 from exporter.flight.recorder import Recorder
+from exporter.flight.saved import Saved
 from exporter.web.answers import NoServerError
 from exporter.web.metrics import METHODS
 
@@ -74,4 +75,5 @@ def _listed(saved: Saved) -> dict[str, object]:
         "text": saved.text,
         "saved": datetime.fromtimestamp(saved.saved_ns / 1e9, UTC).isoformat(timespec="seconds"),
         "bytes": saved.num_bytes,
+        "problem": saved.problem,
     }

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator
+from io import BufferedWriter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
 
@@ -159,10 +160,14 @@ def _write_report(recording: "RecordingFile", path: Path, at: str | None) -> Non
 def _write(
     option: str, path: Path, write: Callable[[BinaryIO], Iterator[float]], what: str | None = None
 ) -> None:
-    """A file that is there only once it is whole. what: printed, by default its size."""
+    """A file that is there only once it is whole, and private: names of blocks and tenants are in
+    it, by which a guess can be confirmed. what: printed, by default its size."""
+    from exporter.private_file import create_private
+
     part = path.with_name(f"{path.name}.part")
     try:
-        with part.open("wb") as out:
+        part.unlink(missing_ok=True)  # of an export that was killed
+        with BufferedWriter(create_private(part)) as out:
             _follow(write(out))
             size = out.tell()
         part.replace(path)

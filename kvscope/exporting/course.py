@@ -52,7 +52,7 @@ class Course:
         self._on_mark = on_mark
         self._streams: dict[int, _Stream] = {}
         self._ahead_ns = 0
-        """Wall clock less the recorder's monotonic clock."""
+        """The recording's time less the recorder's monotonic clock."""
 
     def play(self) -> Iterator[float]:
         """Yields the share that was played, after every batch."""
@@ -63,7 +63,7 @@ class Course:
                 case Took(number, encoded):
                     stream = self._streams.get(number)
                     if stream is not None:
-                        stream.take(bytes(encoded), self._ahead_ns)
+                        stream.take(bytes(encoded), self._ahead_ns, is_set=self._file.was_set)
                         yield min(1.0, max(0.0, (stream.now_ns - begins_ns) / length))
                 case Lost(number) if number in self._streams:
                     self._streams[number].lose()
@@ -71,8 +71,8 @@ class Course:
                     self._streams[number].renew()
                 case Entered(number, kind) if number not in self._streams and kind != "kv_events":
                     self._streams[number] = _Stream(self._listener_of)
-                case Opened(_, _, wall_ns, monotonic_ns):
-                    self._ahead_ns = wall_ns - monotonic_ns
+                case Opened():
+                    self._ahead_ns = self._file.ahead_ns(record)
                 case Marked():
                     self._on_mark(record)
         for stream in self._streams.values():
@@ -89,7 +89,8 @@ class _Stream:
         self._listener: Listener | None = None
         self._ahead_ns = 0
 
-    def take(self, encoded: bytes, recorder_ahead_ns: int) -> None:
+    def take(self, encoded: bytes, recorder_ahead_ns: int, *, is_set: bool) -> None:
+        """is_set: the wall clock was set meanwhile, so that what batches say of it is not used."""
         try:
             batch, _ = decode_batch(encoded)
         except FrameError:
@@ -99,7 +100,8 @@ class _Stream:
             hello = next((event for event in batch.events if isinstance(event, Hello)), None)
             if hello is None or hello.worker is not None:
                 return
-            wall_ns = batch.wall_ns or batch.arrived_ns + recorder_ahead_ns
+            arrived_ns = batch.arrived_ns + recorder_ahead_ns
+            wall_ns = arrived_ns if is_set else batch.wall_ns or arrived_ns
             self._ahead_ns = wall_ns - batch.time_ns
             self._listener = self._listener_of(hello)
         self._listener.on_batch(batch, self._span(batch))

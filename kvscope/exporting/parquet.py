@@ -75,6 +75,7 @@ def _convert(row: type[Row], lines: Path, table: Path) -> None:
             )
     except duckdb.Error as error:  # a full disk, or a number or a time that no table holds
         raise OSError(0, str(error).partition("\n")[0], str(table)) from None
+    whole.chmod(0o600)  # until now it was in a folder that only we can enter
     whole.replace(table)
 
 

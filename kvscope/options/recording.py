@@ -1,8 +1,10 @@
 """`--keep`, `--keep-bytes`, `--record-dir`: the flight recorder."""
 
+import errno
 import os
 import re
 import signal
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +15,7 @@ import typer
 
 from engine.sizing import parse_bytes
 from kvscope.output import fail
+from kvscope_events.printable import printable
 
 if TYPE_CHECKING:
     from exporter.flight.flight import Flight
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
 DEFAULT_KEEP = "15m"
 DEFAULT_BYTES = "64MiB"
 MIN_BYTES = 1 << 20
+_OF_THE_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE, errno.ETIMEDOUT}
+"""Errors of a disk, for which no server is kept from starting."""
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 Keep = Annotated[
@@ -70,14 +75,39 @@ def recording_of(keep: str, keep_bytes: str, folder: Path | None) -> RecordingCo
         raise fail(f"--keep-bytes: {error}") from None
     if size < MIN_BYTES:
         raise fail(f"--keep-bytes {keep_bytes}: expected at least 1MiB; --keep 0 records nothing")
-    if folder is not None:
-        try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise fail(f"--record-dir {folder}: {error.strerror}") from None
-        if not os.access(folder, os.W_OK | os.X_OK):
-            raise fail(f"--record-dir {folder}: this user cannot write to it")
-    return RecordingConfig(seconds, size, folder)
+    return RecordingConfig(seconds, size, None if folder is None else _prepared(folder))
+
+
+def _prepared(folder: Path) -> Path | None:
+    """The folder, if it is ours alone; None, with a line, if the disk has no room for it. Raises
+    typer.Exit(2) for one that another has to be given for."""
+    place = printable(f"--record-dir {folder}")
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        link, found = folder.lstat(), folder.stat()
+        is_read_only = bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
+    except OSError as error:
+        if error.errno not in _OF_THE_DISK:
+            raise fail(f"{place}: {error.strerror}") from None
+        text = f"kvscope: {place}: {error.strerror}: the recordings stay in memory"
+        typer.echo(text, err=True)
+        return None
+    ours = (os.geteuid(), 0)
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise fail(
+            f"{place}: others may write to it (mode {stat.S_IMODE(found.st_mode):04o}): give a "
+            f"folder with mode 0700, such as {printable(str(folder / 'kvscope'))}"
+        )
+    if found.st_uid not in ours or link.st_uid not in ours:
+        owner = link.st_uid if found.st_uid in ours else found.st_uid
+        raise fail(
+            f"{place}: it belongs to uid {owner}, we are {os.geteuid()}: give a folder of your own"
+        )
+    if is_read_only:  # as after an error of the disk; the recorder goes on when it is writable
+        typer.echo(f"kvscope: {place}: the disk is read-only: nothing is recorded yet", err=True)
+    elif not os.access(folder, os.W_OK | os.X_OK):
+        raise fail(f"{place}: this user cannot write to it")
+    return folder
 
 
 def flight_of(config: RecordingConfig | None) -> "Flight | None":
@@ -86,7 +116,7 @@ def flight_of(config: RecordingConfig | None) -> "Flight | None":
         return None
     from exporter.clock import Clock
     from exporter.flight.flight import Flight
-    from exporter.flight.recorder import Limits
+    from exporter.flight.writer import Limits
 
     limits = Limits(keep_ns=round(config.keep_seconds * 1e9), keep_bytes=config.keep_bytes)
     settings = {"keep_seconds": f"{config.keep_seconds:g}", "keep_bytes": str(config.keep_bytes)}

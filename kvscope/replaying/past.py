@@ -20,6 +20,7 @@ from exporter.answers.question import Question
 from exporter.answers.questions import QUESTIONS
 from exporter.flight.format import RecordingError
 from exporter.flight.recorder import Recorder
+from exporter.flight.saved import kept_chunks
 from exporter.live.hub import key_of
 from exporter.live.view import UnknownHereError, View
 from exporter.paths import LIVE_DATA
@@ -62,7 +63,8 @@ class _Opened:
         try:
             recorder.rotate()
             path = Path(self._folder.name) / "past.kvsr"
-            path.write_bytes(b"".join(segment.read() for segment in recorder.ring.since(0)))
+            with path.open("wb") as file:
+                file.writelines(kept_chunks(recorder.ring.since(0)))
             self.player = Player(path)
         except BaseException:
             self._folder.cleanup()

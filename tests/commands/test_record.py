@@ -1,6 +1,7 @@
 """`kvscope record` as a user runs it: what it writes is a recording, and says what it lacks."""
 
 import errno
+import os
 import re
 import signal
 import time
@@ -63,6 +64,19 @@ def test_what_was_published_is_in_the_file(
     assert done.output.startswith(f"{file}: 8 batches, ")
     assert len(done.output.splitlines()) == 1
     assert steps_in(file) == list(range(7))
+
+
+def test_the_file_is_private_whatever_the_umask(
+    publishing: Producer, endpoint: str, tmp_path: Path
+) -> None:
+    publishing.step(1)
+    file = tmp_path / "run.kvsf"
+    before = os.umask(0)
+    try:
+        assert record(endpoint, str(file), "--seconds", "0.5").exit_code == 0
+    finally:
+        os.umask(before)
+    assert file.stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.slow

@@ -14,6 +14,8 @@ NOT_SHOWN = {
             *("clears_total", "losses_total"),
         )
     },
+    "kvscope_recording_up": "of the recorder, not of the server; for an alert",
+    "kvscope_recording_gaps_total": "the recording itself has when and why",
     "kvscope_page_errors_total": "kvscope_source_up says that a page is missing; this says why",
     **{
         f"gen_ai_server_{name}_seconds": "by OTLP alone; the same observations are shown as ours"
