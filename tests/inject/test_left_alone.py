@@ -98,17 +98,17 @@ VARIABLE = "{name: A, value: b}"
 )
 def test_a_server_that_cannot_be_observed_stays_as_it_is(text: str, reason: str) -> None:
     outcome = run(text)
-    assert outcome.text == text
-    assert outcome.code == 1
+    assert (outcome.text, outcome.code) == ("", 1), "a pipeline would apply it"
     assert "Deployment/one: left alone: " in outcome.said
     assert reason in outcome.said
 
 
 def test_a_job_with_an_ordinary_sidecar_would_never_end() -> None:
     text = OBSERVABLE["scheduled"]
-    outcome = run(text, "--ordinary-sidecar")
-    assert (outcome.text, outcome.code) == (text, 1)
-    assert "never ends" in outcome.said
+    for option in ("--ordinary-sidecar", "--fail-open"):
+        outcome = run(text, option)
+        assert (outcome.text, outcome.code) == ("", 1)
+        assert f"the pod never ends: leave out {option}" in outcome.said
 
 
 def test_what_can_be_observed_is_observed_beside_what_cannot() -> None:
@@ -137,10 +137,11 @@ def test_what_can_be_observed_is_observed_beside_what_cannot() -> None:
         "kind: List\nitems:\n",
     ],
 )
-def test_a_file_without_a_server_passes_unchanged(text: str) -> None:
+def test_of_a_file_without_a_server_nothing_is_written(text: str) -> None:
+    """A pipeline does not see the exit status, and would apply the file as it is."""
     outcome = run(text)
-    assert (outcome.text, outcome.code) == (text, 1)
-    assert "no vLLM or SGLang found" in outcome.said
+    assert (outcome.text, outcome.code) == ("", 1)
+    assert "nothing is written, since no server was observed" in outcome.said
 
 
 @pytest.mark.parametrize(
