@@ -11,7 +11,6 @@ from typing import Any
 from kvscope.inject import compose_file, kubernetes
 from kvscope.inject.edit import Editor
 from kvscope.inject.kubernetes import Wish
-from kvscope.inject.pod import cores
 from kvscope.inject.report import Place, Report, Turn
 from kvscope.inject.tree import (
     DocumentError,
@@ -194,11 +193,7 @@ def _word(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
 def _plain(value: Any) -> Any:
     """The same value for what a cluster does not distinguish."""
     if isinstance(value, Mapping):
-        return {
-            key: cores(inner) or inner if key == "cpu" and isinstance(inner, str) else _plain(inner)
-            for key, inner in value.items()
-            if key not in _BY_DEFAULT
-        }
+        return {key: _plain(inner) for key, inner in value.items() if key not in _BY_DEFAULT}
     if isinstance(value, list):  # in another order if someone else has added an element
         return sorted(map(_plain, value), key=repr)
     return value

@@ -121,8 +121,8 @@ def observed(root: Node, kind: str) -> dict[int, tuple[list[str], Mapping[str, A
     found = {}
     for number, pod in enumerate(pods_of(root, kind)):
         spec, labelled = plain(pod.spec), plain(pod.labelled)
-        inner = [content for _, _, content in _containers(pod)]
-        variables = [one for content in inner for one in mappings(content.get("env"))]
+        inner = {name: one for _, name, one in _containers(pod) if name not in _OURS}
+        variables = [one for content in inner.values() for one in mappings(content.get("env"))]
         parts: dict[str, Any] = {
             f"{key}/{part['name']}": part
             for key in ("initContainers", "containers", "volumes")
@@ -131,13 +131,11 @@ def observed(root: Node, kind: str) -> dict[int, tuple[list[str], Mapping[str, A
         }
         if not parts and not any(one.get("value") == SOCKETS_FOLDER for one in variables):
             continue
-        parts["env"] = variables
-        parts["volumeMounts"] = [
-            one for content in inner for one in mappings(content.get("volumeMounts"))
-        ]
+        for key in ("env", "volumeMounts"):
+            parts[key] = [[name, content.get(key)] for name, content in inner.items()]
         labels = mapping(labelled.get("metadata")) if pod.has_metadata else labelled
         parts["labels"] = mapping(mapping(labels).get("labels")).get(LABEL)
-        found[number] = [name for _, name, _ in _containers(pod) if name not in _OURS], parts
+        found[number] = [*inner], parts
     return found
 
 
@@ -219,7 +217,7 @@ def _note_unrecognised(pod: Pod, name: str, wish: Wish, report: Report) -> None:
     report.note(
         name,
         f"container {', '.join(names)} left alone: its command starts no vLLM itself, and it may "
-        "never get one; --container NAME takes one in which Ray or a script starts a vLLM's workers",
+        "never get one; --container NAME takes one in which Ray or a script starts workers",
     )
 
 
