@@ -211,6 +211,10 @@ def _is_servers(pod: Pod, name: str, content: Mapping[str, Any]) -> bool:
 
 def _note_unrecognised(pod: Pod, name: str, wish: Wish, report: Report) -> None:
     names = [one for _, one, _ in _containers(pod) if one not in _OURS]
+    if wish.container not in (None, *names):
+        report.note(name, f"has no container {wish.container}, but {', '.join(names)}")
+        report.containers += names
+        return
     if wish.container is not None or not pod.may_lack_scheduler:
         report.unrecognised(f"{name} (container {', '.join(names)})", names)
         return
@@ -232,7 +236,7 @@ def _note_unknown(root: Node, kind: str, name: str, report: Report) -> None:
         name,
         f"it runs a vLLM or SGLang ({server}), but this command does not know the pods of a {kind} "
         f"of {content.get('apiVersion')}. docs/guides/kubernetes.md has the kinds that it knows; "
-        "kvscope run, inside the server's own container, needs none of them",
+        "kvscope run, in the server's own container, works in all",
     )
 
 
