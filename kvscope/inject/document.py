@@ -123,8 +123,8 @@ def _name(item: Node, kind: str) -> str:
 
 
 def _before(root: Node, wish: Wish) -> tuple[Parts, dict[Place, str]]:
-    """What is observed already, and those of it that have no container of the name that is asked
-    for."""
+    """The servers that are observed already, with our parts, and those of them that have no
+    container of the name that is asked for."""
     found: Parts = {}
     others: dict[Place, str] = {}
     for number, (item, kind) in enumerate(_objects(root)):

@@ -15,14 +15,14 @@ Place = tuple[int, int | str]
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What is known of an object's servers before they are observed: whether they are already."""
+    """The servers of an object that are observed already."""
 
     number: int
     """The object's, in its document."""
     words: Mapping[Place, str] = field(default_factory=dict)
-    """For a server that is observed again: what becomes of it."""
+    """A word for each that is observed again, by which the report says what that changes."""
     kept: Mapping[Place, str] = field(default_factory=dict)
-    """Servers that stay observed as they were, and why; empty: they were not asked for."""
+    """Those that stay as they were, with the reason; empty: they were not asked for."""
 
     def place(self, inner: int | str) -> Place:
         return self.number, inner
@@ -46,7 +46,7 @@ class Report:
     places: set[Place] = field(default_factory=set)
     """Servers of one document for which something was done."""
     reasons: dict[Place, str] = field(default_factory=dict)
-    """Why servers of one document were left alone."""
+    """The reasons for which servers of one document were left alone."""
 
     def did(self, name: str, text: str, place: Place) -> None:
         self.done += 1

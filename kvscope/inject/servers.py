@@ -70,7 +70,7 @@ def server_in(
 
 
 def mentioned_server(content: Any) -> str | None:
-    """Words for a server anywhere in an object, whatever its kind; None: there seems to be none."""
+    """The place of a server anywhere in an object, whatever its kind; None: no server is seen."""
     waiting = [content]
     while waiting:
         value = waiting.pop()
