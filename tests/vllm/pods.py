@@ -129,9 +129,12 @@ def ended(words: Sequence[str]) -> Iterator[Process]:
     """A container of ours that is ended as a kubelet does."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     with started([*words], {**os.environ, "PATH": path}) as process:
-        yield process
-        process.popen.terminate()
-        assert process.popen.wait(30) == 0
+        try:
+            yield process
+        finally:  # what the shell has started ends with it
+            process.popen.terminate()
+            status = process.popen.wait(30)
+        assert status == 0, process.text
 
 
 def _words(content: Any, server: Any) -> list[str]:
