@@ -292,7 +292,7 @@ def _observe(pod: Pod, found: _Found, watch: Watch, edit: Editor, labelled: set[
     extend_environment(
         found.node, "env", edit, may_be_from_elsewhere=bool(found.content.get("envFrom"))
     )
-    edit.extend(found.node, "volumeMounts", server_mounts())
+    edit.extend(found.node, "volumeMounts", server_mounts(watch.is_fail_open))
     for key, added in zip(("initContainers", "containers"), containers(watch), strict=True):
         if added:
             edit.extend(pod.spec, key, added)

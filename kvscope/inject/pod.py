@@ -96,7 +96,7 @@ def observer(watch: Watch) -> Part:
         "args": ["observer", PLUGIN_FOLDER],
         "resources": _resources("100m", "128Mi", "256Mi", watch),
         "securityContext": _security(watch),
-        "volumeMounts": [{"name": OBSERVER, "mountPath": CODE}],
+        "volumeMounts": [{"name": OBSERVER, "mountPath": _code(watch.is_fail_open)}],
     }
 
 
@@ -169,10 +169,16 @@ def variables() -> list[Part]:
     return [{"name": name, "value": value} for name, value in VARIABLES.items()]
 
 
-def server_mounts() -> list[Part]:
+def _code(is_fail_open: bool) -> str:
+    """Where the volume with the code is. A Python never imports from a folder that was not there
+    when it first looked, so where the server may be first, the folder is the volume itself."""
+    return PLUGIN_FOLDER if is_fail_open else CODE
+
+
+def server_mounts(is_fail_open: bool = False) -> list[Part]:
     """The server's."""
     return [
-        {"name": OBSERVER, "mountPath": CODE, "readOnly": True},
+        {"name": OBSERVER, "mountPath": _code(is_fail_open), "readOnly": True},
         {"name": SOCKETS, "mountPath": RUN},
     ]
 

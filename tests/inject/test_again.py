@@ -67,7 +67,7 @@ def test_observing_again_is_observing_for_the_first_time(
         (
             "--fail-open",
             "(initContainers/kvscope-observer, initContainers/kvscope, "
-            "containers/kvscope-observer, containers/kvscope)",
+            "volumeMounts, containers/kvscope-observer, containers/kvscope)",
         ),
     ],
 )

@@ -39,7 +39,9 @@ def test_a_server_starts_before_and_without_anything_of_ours(text: str) -> None:
         spec = {key: value for key, value in pod.items() if key not in ("model", "labels")}
         for version in API_VERSIONS:
             assert pod_problems(spec, version) == []
-        assert server_of(pod)
+        for one in (server_of(pod), containers(pod)[-2]):
+            mounts = {mount["name"]: mount["mountPath"] for mount in one["volumeMounts"]}
+            assert mounts[OBSERVER] == PLUGIN_FOLDER, "there when its Python first looks"
     assert run(outcome.text, "--remove").text == text
 
 
@@ -118,3 +120,37 @@ def test_a_pipeline_without_pipefail_applies_nothing(tmp_path: Path) -> None:
         command, shell=True, cwd=tmp_path, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "0"
+
+
+def test_a_python_that_was_first_imports_what_the_observer_writes(tmp_path: Path) -> None:
+    """From a folder that is there, if empty, as the mounted volume is."""
+    script = (
+        "import json, sys, time\n"
+        "from importlib.metadata import entry_points\n"
+        "try: import kvscope_events\n"
+        "except ImportError: print('absent', flush=True)\n"
+        "sys.stdin.readline()\n"
+        "(found,) = entry_points(group='vllm.general_plugins', name='kvscope')\n"
+        "print(found.load().__module__)\n"
+    )
+    server = subprocess.Popen(
+        [sys.executable, "-P", "-c", script],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(tmp_path), "PYTHONNOUSERSITE": "1"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        first = server.stdout.readline().strip()
+        subprocess.run(
+            [sys.executable, "-m", "kvscope", "observer", str(tmp_path)],
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+        server.stdin.write("\n")
+        server.stdin.flush()
+        assert server.stdout.readline().strip() == "kvscope_events.observers.vllm"
+    assert first in ("absent", ""), first

@@ -98,6 +98,8 @@ def _begun(
     named = re.findall(r"--url=vllm=http://[\d.]+:(\d+)", " ".join(sidecar))
     volumes = {"/kvscope": folder, KSERVE_MODELS: image.model}
     here = placed(volumes, {PORT: page_port} | {int(each): port for each in named})
+    mounts = {one["name"]: one["mountPath"] for one in server["volumeMounts"]}
+    Path(*here([mounts[OBSERVER]])).mkdir(parents=True)
     waits = [one["name"] for one in pod.get("initContainers") or ()]
     if OBSERVER in waits:
         assert is_pulled, "the kubelet would not start the server"
