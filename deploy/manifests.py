@@ -10,7 +10,7 @@ from alerts.rule import Places
 from alerts.yaml_text import to_yaml
 from deploy.fleet import NAME as FLEET
 from deploy.fleet import fleet
-from deploy.monitoring import NAME, RELEASE, dashboards, monitoring, network_policy
+from deploy.monitoring import NAME, RELEASE, dashboards, monitoring, network_policy, other_ports
 from deploy.packs import packs
 from deploy.workloads import engine, labelled, sglang, vllm
 from kvscope.inject.pod import KEY, KEYS, SIDECAR
@@ -25,13 +25,20 @@ MARK = "Written by `python -m deploy`"
 _MONITORING = f"{MARK}: change alerts/ or deploy/monitoring.py."
 _WORKLOAD = f"{MARK}: change deploy/workloads.py. docs/guides/kubernetes.md explains it."
 _FLEET = f"{MARK}: change deploy/fleet.py. docs/guides/fleet.md explains it."
+_IMAGE = """
+No image of kvscope is published: build it, push it, and name yours under `images` in your own
+kustomization. As it is, the pod stays in ImagePullBackOff, and nothing in it starts."""
 _KUSTOMIZATION = f"""\
 {MARK}: change deploy/manifests.py. For `kubectl apply --server-side -k`
 (dashboards are too long for the annotation of a client-side apply)."""
 _PACK = f"{MARK}: change alerts/bare/. docs/guides/bare-servers.md explains it."
 _POLICY = f"""\
-{MARK}: change deploy/monitoring.py. Policies add up: if others limit who
-reaches these pods, take out the second rule, which opens all other ports."""
+{MARK}: change deploy/monitoring.py. Apply it in each namespace with observed
+pods. It also closes the server's own port, unless another policy opens that: components/other-ports
+does, for everyone."""
+_OTHER_PORTS = f"""\
+{MARK}: change deploy/monitoring.py. It opens all other ports of observed pods
+to everyone: only for namespaces in which no policy of yours limits who reaches them."""
 KEY_SECRET = ("kvscope-key", "token")
 """Secret of the component `key`, and its key with the bearer token."""
 _PROMETHEUS = "monitoring"
@@ -59,6 +66,7 @@ def manifests(
     base = monitoring(places, objectives, release, edits)
     components = packs(places, release, jobs)
     policy = {"networkpolicy.yaml": network_policy(_PROMETHEUS, [labelled(FLEET)])}
+    others = {"networkpolicy.yaml": other_ports()}
     followed = _folder("components/fleet", fleet(release), _FLEET, **_COMPONENT)
     return {
         **_folder("base", base, _MONITORING, above=boards),
@@ -67,6 +75,7 @@ def manifests(
         **_folder("overlays/vllm", vllm(), _WORKLOAD, above="../../base"),
         "components/key/kustomization.yaml": to_yaml(_key(), _KUSTOMIZATION),
         **_folder("components/network-policy", policy, _POLICY, **_COMPONENT),
+        **_folder("components/other-ports", others, _OTHER_PORTS, **_COMPONENT),
         "components/nvml/kustomization.yaml": to_yaml(_nvml(), _KUSTOMIZATION),
         "components/host-memory/kustomization.yaml": to_yaml(_host_memory(), _KUSTOMIZATION),
         **followed,
@@ -91,7 +100,10 @@ def _folder(
     version: str = "v1beta1",
     kind: str = "Kustomization",
 ) -> dict[str, str]:
-    files = {f"{name}/{file}": to_yaml(content, header) for file, content in objects.items()}
+    files = {
+        f"{name}/{file}": to_yaml(content, header + _IMAGE * (file == "deployment.yaml"))
+        for file, content in objects.items()
+    }
     kustomization = {
         "apiVersion": f"kustomize.config.k8s.io/{version}",
         "kind": kind,

@@ -19,6 +19,7 @@ NAME_LABEL, NAME = "app.kubernetes.io/name", "kvscope"
 LABELS = {NAME_LABEL: NAME}
 POD_LABELS = {LABEL: OBSERVED}
 """Label of pods with a sidecar, which the PodMonitor selects."""
+OTHER_PORTS = f"{NAME}-other-ports"
 POD_PORT, SERVICE_PORT = PORT_NAME, "http"
 """Names of the ports that the two monitors scrape."""
 
@@ -110,26 +111,35 @@ def _endpoint(port: str, job: str = JOB) -> dict[str, object]:
 
 
 def network_policy(namespace: str, others: Sequence[Mapping[str, str]]) -> dict[str, object]:
-    """Only Prometheus' namespace, and pods with one of the other labels, reach sidecars; all other
-    ports stay open, since a policy for a pod closes what it does not name."""
+    """Opens the sidecars' port to Prometheus' namespace, and to pods with one of the other labels
+    in the policy's own; nothing else."""
     place = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}
     pods = [{"podSelector": {"matchLabels": dict(labels)}} for labels in others]
-    rest = [
+    ports = [{"protocol": "TCP", "port": PORT}]
+    return _policy(NAME, {"from": [place, *pods], "ports": ports})
+
+
+def other_ports() -> dict[str, object]:
+    """Opens the other ports of observed pods to everyone, since a pod that a policy selects is
+    closed to what no policy names. For namespaces without policies of their own."""
+    ports = [
         {"protocol": "TCP", "port": 1, "endPort": PORT - 1},
         {"protocol": "TCP", "port": PORT + 1, "endPort": 65535},
         {"protocol": "UDP", "port": 1, "endPort": 65535},
     ]
+    return _policy(OTHER_PORTS, {"ports": ports})
+
+
+def _policy(name: str, rule: Mapping[str, object]) -> dict[str, object]:
+    """A policy for the pods with a sidecar, in the namespace where it is made."""
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
-        "metadata": {"name": NAME, "labels": dict(LABELS)},
+        "metadata": {"name": name, "labels": dict(LABELS)},
         "spec": {
             "podSelector": {"matchLabels": POD_LABELS},
             "policyTypes": ["Ingress"],
-            "ingress": [
-                {"from": [place, *pods], "ports": [{"protocol": "TCP", "port": PORT}]},
-                {"ports": rest},
-            ],
+            "ingress": [dict(rule)],
         },
     }
 

@@ -1,5 +1,6 @@
 """`kvscope inject`: manifests and Compose files whose servers are observed."""
 
+import re
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -29,8 +30,13 @@ def inject(
         bool, typer.Option("--remove", help="Take everything off that this command has added.")
     ] = False,
     exporter_image: Annotated[
-        str, typer.Option(metavar="IMAGE", help="Image of the observer and the sidecar.")
-    ] = EXPORTER_IMAGE,
+        str | None,
+        typer.Option(
+            metavar="IMAGE",
+            help="Image of the observer and the sidecar, which every node has to be able to pull. "
+            "Needed, except with --remove: none is published.",
+        ),
+    ] = None,
     container: Annotated[
         str | None,
         typer.Option(
@@ -81,41 +87,58 @@ def inject(
             "--ordinary-sidecar", help="An ordinary container, for Kubernetes before 1.29."
         ),
     ] = False,
+    fail_open: Annotated[
+        bool,
+        typer.Option(
+            "--fail-open",
+            help="Let servers start, unobserved, where observer or sidecar cannot: both are "
+            "ordinary containers behind the server's, which waits for neither.",
+        ),
+    ] = False,
 ) -> None:
     """Add observer and sidecar to the vLLMs and SGLangs of a file.
 
     Reads Kubernetes manifests (Deployment, StatefulSet, DaemonSet, Pod, Job, LeaderWorkerSet,
     KServe's and KubeRay's kinds, rendered charts) or a Compose file, and writes the same text with
-    an init container, a sidecar, volumes, variables and a label added. Comments, order and quotes
-    stay. Standard error says what was changed, what was not, and why.
+    two containers, volumes, variables and a label added. Comments, order and quotes stay. Servers
+    that are observed already are updated to the options given now. Standard error says what was
+    changed, what was not, and why.
 
-    Exit status: 0; 1 if no server was found, or one was left alone; 2 if the file cannot be read,
-    and then nothing is written.
+    By default a pod starts its server only once observer and sidecar have started. If their image
+    cannot be pulled (ImagePullBackOff), the server does not start. With --fail-open it starts
+    unobserved, but its pod is not ready, and gets no requests through a Service, until the image
+    can be pulled.
+
+    Exit status: 0; 1 if no server was found, or one was left alone; 2 if an option is wrong or the
+    file cannot be read. Where no server is observed, nothing is written, so that a pipeline applies
+    nothing.
 
     To take it off in a cluster, use kubectl replace: apply merges, and leaves in place what it has
     not put there itself.
 
-    Example: kvscope inject -f vllm.yaml | kubectl apply -f -
+    Example: kvscope inject -f vllm.yaml --exporter-image IMAGE | kubectl apply -f -
 
     Example: kubectl get deploy vllm -o yaml | kvscope inject --remove -f - | kubectl replace -f -
 
-    Example: kvscope inject compose.yaml > compose.observed.yaml
+    Example: kvscope inject compose.yaml --exporter-image IMAGE > compose.observed.yaml
     """
+    from kvscope.inject.document import RefusedError
     from kvscope.inject.kubernetes import Wish
     from kvscope.inject.report import Report
-    from kvscope.inject.stream import RefusedError, changed
+    from kvscope.inject.stream import changed
 
     if (file is None) == (filename is None):
         raise fail("name one file, or - for standard input: kvscope inject -f vllm.yaml")
     name = file or filename or _STANDARD_INPUT
     wish = Wish(
-        image=exporter_image,
+        image=EXPORTER_IMAGE if remove else _image(exporter_image),
         port=port,
         container=container,
         user=_user(user),
         is_user_assigned=user == _ASSIGNED,
         key=_key(key_secret),
         is_native=not ordinary_sidecar,
+        is_fail_open=fail_open,
         blocks=blocks,
         cpu_limit=_cpu_limit(cpu_limit, blocks),
     )
@@ -125,14 +148,11 @@ def inject(
         result = changed(text, wish, report, is_removal=remove)
     except RefusedError as error:
         raise fail(f"{name}: {error}") from None
-    for line in report.summary(remove):
+    for line in report.summary(is_removal=remove):
         typer.echo(f"kvscope: {printable(line)}", err=True)
-    if not remove and not report.done and not report.refused:
-        typer.echo(
-            "kvscope: no vLLM or SGLang found: --container NAME takes a container for one", err=True
-        )
-    sys.stdout.buffer.write(result.encode())
-    sys.stdout.buffer.flush()
+    if report.is_written(remove):
+        sys.stdout.buffer.write(result.encode())
+        sys.stdout.buffer.flush()
     raise typer.Exit(report.exit_code(remove))
 
 
@@ -152,6 +172,19 @@ def _read(name: str) -> str:
         return content.decode()
     except UnicodeDecodeError as error:
         raise fail(f"{name}: not UTF-8 at byte {error.start}") from None
+
+
+def _image(text: str | None) -> str:
+    """Raises typer.Exit(2)."""
+    if text is None:
+        raise fail(
+            "--exporter-image is needed: no image of kvscope is published. Build one (docker build "
+            "--target exporter -t IMAGE .), push it to a registry that your nodes pull from, and "
+            "name it: --exporter-image IMAGE"
+        )
+    if not text or re.search(r"\s", text):
+        raise fail(f"--exporter-image {text!r}: expected the name of an image")
+    return text
 
 
 def _user(text: str | None) -> int | None:

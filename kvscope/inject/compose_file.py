@@ -6,7 +6,7 @@ of the machine, Docker starts all containers at once, and the server must find i
 """
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -16,7 +16,7 @@ from kvscope.inject.environment import as_mapping, extend_environment, restore_e
 from kvscope.inject.kubernetes import Wish
 from kvscope.inject.pod import CODE, OBSERVER, PLUGIN_FOLDER, RUN, SIDECAR, SOCKETS, SOCKETS_FOLDER
 from kvscope.inject.published import free_port, ports_of_the_host
-from kvscope.inject.report import Report
+from kvscope.inject.report import Place, Report, Turn
 from kvscope.inject.servers import NAMES, Server, server_in
 from kvscope.inject.tree import (
     LeftAloneError,
@@ -61,30 +61,33 @@ class _Found:
     server: Server
 
 
-def inject(root: Node, edit: Editor, wish: Wish, report: Report) -> None:
-    """Observe each service that runs a server; further ones take further ports."""
+def inject(root: Node, edit: Editor, wish: Wish, report: Report, turn: Turn) -> None:
+    """Observe each service that runs a server; further ones take further ports, those that are
+    observed already the first."""
     services = mapping(plain(root).get("services"))
+    ours = _ours(services)
     taken = ports_of_the_host(services)
     observed: list[tuple[_Found, int]] = []
     added: dict[str, object] = {}
     volumes: dict[str, object] = {}
-    for name, node in _services(root):
+    inner = [pair for pair in _services(root) if pair[0] not in ours]
+    for name, node in sorted(inner, key=lambda pair: turn.place(pair[0]) not in turn.words):
+        place = turn.place(name)
+        if report.keeps(turn, place, name):
+            continue
         checkpoint = edit.checkpoint()
         try:
             found = _server_of(name, node, wish)
             if found is None:
-                report.others.append(name)
+                report.unrecognised(name, [name])
                 continue
-            variables = as_mapping(found.content.get("environment"))
-            if f"{name}-{SIDECAR}" in services or DIRECTORY_VARIABLE in variables:
-                report.did(name, "already observed")
-                continue
+            _check_unobserved(found, services)
             user = _user(found, wish)
             port = free_port(wish.port, taken)
-            _observe(found, edit)
+            _observe(found, edit, wish)
         except LeftAloneError as error:
             edit.back_to(checkpoint)
-            report.left(name, error)
+            report.left(name, error, place)
             continue
         taken.add(port)
         observed.append((found, port))
@@ -99,11 +102,18 @@ def inject(root: Node, edit: Editor, wish: Wish, report: Report) -> None:
         edit.put(root, "volumes", volumes)
     except LeftAloneError as error:
         edit.back_to(0)
-        report.left("all services", error)
+        for found, _ in observed:
+            report.left(found.name, error, turn.place(found.name))
         return
+    report.hints[
+        f"docker compose up pulls {wish.image} first: if it cannot, it ends with an error and "
+        "starts nothing"
+    ] = None
     for found, port in observed:
+        word = turn.words.get(turn.place(found.name)) or "observed"
         page = f"page at http://127.0.0.1:{port}/metrics"
-        report.did(found.name, f"observed ({NAMES[found.server.kind]}): {page}")
+        text = f"{word} ({NAMES[found.server.kind]}): {page}"
+        report.did(found.name, text, turn.place(found.name))
         url, remark = _page(found)
         if url is None:
             report.note(found.name, remark)
@@ -115,12 +125,38 @@ def inject(root: Node, edit: Editor, wish: Wish, report: Report) -> None:
             )
 
 
-def remove(root: Node, edit: Editor, report: Report) -> None:
-    """Take observer and sidecar off each service."""
-    services = [name for name, _ in _services(root)]
-    end = f"-{OBSERVER}"
-    observed = [name.removesuffix(end) for name in services if name.endswith(end)]
-    ours = {f"{name}-{part}" for name in observed for part in (OBSERVER, SIDECAR, SOCKETS)}
+def observed(root: Node) -> dict[str, Mapping[str, Any]]:
+    """The services that have something of ours, and our parts."""
+    whole = plain(root)
+    services, volumes = (mapping(whole.get(key)) for key in ("services", "volumes"))
+    found = {}
+    for name, _ in _services(root):
+        content = mapping(services.get(name))
+        variables = as_mapping(content.get("environment"))
+        is_ours = variables.get(DIRECTORY_VARIABLE) == SOCKETS_FOLDER
+        if name in _ours(services) or not (is_ours or f"{name}-{OBSERVER}" in services):
+            continue
+        found[name] = {
+            **{key: services.get(key) for key in _names(name)},
+            **{f"volumes/{key}": volumes.get(key) for key in _names(name)},
+            "environment": variables,
+            "volumes": content.get("volumes"),
+            "depends_on": content.get("depends_on"),
+        }
+    return found
+
+
+def remove(
+    root: Node, edit: Editor, report: Report, turn: Turn, only: Container[Place] | None = None
+) -> None:
+    """Take observer and sidecar off each service. only: no others."""
+    present = _ours(name for name, _ in _services(root))
+    chosen = [
+        name
+        for name, _ in _services(root)
+        if present & {*_names(name)} and (only is None or turn.place(name) in only)
+    ]
+    ours = {part for name in chosen for part in _names(name)}
 
     def is_ours(part: Any) -> bool:
         """Whether it is an entry with one of our names, or a mount of such a volume."""
@@ -128,14 +164,32 @@ def remove(root: Node, edit: Editor, report: Report) -> None:
         return (part[0] if isinstance(part, tuple) else str(source).partition(":")[0]) in ours
 
     for name, node in _services(root):
-        if name in ours:
+        place = turn.place(name)
+        if name in ours or (only is not None and place not in only):
             continue
-        with report.removal(name, edit):
+        with report.removal(name, edit, place):
             restore_environment(node, "environment", edit)
             edit.drop(node, "volumes", is_ours)
             edit.drop(node, "depends_on", is_ours)
-    for key in ("services", "volumes"):
-        edit.drop(root, key, is_ours)
+    try:
+        for key in ("services", "volumes"):
+            edit.drop(root, key, is_ours)
+    except LeftAloneError as error:
+        edit.back_to(0)
+        for name in chosen:
+            report.left(name, error, turn.place(name))
+
+
+def _names(name: str) -> list[str]:
+    """The services and volumes that are added for a server's service."""
+    return [f"{name}-{part}" for part in (OBSERVER, SIDECAR, SOCKETS)]
+
+
+def _ours(services: Iterable[str]) -> set[str]:
+    """The names of all services that were added, and more of that kind."""
+    end = f"-{OBSERVER}"
+    servers = [name.removesuffix(end) for name in services if name.endswith(end)]
+    return {part for name in servers for part in _names(name)}
 
 
 def _services(root: Node) -> Iterator[tuple[str, Node]]:
@@ -167,6 +221,18 @@ def _words(value: Any) -> list[str]:
         raise LeftAloneError(f"its command cannot be read: {error}") from None
 
 
+def _check_unobserved(found: _Found, services: Container[str]) -> None:
+    """Raises LeftAloneError."""
+    if DIRECTORY_VARIABLE in as_mapping(found.content.get("environment")):
+        raise LeftAloneError(
+            f"it sets {DIRECTORY_VARIABLE}, so it has an observer that this command did not add: "
+            "take that off first"
+        )
+    for name in _names(found.name):
+        if name in services:
+            raise LeftAloneError(f"a service {name} is there, as ours would be named: rename it")
+
+
 def _user(found: _Found, wish: Wish) -> int:
     """Raises LeftAloneError."""
     given = str(found.content.get("user") or "").partition(":")[0]
@@ -182,7 +248,7 @@ def _user(found: _Found, wish: Wish) -> int:
     return user
 
 
-def _observe(found: _Found, edit: Editor) -> None:
+def _observe(found: _Found, edit: Editor, wish: Wish) -> None:
     """Change the server's own service. Raises LeftAloneError."""
     name, content = found.name, found.content
     deployed = mapping(content.get("deploy"))
@@ -199,7 +265,13 @@ def _observe(found: _Found, edit: Editor) -> None:
     extend_environment(found.node, "environment", edit)
     mounts = [f"{name}-{OBSERVER}:{CODE}:ro", f"{name}-{SOCKETS}:{RUN}"]
     edit.extend(found.node, "volumes", mounts)
-    edit.put(found.node, "depends_on", {f"{name}-{OBSERVER}": {"condition": "service_healthy"}})
+    # Docker starts an optional one first as well, and does without it if it cannot.
+    waits_for: dict[str, object] = (
+        {"condition": "service_started", "required": False}
+        if wish.is_fail_open
+        else {"condition": "service_healthy"}
+    )
+    edit.put(found.node, "depends_on", {f"{name}-{OBSERVER}": waits_for})
 
 
 def _observer(found: _Found, user: int, wish: Wish) -> dict[str, object]:

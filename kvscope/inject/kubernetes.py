@@ -1,6 +1,6 @@
 """Observes the servers in the pods of a Kubernetes object, and takes everything off again."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,14 +16,14 @@ from kvscope.inject.pod import (
     PORT,
     SIDECAR,
     SOCKETS,
+    SOCKETS_FOLDER,
     Watch,
-    observer,
+    containers,
     server_mounts,
-    sidecar,
     volumes,
 )
-from kvscope.inject.report import Report
-from kvscope.inject.servers import NAMES, Server, server_in
+from kvscope.inject.report import Place, Report, Turn
+from kvscope.inject.servers import NAMES, Server, mentioned_server, server_in
 from kvscope.inject.tree import (
     LeftAloneError,
     Node,
@@ -63,6 +63,8 @@ class Wish:
     """Whether the cluster assigns one user to all containers of a pod."""
     key: tuple[str, str] | None = None
     is_native: bool = True
+    is_fail_open: bool = False
+    """Whether servers start even where the image of observer and sidecar cannot be pulled."""
     blocks: int = DEFAULT_BLOCKS
     cpu_limit: str | None = None
     """The limit of each of our containers, as Kubernetes writes it."""
@@ -76,46 +78,84 @@ class _Found:
     server: Server
 
 
-def inject(root: Node, kind: str, name: str, edit: Editor, wish: Wish, report: Report) -> None:
+def inject(
+    root: Node, kind: str, name: str, edit: Editor, wish: Wish, report: Report, turn: Turn
+) -> None:
     """Observe the server of each pod of an object."""
     labelled: set[int] = set()
     pods = list(pods_of(root, kind))
     if kind in WITHOUT_PLACE:
         report.note(name, f"left alone: {WITHOUT_PLACE[kind]}")
         return
-    for pod in pods:
+    for number, pod in enumerate(pods):
+        place = turn.place(number)
+        if report.keeps(turn, place, name):
+            continue
         checkpoint = edit.checkpoint()
         found: _Found | None = None
         try:
             found = _server_of(pod, wish)
             if found is None:
-                _note_unrecognised(pod, name, report)
-                continue
-            if _is_observed(pod, found.content):
-                report.did(name, f"already observed: container {found.name}")
+                _note_unrecognised(pod, name, wish, report)
                 continue
             watch = _watch(pod, found, wish)
             _observe(pod, found, watch, edit, labelled)
         except LeftAloneError as error:
             edit.back_to(checkpoint)
-            report.left(name, error)
+            report.left(name, error, place)
             continue
         what = f"container {found.name} ({NAMES[found.server.kind]}, {found.server.remark})"
-        report.did(name, f"observed: {what}, page at port {watch.port}")
+        word = turn.words.get(place, "observed")
+        report.did(name, f"{word}: {what}, page at port {watch.port}", place)
+        report.hints[_hint(watch)] = None
         for remark in _remarks(pod, found, watch):
             report.note(name, remark)
         if kind in _FIXED:
             report.note(name, _FIXED[kind])
     if not pods:
-        report.others.append(name)
+        _note_unknown(root, kind, name, report)
 
 
-def remove(root: Node, kind: str, name: str, edit: Editor, report: Report) -> None:
-    """Take observer and sidecar off each pod of an object."""
+def observed(root: Node, kind: str) -> dict[int, tuple[list[str], Mapping[str, Any]]]:
+    """The pods that have something of ours, by number: names of their containers, and our parts."""
+    found = {}
+    for number, pod in enumerate(pods_of(root, kind)):
+        spec, labelled = plain(pod.spec), plain(pod.labelled)
+        inner = {name: one for _, name, one in _containers(pod) if name not in _OURS}
+        variables = [one for content in inner.values() for one in mappings(content.get("env"))]
+        parts: dict[str, Any] = {
+            f"{key}/{part['name']}": part
+            for key in ("initContainers", "containers", "volumes")
+            for part in mappings(spec.get(key))
+            if _is_ours(part)
+        }
+        if not parts and not any(one.get("value") == SOCKETS_FOLDER for one in variables):
+            continue
+        for key in ("env", "volumeMounts"):
+            parts[key] = [[name, content.get(key)] for name, content in inner.items()]
+        labels = mapping(labelled.get("metadata")) if pod.has_metadata else labelled
+        parts["labels"] = mapping(mapping(labels).get("labels")).get(LABEL)
+        found[number] = [*inner], parts
+    return found
+
+
+def remove(
+    root: Node,
+    kind: str,
+    name: str,
+    edit: Editor,
+    report: Report,
+    turn: Turn,
+    only: Container[Place] | None = None,
+) -> None:
+    """Take observer and sidecar off each pod of an object. only: no others."""
     pods = list(pods_of(root, kind))
-    for pod in pods:
+    for number, pod in enumerate(pods):
+        place = turn.place(number)
+        if only is not None and place not in only:
+            continue
         checkpoint = edit.checkpoint()
-        with report.removal(name, edit):
+        with report.removal(name, edit, place):
             _remove(pod, edit)
             if kind == "Job":
                 _remove_copied_label(root, edit)
@@ -142,7 +182,7 @@ def _server_of(pod: Pod, wish: Wish) -> _Found | None:
     """The server's container. Raises LeftAloneError."""
     found = []
     for node, name, content in _containers(pod):
-        if wish.container is not None and name != wish.container:
+        if name in _OURS or (wish.container is not None and name != wish.container):
             continue
         words, image = _words(content), str(content.get("image") or "")
         is_named = wish.container is not None or _is_servers(pod, name, content)
@@ -169,25 +209,35 @@ def _is_servers(pod: Pod, name: str, content: Mapping[str, Any]) -> bool:
     return str(mapping(content.get("modelFormat")).get("name")).lower() == "vllm"
 
 
-def _note_unrecognised(pod: Pod, name: str, report: Report) -> None:
-    if not pod.may_lack_scheduler:
-        report.others.append(name)
+def _note_unrecognised(pod: Pod, name: str, wish: Wish, report: Report) -> None:
+    names = [one for _, one, _ in _containers(pod) if one not in _OURS]
+    if wish.container not in (None, *names):
+        report.note(name, f"has no container {wish.container}, but {', '.join(names)}")
+        report.containers += names
         return
-    containers = ", ".join(one for _, one, _ in _containers(pod))
+    if wish.container is not None or not pod.may_lack_scheduler:
+        report.unrecognised(f"{name} (container {', '.join(names)})", names)
+        return
     report.note(
         name,
-        f"container {containers} left alone: its command starts no vLLM itself, and it may never "
-        "get one; --container NAME takes one in which Ray or a script starts a vLLM's workers",
+        f"container {', '.join(names)} left alone: its command starts no vLLM itself, and it may "
+        "never get one; --container NAME takes one in which Ray or a script starts workers",
     )
 
 
-def _is_observed(pod: Pod, content: Mapping[str, Any]) -> bool:
-    """Whether it has an observer, added by this command or by hand."""
-    spec = plain(pod.spec)
-    beside = [*mappings(spec.get("initContainers")), *mappings(spec.get("containers"))]
-    names = {str(one.get("name")) for one in beside}
-    variables = {str(one.get("name")) for one in mappings(content.get("env"))}
-    return bool(names & {OBSERVER, SIDECAR}) or DIRECTORY_VARIABLE in variables
+def _note_unknown(root: Node, kind: str, name: str, report: Report) -> None:
+    """An object without a pod that we know is one to mention if it has a server all the same."""
+    content = plain(root)
+    server = mentioned_server(content)
+    if server is None:
+        report.others.append(name)
+        return
+    report.left(
+        name,
+        f"it runs a vLLM or SGLang ({server}), but this command does not know the pods of a {kind} "
+        f"of {content.get('apiVersion')}. docs/guides/kubernetes.md has the kinds that it knows; "
+        "kvscope run, in the server's own container, works in all",
+    )
 
 
 def _watch(pod: Pod, found: _Found, wish: Wish) -> Watch:
@@ -206,8 +256,20 @@ def _watch(pod: Pod, found: _Found, wish: Wish) -> Watch:
     }
     if str(wish.port) in ports:
         raise LeftAloneError(f"port {wish.port} is taken: choose another with --port")
-    if not wish.is_native and pod.kind in _PLAIN_JOBS:
-        raise LeftAloneError("a job with an ordinary sidecar never ends: leave out the option")
+    variables = {str(one.get("name")) for one in mappings(found.content.get("env"))}
+    if DIRECTORY_VARIABLE in variables:
+        raise LeftAloneError(
+            f"container {found.name} sets {DIRECTORY_VARIABLE}, so it has an observer that this "
+            "command did not add: take that off first"
+        )
+    if not wish.is_native or wish.is_fail_open:
+        ends = plain(pod.spec).get("restartPolicy") not in (None, "Always")
+        if ends or pod.kind in _PLAIN_JOBS:
+            option = "--fail-open" if wish.is_fail_open else "--ordinary-sidecar"
+            raise LeftAloneError(
+                f"with an ordinary container beside its server the pod never ends: leave out "
+                f"{option}"
+            )
     return Watch(
         server=found.server.kind,
         url=found.server.url,
@@ -217,6 +279,7 @@ def _watch(pod: Pod, found: _Found, wish: Wish) -> Watch:
         is_non_root=user.is_non_root,
         key=wish.key,
         is_native=wish.is_native,
+        is_fail_open=wish.is_fail_open,
         blocks=wish.blocks,
         cpu_limit=wish.cpu_limit,
     )
@@ -229,12 +292,10 @@ def _observe(pod: Pod, found: _Found, watch: Watch, edit: Editor, labelled: set[
     extend_environment(
         found.node, "env", edit, may_be_from_elsewhere=bool(found.content.get("envFrom"))
     )
-    edit.extend(found.node, "volumeMounts", server_mounts())
-    if watch.is_native:
-        edit.extend(pod.spec, "initContainers", [observer(watch), sidecar(watch)])
-    else:
-        edit.extend(pod.spec, "initContainers", [observer(watch)])
-        edit.extend(pod.spec, "containers", [sidecar(watch)])
+    edit.extend(found.node, "volumeMounts", server_mounts(watch.is_fail_open))
+    for key, added in zip(("initContainers", "containers"), containers(watch), strict=True):
+        if added:
+            edit.extend(pod.spec, key, added)
     edit.extend(pod.spec, "volumes", volumes(watch))
     if id(pod.labelled) not in labelled:
         _label(pod, edit)
@@ -261,6 +322,18 @@ def _label(pod: Pod, edit: Editor) -> None:
         raise LeftAloneError(
             f"its label {LABEL} is {labels[LABEL]!r}: the monitor needs {OBSERVED}"
         )
+
+
+def _hint(watch: Watch) -> str:
+    if watch.is_fail_open:
+        return (
+            f"while a node cannot pull {watch.image} (ImagePullBackOff), a server there starts "
+            "unobserved, and its pod is not ready: no Service sends it requests"
+        )
+    return (
+        f"while a node cannot pull {watch.image} (ImagePullBackOff), a pod there does not start "
+        "its server: try one replica first; with --fail-open, servers start without it"
+    )
 
 
 def _remarks(pod: Pod, found: _Found, watch: Watch) -> Iterator[str]:

@@ -1,8 +1,8 @@
 """The containers, volumes and variables that observe a server in a pod.
 
 One specification for `kvscope inject` and the manifests of deploy/. Code that the server imports
-is written by the init container alone, and mounted read-only; the sidecar has the sockets, and no
-access to that code.
+is written by the observer alone, and mounted read-only; the sidecar has the sockets, and no access
+to that code.
 """
 
 import re
@@ -17,8 +17,9 @@ from kvscope_events.vocabulary import ServerKind
 Part = dict[str, object]
 
 EXPORTER_IMAGE = f"kvscope-exporter:{__version__}"
+"""Name of the image as the Dockerfile's targets are built; no registry has it."""
 OBSERVER, SIDECAR, SOCKETS, KEY = "kvscope-observer", "kvscope", "kvscope-sockets", "kvscope-key"
-"""Names of the init container and its volume, of the sidecar, and of the volumes of sockets and
+"""Names of the observer and its volume, of the sidecar, and of the volumes of sockets and
 key. By these names everything is found again and removed."""
 CODE, RUN, KEYS = "/kvscope/observer", "/kvscope/run", "/kvscope/key"
 """Mount points of the three volumes."""
@@ -35,6 +36,19 @@ UNPRIVILEGED: Part = {
 }
 VARIABLES = {"PYTHONPATH": PLUGIN_FOLDER, DIRECTORY_VARIABLE: SOCKETS_FOLDER}
 """The environment in which a server loads the observer."""
+_STAYS = (
+    "trap 'kill $! 2>/dev/null; exit 0' TERM; "
+    'kvscope "$@" >/dev/null || echo "kvscope: no observer: the server runs unobserved" >&2; '
+    "sleep infinity & wait"
+)
+_AGAIN = (
+    "trap 'kill $!; wait; exit 0' TERM; "
+    'while :; do kvscope "$@" & wait $!; '
+    'echo "kvscope: the sidecar has ended ($?) and starts again in 10 s" >&2; '
+    "sleep 10 & wait $!; done"
+)
+"""Shell scripts that do not end by themselves: a container that has ended makes its pod unready.
+They wait for what runs in the background, since a shell heeds no signal while it runs a command."""
 
 
 DEFAULT_BLOCKS = 200_000
@@ -65,6 +79,8 @@ class Watch:
     """Name of a Secret, and its key that holds the bearer token of the sidecar's page."""
     is_native: bool = True
     """An init container that restarts: up before the server, down after it. From 1.29 on."""
+    is_fail_open: bool = False
+    """Whether the server starts without them: both are ordinary containers, behind it."""
     blocks: int = DEFAULT_BLOCKS
     """Size of the server's pool, at most MAX_BLOCKS."""
     cpu_limit: str | None = None
@@ -72,14 +88,15 @@ class Watch:
 
 
 def observer(watch: Watch) -> Part:
-    """The init container, which writes what the server loads; the server's image stays as it is."""
+    """The container that writes what the server loads; the server's image stays as it is."""
     return {
         "name": OBSERVER,
         "image": watch.image,
+        **_shell(_STAYS, watch),
         "args": ["observer", PLUGIN_FOLDER],
         "resources": _resources("100m", "128Mi", "256Mi", watch),
         "securityContext": _security(watch),
-        "volumeMounts": [{"name": OBSERVER, "mountPath": CODE}],
+        "volumeMounts": [{"name": OBSERVER, "mountPath": _code(watch.is_fail_open)}],
     }
 
 
@@ -101,13 +118,26 @@ def sidecar(watch: Watch) -> Part:
     return {
         "name": SIDECAR,
         "image": watch.image,
-        **({"restartPolicy": "Always"} if watch.is_native else {}),
+        **({"restartPolicy": "Always"} if watch.is_native and not watch.is_fail_open else {}),
+        **_shell(_AGAIN, watch),
         "args": arguments,
         "ports": [{"name": PORT_NAME, "containerPort": watch.port}],
         "resources": _resources(*_needs(watch.blocks), watch),
         "securityContext": _security(watch),
         "volumeMounts": mounts,
     }
+
+
+def containers(watch: Watch) -> tuple[list[Part], list[Part]]:
+    """Both, as init containers and as ordinary ones.
+
+    A kubelet starts nothing before all init containers, and the ordinary ones in their order,
+    whether or not the ones before could be started.
+    """
+    both = [observer(watch), sidecar(watch)]
+    if watch.is_fail_open:
+        return [], both
+    return (both, []) if watch.is_native else (both[:1], both[1:])
 
 
 def cpu_request(blocks: int) -> str:
@@ -139,10 +169,16 @@ def variables() -> list[Part]:
     return [{"name": name, "value": value} for name, value in VARIABLES.items()]
 
 
-def server_mounts() -> list[Part]:
+def _code(is_fail_open: bool) -> str:
+    """Where the volume with the code is. A Python never imports from a folder that was not there
+    when it first looked, so where the server may be first, the folder is the volume itself."""
+    return PLUGIN_FOLDER if is_fail_open else CODE
+
+
+def server_mounts(is_fail_open: bool = False) -> list[Part]:
     """The server's."""
     return [
-        {"name": OBSERVER, "mountPath": CODE, "readOnly": True},
+        {"name": OBSERVER, "mountPath": _code(is_fail_open), "readOnly": True},
         {"name": SOCKETS, "mountPath": RUN},
     ]
 
@@ -158,6 +194,11 @@ def volumes(watch: Watch) -> list[Part]:
         items = [{"key": key, "path": key}]
         found.append({"name": KEY, "secret": {"secretName": name, "items": items}})
     return found
+
+
+def _shell(script: str, watch: Watch) -> Part:
+    """The command that gives a script our program's arguments, where one is needed."""
+    return {"command": ["sh", "-c", script, SIDECAR]} if watch.is_fail_open else {}
 
 
 def _security(watch: Watch) -> Part:

@@ -1,10 +1,11 @@
 """Recognises a vLLM or an SGLang by its container's command, else by its image's entry point."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import PurePath
+from typing import Any
 
 from kvscope.inject.script import Command, are_alternatives, commands_of, script_of
 from kvscope.inject.tree import LeftAloneError
@@ -14,6 +15,7 @@ from kvscope_events.vocabulary import ServerKind
 NAMES: dict[ServerKind, str] = {"vllm": "vLLM", "sglang": "SGLang"}
 _ENTRY_POINT = re.compile(r"(?:^|-)vllm-openai(?:-|$)")
 """Images that start a vLLM without a command: vLLM's own, LMCache's, and copies of them."""
+_SERVERS_IMAGE = re.compile(r"vllm|sglang")
 _KEEPS_PATH = re.compile(r"PYTHONPATH=.*\$[{(]?PYTHONPATH", re.DOTALL)
 _UNSETS_PATH = re.compile(r"(?:-u|--unset=)PYTHONPATH")
 _CLEARS = re.compile(r"-|-i\w*|--ignore-environment")
@@ -65,6 +67,31 @@ def server_in(
         why = "its script starts one of several, whose addresses differ"
         return replace(first, url=None, remark=f"its page is not read: {why}")
     return first
+
+
+def mentioned_server(content: Any) -> str | None:
+    """The place of a server anywhere in an object, whatever its kind; None: no server is seen."""
+    waiting = [content]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, list):
+            waiting += reversed(value)
+        if not isinstance(value, Mapping):
+            continue
+        waiting += reversed(value.values())
+        image = value.get("image")
+        words = [value.get(key) for key in ("command", "args")]
+        own = [str(word) for part in words if isinstance(part, list) for word in part]
+        is_image = isinstance(image, str) and _SERVERS_IMAGE.search(name_of(image))
+        if is_image or (own and _is_server(own)):
+            return f"container {value['name']}" if value.get("name") else f"image {image}"
+    return None
+
+
+def _is_server(words: Sequence[str]) -> bool:
+    script = script_of(words)
+    commands = [Command([*words])] if script is None else commands_of(script)
+    return any(known_server(command.words) is not None for command in commands)
 
 
 def name_of(image: str) -> str:

@@ -21,6 +21,7 @@ GROUPS = {"vllm.general_plugins": "vllm", "sglang.srt.plugins": "sglang"}
 PLUGINS_VARIABLES = {"VLLM_PLUGINS": "+set", "SGLANG_PLUGINS": ":+set"}
 """The plugins that a server may load; not set: all. An empty one allows vLLM none, and SGLang all:
 so it is a list if the shell expands it with this."""
+_ENTRY_POINTS = "entry_points.txt"
 _LEFT_OUT = ("pyproject.toml", "README.md")
 
 
@@ -48,10 +49,14 @@ def write_plugin_folder(folder: Path) -> None:
     if present == facts | package:
         return
     for path in former:
+        (path / _ENTRY_POINTS).unlink(missing_ok=True)
+    for path in former:
         shutil.rmtree(path)
-    for name, content in (facts | package).items():  # the package last: a partial copy is ours
+    # The metadata first, so that a partial copy is ours, and the entry points last: a server that
+    # starts meanwhile finds all of it, or nothing.
+    for name in sorted(facts | package, key=lambda path: path.name == _ENTRY_POINTS):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(content)
+        (folder / name).write_bytes((facts | package)[name])
 
 
 def with_plugin(environment: dict[str, str], folder: Path) -> dict[str, str]:
@@ -95,7 +100,7 @@ def _facts() -> dict[Path, bytes]:
     place = Path(f"{PACKAGE}-{release}.dist-info")
     return {
         place / "METADATA": metadata.encode(),
-        place / "entry_points.txt": entry_points.encode(),
+        place / _ENTRY_POINTS: entry_points.encode(),
     }
 
 

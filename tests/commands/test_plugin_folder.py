@@ -53,6 +53,21 @@ def test_it_holds_the_package_and_its_metadata_and_nothing_else(tmp_path: Path) 
     assert {p.name for p in written - package} == {"METADATA", "entry_points.txt"}
 
 
+def test_a_server_that_starts_meanwhile_finds_all_of_it_or_nothing(tmp_path: Path) -> None:
+    """Its plugins are the entry points of what it finds; without them it starts unobserved."""
+    write_plugin_folder(tmp_path)
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    (last,) = tmp_path.glob("*.dist-info/entry_points.txt")
+    assert max(files, key=lambda path: path.stat().st_mtime_ns) == last
+    first = min(files, key=lambda path: path.stat().st_mtime_ns)
+    assert first.name == "METADATA", "a copy that was interrupted is ours"
+    last.unlink()
+    (tmp_path / "kvscope_events" / "limits.py").unlink()
+    write_plugin_folder(tmp_path)
+    assert last.exists()
+    subprocess.run([sys.executable, "-c", LOADS, str(tmp_path)], check=True, cwd=tmp_path)
+
+
 def test_an_equal_copy_stays_untouched_and_another_one_is_replaced(tmp_path: Path) -> None:
     """A server may be loading it: after a restart of the machine both start at once."""
     write_plugin_folder(tmp_path)

@@ -22,14 +22,17 @@ def specs(content: Any) -> Iterator[Any]:
 def observed(content: Any) -> list[Any]:
     """The pods with a sidecar, in an object, in several, or in the text of a stream of them."""
     pods = specs(loaded(content) if isinstance(content, str) else content)
-    return [
-        pod for pod in pods if SIDECAR in {one["name"] for one in pod.get("initContainers") or ()}
-    ]
+    return [pod for pod in pods if SIDECAR in {one["name"] for one in containers(pod)}]
+
+
+def containers(pod: Any) -> list[Any]:
+    """All of them, in the order in which they start."""
+    return [*(pod.get("initContainers") or ()), *(pod.get("containers") or ())]
 
 
 def added_to(pod: Any, name: str) -> Any:
     """The observer or the sidecar."""
-    (found,) = (one for one in pod["initContainers"] if one["name"] == name)
+    (found,) = (one for one in containers(pod) if one["name"] == name)
     return found
 
 
@@ -38,6 +41,7 @@ def server_of(pod: Any) -> Any:
     (found,) = (
         one
         for one in [*(pod.get("containers") or ()), *([pod["model"]] if "model" in pod else ())]
+        if one.get("name") != SIDECAR
         if SOCKETS in {mount["name"] for mount in one.get("volumeMounts") or ()}
     )
     return found

@@ -16,9 +16,13 @@ class Outcome:
     code: int
 
 
-def run(text: str | bytes, *options: str) -> Outcome:
+IMAGE = "registry.example.com/kvscope-exporter:1"
+
+
+def run(text: str | bytes, *options: str, image: str | None = IMAGE) -> Outcome:
     content = text if isinstance(text, bytes) else text.encode()
-    result = CliRunner().invoke(app, ["inject", "-f", "-", *options], input=content)
+    named = [] if image is None else [f"--exporter-image={image}"]
+    result = CliRunner().invoke(app, ["inject", "-f", "-", *named, *options], input=content)
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return Outcome(result.stdout_bytes.decode(), result.stderr, result.exit_code)
 

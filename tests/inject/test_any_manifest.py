@@ -110,14 +110,14 @@ def test_what_is_added_comes_off_again(
         before = yaml.safe_load(text)
     except yaml.YAMLError:  # the comment is in the middle of a scalar
         return
-    report = Report()
-    observed = changed(text, Wish(is_native=is_native), report, is_removal=False)
+    report, wish = Report(), Wish(is_native=is_native)
+    observed = changed(text, wish, report, is_removal=False)
     if report.refused:
         assert observed == text
         return
     assert report.done == 1
     _contains(yaml.safe_load(observed), before)
-    assert changed(observed, Wish(), Report(), is_removal=False) == observed
+    assert changed(observed, wish, Report(), is_removal=False) == observed
     assert changed(observed, Wish(), Report(), is_removal=True) == text
 
 

@@ -98,17 +98,17 @@ VARIABLE = "{name: A, value: b}"
 )
 def test_a_server_that_cannot_be_observed_stays_as_it_is(text: str, reason: str) -> None:
     outcome = run(text)
-    assert outcome.text == text
-    assert outcome.code == 1
+    assert (outcome.text, outcome.code) == ("", 1), "a pipeline would apply it"
     assert "Deployment/one: left alone: " in outcome.said
     assert reason in outcome.said
 
 
 def test_a_job_with_an_ordinary_sidecar_would_never_end() -> None:
     text = OBSERVABLE["scheduled"]
-    outcome = run(text, "--ordinary-sidecar")
-    assert (outcome.text, outcome.code) == (text, 1)
-    assert "never ends" in outcome.said
+    for option in ("--ordinary-sidecar", "--fail-open"):
+        outcome = run(text, option)
+        assert (outcome.text, outcome.code) == ("", 1)
+        assert f"the pod never ends: leave out {option}" in outcome.said
 
 
 def test_what_can_be_observed_is_observed_beside_what_cannot() -> None:
@@ -137,10 +137,11 @@ def test_what_can_be_observed_is_observed_beside_what_cannot() -> None:
         "kind: List\nitems:\n",
     ],
 )
-def test_a_file_without_a_server_passes_unchanged(text: str) -> None:
+def test_of_a_file_without_a_server_nothing_is_written(text: str) -> None:
+    """A pipeline does not see the exit status, and would apply the file as it is."""
     outcome = run(text)
-    assert (outcome.text, outcome.code) == (text, 1)
-    assert "no vLLM or SGLang found" in outcome.said
+    assert (outcome.text, outcome.code) == ("", 1)
+    assert "nothing is written, since no server was observed" in outcome.said
 
 
 @pytest.mark.parametrize(
@@ -262,3 +263,54 @@ spec:
 """
     assert run(text).said.count("observed: container main") == 2
     assert run(text.replace("data: 16, ", "")).said.count("observed: container main") == 1
+
+
+HUGGING_FACE = """\
+apiVersion: serving.kserve.io/v1beta1
+kind: InferenceService
+metadata: {name: qwen}
+spec:
+  predictor:
+    model: {modelFormat: {name: huggingface}, args: [--backend=vllm]}
+"""
+
+
+def test_advice_names_a_container_that_is_there() -> None:
+    outcome = run(HUGGING_FACE)
+    assert (outcome.text, outcome.code) == ("", 1)
+    assert "InferenceService/qwen (container model)" in outcome.said
+    assert outcome.said.endswith("If a container here runs one, name it: --container model\n")
+    other = run(HUGGING_FACE, "--container=kserve-container")
+    assert "InferenceService/qwen: has no container kserve-container, but model" in other.said
+    assert run(HUGGING_FACE, "--container=model", "--user=1000").code == 0
+
+
+SOMEWHERE_ELSE = {
+    "apps.example/v1 Rollout": "template: {{spec: {{containers: [{server}]}}}}",
+    "batch.example/v1 Job": "tasks: [{{template: {{spec: {{containers: [{server}]}}}}}}]",
+    "serving.example/v1 Service": "template: {{spec: {{containers: [{server}]}}}}",
+    "graph.example/v1 Graph": "services: {{Worker: {{pod: {{mainContainer: {server}}}}}}}",
+}
+SERVERS = (
+    "{name: chat, image: vllm/vllm-openai:v0.32.0}",
+    "{name: chat, image: ours/llm, command: [sh, -c], args: ['exec vllm serve m']}",
+    "{name: chat, image: ours/llm, command: [python3, -m, sglang.launch_server]}",
+)
+
+
+@pytest.mark.parametrize("server", SERVERS)
+@pytest.mark.parametrize("kind", SOMEWHERE_ELSE)
+def test_a_server_in_an_object_of_an_unknown_kind_is_said_and_is_a_failure(
+    kind: str, server: str
+) -> None:
+    version, name = kind.split()
+    spec = SOMEWHERE_ELSE[kind].format(server=server)
+    text = f"apiVersion: {version}\nkind: {name}\nmetadata: {{name: one}}\nspec: {{{spec}}}\n"
+    outcome = run(text)
+    assert (outcome.text, outcome.code) == ("", 1)
+    said = f"{name}/one: left alone: it runs a vLLM or SGLang (container chat)"
+    assert outcome.said.count(said) == 1
+    assert f"the pods of a {name} of {version}" in outcome.said
+    beside = run(f"{text}---\n{ARGUMENTS_ONLY}")
+    assert (beside.code, said in beside.said) == (1, True)
+    assert beside.text.startswith(text)

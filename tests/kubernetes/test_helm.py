@@ -111,6 +111,59 @@ def test_a_token_and_a_policy_are_values() -> None:
     assert first[-1]["podSelector"]["matchLabels"] == {"app.kubernetes.io/name": "kvscope-fleet"}
 
 
+def policies(*settings: str) -> list[Object]:
+    """The chart's NetworkPolicies; one of a name may be in several namespaces."""
+    flags = [f"--set={setting}" for setting in ("networkPolicy.enabled=true", *settings)]
+    text = output("helm", "template", "kv", CHART, "--namespace=watch", *flags)
+    found = [one for one in yaml.safe_load_all(text) if one and one["kind"] == "NetworkPolicy"]
+    for one in found:
+        assert [problem for version in API_VERSIONS for problem in problems(one, version)] == []
+    return found
+
+
+def test_a_policy_opens_the_sidecars_port_and_nothing_else_where_the_pods_are() -> None:
+    found = policies("namespaces={chat,search}")
+    assert [one["metadata"]["namespace"] for one in found] == ["chat", "search", "watch"]
+    for one in found:
+        (rule,) = one["spec"]["ingress"]
+        assert rule["ports"] == [{"protocol": "TCP", "port": 8010}]
+        assert rule["from"], "an empty one would be everyone"
+        assert one["spec"]["podSelector"]["matchLabels"] == {"kvscope": "observed"}
+    named = policies("namespaces={*}", "networkPolicy.podNamespaces={chat}")
+    assert [one["metadata"]["namespace"] for one in named] == ["chat"]
+    (own,) = policies("networkPolicy.port=9000")
+    assert own["spec"]["ingress"][0]["ports"] == [{"protocol": "TCP", "port": 9000}]
+    assert ("NetworkPolicy", "kvscope") not in rendered()
+
+
+@pytest.mark.parametrize(
+    ("port", "ranges"),
+    [
+        (8010, [(1, 8009), (8011, 65535)]),
+        (1, [(2, 65535)]),
+        (65535, [(1, 65534)]),
+    ],
+)
+def test_other_ports_are_open_only_if_a_value_says_so(
+    port: int, ranges: list[tuple[int, int]]
+) -> None:
+    found = policies("networkPolicy.openOtherPorts=true", f"networkPolicy.port={port}")
+    assert [one["metadata"]["name"] for one in found] == ["kvscope", "kvscope-other-ports"]
+    (rule,) = found[1]["spec"]["ingress"]
+    assert "from" not in rule
+    *tcp, udp = rule["ports"]
+    assert [(one["port"], one["endPort"]) for one in tcp] == ranges
+    assert udp == {"protocol": "UDP", "port": 1, "endPort": 65535}
+
+
+def test_a_policy_for_all_namespaces_is_refused_with_what_to_do() -> None:
+    settings = ("--set=networkPolicy.enabled=true", "--set=namespaces={*}")
+    command = ["helm", "template", "kv", CHART, *settings]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "name those of the observed pods in networkPolicy.podNamespaces" in done.stderr
+
+
 def test_all_namespaces_are_one_word() -> None:
     for kind in ("PodMonitor", "ServiceMonitor"):
         selector = rendered("namespaces={*}")[kind, "kvscope"]["spec"]["namespaceSelector"]

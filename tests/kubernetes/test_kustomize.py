@@ -101,7 +101,7 @@ def test_a_component_changes_the_pod_of_either_server(tmp_path: Path, name: str)
 
 def test_a_key_is_asked_for_by_the_sidecar_and_sent_by_prometheus(tmp_path: Path) -> None:
     _cloned(tmp_path / "kvscope")
-    names = ("key", "network-policy", "nvml")
+    names = ("key", "network-policy", "other-ports", "nvml")
     components = "".join(f"- kvscope/deploy/kubernetes/components/{each}\n" for each in names)
     (tmp_path / "kustomization.yaml").write_text(
         f"resources: [kvscope/deploy/kubernetes/overlays/vllm]\ncomponents:\n{components}"

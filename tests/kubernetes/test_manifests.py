@@ -137,6 +137,25 @@ def test_the_operator_and_grafana_select_what_is_meant_for_them() -> None:
     assert one(of_dashboards())["generatorOptions"]["labels"]["grafana_dashboard"] == "1"
 
 
+def test_the_policy_opens_the_sidecars_port_alone() -> None:
+    policy = OBJECTS["components/network-policy/networkpolicy.yaml"]
+    (rule,) = policy["spec"]["ingress"]
+    sidecar = container(OBJECTS["overlays/vllm/deployment.yaml"], "kvscope")
+    ports = [{"protocol": "TCP", "port": one["containerPort"]} for one in sidecar["ports"]]
+    assert rule["ports"] == ports
+    assert len(rule["from"]) == 2
+    assert "namespace" not in policy["metadata"], "one for each namespace with observed pods"
+    others = OBJECTS["components/other-ports/networkpolicy.yaml"]
+    assert others["metadata"]["name"] != policy["metadata"]["name"], "both may be in a namespace"
+
+
+def test_a_file_with_an_image_of_ours_says_that_it_has_to_be_named() -> None:
+    named = {name for name, text in FILES.items() if re.search(r"image: \"?kvscope", text)}
+    said = {name for name, text in FILES.items() if "No image of kvscope is published" in text}
+    assert named == said
+    assert len(named) == 4
+
+
 def test_each_workload_is_scraped_by_one_monitor() -> None:
     (pods,) = (m["spec"] for m in of_kind("PodMonitor").values())
     monitors = [m["spec"] for m in of_kind("ServiceMonitor").values()]

@@ -4,8 +4,10 @@ A pod's vLLM is started by its container's own words and variables, as the contr
 object's kind completes them.
 """
 
+import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +20,7 @@ from tests.inject.pods import added_to, environment, observed, server_of
 from tests.inject.run import loaded
 from tests.kubernetes.placed import placed
 from tests.support.operated import START_SECONDS, begun
-from tests.support.process import Process, completed, forked_kvscope
+from tests.support.process import Process, completed, forked_kvscope, started
 from tests.vllm.image import Image
 from tests.vllm.server import VllmServer, free_port
 
@@ -41,7 +43,8 @@ class Running:
     """A pod's processes."""
 
     server: VllmServer
-    sidecar: Process
+    sidecar: Process | None
+    """None: its image cannot be pulled."""
     url: str
     """Base URL of the sidecar."""
 
@@ -53,11 +56,14 @@ class Running:
 
 
 @contextmanager
-def running(text: str, image: Image, folder: Path, *options: str) -> Iterator[list[Running]]:
+def running(
+    text: str, image: Image, folder: Path, *options: str, unpulled: Collection[int] = ()
+) -> Iterator[list[Running]]:
     """The observed pods of a stream of manifests, once all of them serve.
 
-    folder: short, since sockets lie below it; options: of every vLLM, besides. The pods are
-    numbered as those of a LeaderWorkerSet's group, the leader first.
+    folder: short, since sockets lie below it; options: of every vLLM, besides; unpulled: pods that
+    cannot pull the image of observer and sidecar. The pods are numbered as those of a
+    LeaderWorkerSet's group, the leader first.
     """
     found = [(one, pod) for one in loaded(text) for pod in observed(one)]
     with ExitStack() as stack:
@@ -70,7 +76,8 @@ def running(text: str, image: Image, folder: Path, *options: str) -> Iterator[li
                 "LWS_GROUP_SIZE": str(len(found)),
                 "LWS_WORKER_INDEX": str(number),
             }
-            pods.append(stack.enter_context(_begun(content, pod, image, place, group, options)))
+            begin = _begun(content, pod, image, place, group, options, number not in unpulled)
+            pods.append(stack.enter_context(begin))
         for pod in pods:
             pod.server.wait_ready(2 * START_SECONDS)
         yield pods
@@ -84,14 +91,20 @@ def _begun(
     folder: Path,
     group: Mapping[str, str],
     options: Sequence[str],
+    is_pulled: bool,
 ) -> Iterator[Running]:
     port, page_port = free_port(), free_port()
     server, sidecar = server_of(pod), added_to(pod, SIDECAR)["args"]
     named = re.findall(r"--url=vllm=http://[\d.]+:(\d+)", " ".join(sidecar))
     volumes = {"/kvscope": folder, KSERVE_MODELS: image.model}
     here = placed(volumes, {PORT: page_port} | {int(each): port for each in named})
-    done = completed(*here(added_to(pod, OBSERVER)["args"]))
-    assert done.returncode == 0, done.stderr
+    mounts = {one["name"]: one["mountPath"] for one in server["volumeMounts"]}
+    Path(*here([mounts[OBSERVER]])).mkdir(parents=True)
+    waits = [one["name"] for one in pod.get("initContainers") or ()]
+    if OBSERVER in waits:
+        assert is_pulled, "the kubelet would not start the server"
+        done = completed(*here(added_to(pod, OBSERVER)["args"]))
+        assert done.returncode == 0, done.stderr
     variables = image.unpack(folder, port, options) | group
     variables["KUBERAY_GEN_RAY_START_CMD"] = "ray start --head"
     for name, value in environment(server).items():
@@ -100,11 +113,30 @@ def _begun(
     is_headless = "--headless" in " ".join(command) and group["LWS_WORKER_INDEX"] != "0"
     # Without an API server, its sidecar answers in its place.
     answering = page_port if is_headless else port
-    with (
-        forked_kvscope(*here(sidecar)) as watching,
-        begun(VllmServer, command, variables, answering, folder, "vllm") as vllm,
-    ):
-        yield Running(vllm, watching, f"http://127.0.0.1:{page_port}")
+    url = f"http://127.0.0.1:{page_port}"
+    with ExitStack() as stack:
+        watching = stack.enter_context(forked_kvscope(*here(sidecar))) if SIDECAR in waits else None
+        start = begun(VllmServer, command, variables, answering, folder, "vllm")
+        vllm = stack.enter_context(start)
+        for name in (OBSERVER, SIDECAR):
+            if name not in waits and is_pulled:
+                container = added_to(pod, name)
+                words = [*container.get("command", ["kvscope"]), *here(container["args"])]
+                watching = stack.enter_context(ended(words))
+        yield Running(vllm, watching, url)
+
+
+@contextmanager
+def ended(words: Sequence[str]) -> Iterator[Process]:
+    """A container of ours that is ended as a kubelet does."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    with started([*words], {**os.environ, "PATH": path}) as process:
+        try:
+            yield process
+        finally:  # what the shell has started ends with it
+            process.popen.terminate()
+            status = process.popen.wait(30)
+        assert status == 0, process.text
 
 
 def _words(content: Any, server: Any) -> list[str]:

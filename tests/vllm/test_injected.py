@@ -53,7 +53,26 @@ def test_injected_vllms_are_observed_and_their_ledgers_balance(name: str, image:
             _is_observed(pod)
 
 
+def test_a_server_that_waits_for_nothing_of_ours_is_observed_or_serves_on_without_it(
+    image: Image,
+) -> None:
+    """The second one's VLLM_PLUGINS names a plugin that is not there."""
+    outcome = run(FILES["workloads"], "--user=1000", "--fail-open")
+    assert outcome.code == 0, outcome.said
+    with (
+        tempfile.TemporaryDirectory(prefix="kvs-") as folder,
+        running(outcome.text, image, Path(folder), unpulled=[1]) as (observed, bare),
+    ):
+        for pod in (observed, bare):
+            for _ in range(4):
+                pod.server.complete(QUESTIONS, 32)
+        _is_observed(observed)
+        assert "Failed to load plugin" not in bare.server.log
+        assert "Traceback" not in bare.server.log
+
+
 def _is_observed(pod: Running) -> None:
+    assert pod.sidecar is not None
     wait_for(
         lambda: sum(pod.samples("kvscope_prefix_cache_hit_tokens_total")) > 0,
         f"hits on the page of the sidecar\n{pod.sidecar.text}\n{pod.server.tail()}",

@@ -5,13 +5,19 @@
   {{- $values := $root.Values }}
   {{- $labels := merge (dict "app.kubernetes.io/managed-by" $root.Release.Service) $values.labels (omit $object.metadata.labels "release" "grafana_dashboard") }}
   {{- $wanted := false }}
+  {{- $places := list $root.Release.Namespace }}
   {{- if eq $object.kind "ConfigMap" }}
     {{- $wanted = $values.dashboards.enabled }}
     {{- $_ := set $labels $values.dashboards.label $values.dashboards.labelValue }}
     {{- $_ := set $object.metadata.annotations "grafana_folder" $values.dashboards.folder }}
   {{- else if eq $object.kind "NetworkPolicy" }}
-    {{- $wanted = $values.networkPolicy.enabled }}
-    {{- include "kvscope.sources" (list $values.networkPolicy.namespaces $object) }}
+    {{- $policy := $values.networkPolicy }}
+    {{- $isOthers := hasSuffix "-other-ports" $object.metadata.name }}
+    {{- $wanted = and $policy.enabled (or $policy.openOtherPorts (not $isOthers)) }}
+    {{- include (ternary "kvscope.otherPorts" "kvscope.sources" $isOthers) (list $policy $object) }}
+    {{- if $wanted }}
+      {{- $places = include "kvscope.podNamespaces" $root | splitList "," }}
+    {{- end }}
   {{- else }}
     {{- if $values.release }}
       {{- $_ := set $labels "release" $values.release }}
@@ -33,10 +39,12 @@
     {{- end }}
   {{- end }}
   {{- $_ := set $object.metadata "labels" $labels }}
-  {{- $_ := set $object.metadata "namespace" $root.Release.Namespace }}
   {{- if $wanted }}
+    {{- range $place := $places }}
+      {{- $_ := set $object.metadata "namespace" $place }}
 ---
 {{ toYaml $object }}
+    {{- end }}
   {{- end }}
 {{- end }}
 
@@ -89,15 +97,40 @@
   {{- end }}
 {{- end }}
 
-{{- /* Lets other namespaces than the one in the file reach sidecars. */ -}}
+{{- /* The namespaces with observed pods, with commas between: those in which the monitors look. */ -}}
+{{- define "kvscope.podNamespaces" }}
+  {{- $places := .Values.networkPolicy.podNamespaces | default (append .Values.namespaces .Release.Namespace) | uniq }}
+  {{- if has "*" $places }}
+    {{- fail "networkPolicy: a policy holds for one namespace, and `namespaces` is [\"*\"]: name those of the observed pods in networkPolicy.podNamespaces" }}
+  {{- end }}
+  {{- join "," $places }}
+{{- end }}
+
+{{- /* Lets other namespaces than the one in the file reach sidecars, on another port. */ -}}
 {{- define "kvscope.sources" }}
+  {{- $policy := index . 0 }}
   {{- $rule := index (index . 1).spec.ingress 0 }}
   {{- $sources := list }}
-  {{- range $namespace := index . 0 }}
+  {{- range $namespace := $policy.namespaces }}
     {{- $labels := dict "kubernetes.io/metadata.name" $namespace }}
     {{- $sources = append $sources (dict "namespaceSelector" (dict "matchLabels" $labels)) }}
   {{- end }}
   {{- $_ := set $rule "from" (concat $sources (rest $rule.from)) }}
+  {{- $_ := set (index $rule.ports 0) "port" (int $policy.port) }}
+{{- end }}
+
+{{- /* Opens all ports but the sidecars'. */ -}}
+{{- define "kvscope.otherPorts" }}
+  {{- $port := int (index . 0).port }}
+  {{- $rule := index (index . 1).spec.ingress 0 }}
+  {{- $ports := list }}
+  {{- if gt $port 1 }}
+    {{- $ports = append $ports (dict "protocol" "TCP" "port" 1 "endPort" (sub $port 1)) }}
+  {{- end }}
+  {{- if lt $port 65535 }}
+    {{- $ports = append $ports (dict "protocol" "TCP" "port" (add $port 1) "endPort" 65535) }}
+  {{- end }}
+  {{- $_ := set $rule "ports" (append $ports (last $rule.ports)) }}
 {{- end }}
 
 {{- /* Leaves out alerts, changes severities and waits, says where runbooks are and what pages. */ -}}
