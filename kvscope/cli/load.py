@@ -58,16 +58,18 @@ def load(
     ] = None,
     url: Annotated[
         str,
-        typer.Option(
-            help="Base URL of the server, with or without /v1.", envvar="KVSCOPE_LOAD_URL"
-        ),
+        typer.Option(metavar="URL", help="Base URL of the server, with or without /v1."),
     ] = "http://127.0.0.1:8000",
     model: Annotated[
         str | None, typer.Option(help="Model to request. Default: the first of /v1/models.")
     ] = None,
     api_key: Annotated[
         str | None,
-        typer.Option(help="Bearer token to send. Visible in `ps`; prefer $KVSCOPE_API_KEY."),
+        typer.Option(
+            metavar="KEY",
+            envvar="KVSCOPE_LOAD_API_KEY",
+            help="Bearer token to send. Visible in `ps`; prefer the variable.",
+        ),
     ] = None,
     metrics_url: Annotated[
         str | None,

@@ -9,7 +9,7 @@ ApiKey = Annotated[
     str | None,
     typer.Option(
         metavar="KEY",
-        help="Bearer token that the API requires. Visible in `ps`; prefer $KVSCOPE_API_KEY or "
+        help="Bearer token that the API requires. Visible in `ps`; prefer $KVSCOPE_SERVE_API_KEY or "
         "--api-key-file.",
     ),
 ]
