@@ -45,8 +45,12 @@ T = TypeVar("T")
 class AnswerError(Exception):
     """No answer; `str()` names the fault, the place and the remedy."""
 
-    def __init__(self, problem: str, status: int | None = None, said: str = "") -> None:
+    def __init__(
+        self, problem: str, status: int | None = None, said: str = "", reason: str = ""
+    ) -> None:
         super().__init__(problem)
+        self.reason = reason
+        """The fault alone."""
         self.status = status
         """Status code of a refusal."""
         self.said = said
@@ -68,6 +72,7 @@ class EngineAnswer(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
 class _Document(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     question: str
     engines: list[EngineAnswer[T]]
+    unknown: str | None = None
 
 
 class _Said(msgspec.Struct, frozen=True):
@@ -149,7 +154,7 @@ def fetch_document(
             return fetcher.fetch(seconds)
         except FetchError as error:
             raise AnswerError(
-                f"{place}: {error}{_remedy(error)}", error.status, _said(error.body)
+                f"{place}: {error}{_remedy(error)}", error.status, _said(error.body), str(error)
             ) from None
 
 
@@ -162,6 +167,8 @@ def decode(body: bytes, url: str, name: str, kind: type[T]) -> list[EngineAnswer
         raise AnswerError(
             f"{url}/api/{name}: not an answer of this version of kvscope: {reason}"
         ) from None
+    if document.unknown is not None:
+        raise AnswerError(f"{url}: nothing is known yet: {document.unknown}")
     return document.engines
 
 

@@ -1,11 +1,13 @@
 """All commands, and the variables that set the options of those that serve."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperOption
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from kvscope.cli.advise import advise
 from kvscope.cli.alerts import alerts
@@ -31,9 +33,37 @@ from kvscope.cli.tenants import tenants
 from kvscope.cli.top import top
 from kvscope.cli.whatif import whatif
 from kvscope.cli.why import why
-from kvscope.output import output_errors
+from kvscope.output import fail, output_errors
 
 PREFIX = "KVSCOPE_"
+
+
+_UsageError: Any = typer.BadParameter.__base__  # which typer does not export
+
+
+class _Group(TyperGroup):
+    """Refuses a line that cannot be parsed in one line, as everything else is refused."""
+
+    def make_context(self, info_name: Any, args: Any, *rest: Any, **more: Any) -> Any:
+        if not args:  # prints the help
+            return super().make_context(info_name, args, *rest, **more)
+        with _one_line():
+            return super().make_context(info_name, args, *rest, **more)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _one_line():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _one_line() -> Iterator[None]:
+    """Raises typer.Exit(2) instead of an error of the command line."""
+    try:
+        yield
+    except _UsageError as error:
+        path = "kvscope" if error.ctx is None else error.ctx.command_path
+        message = " ".join(error.format_message().split())
+        raise fail(f"{message} (see {path} --help)") from None
 
 
 class Daemon(TyperCommand):
@@ -84,8 +114,9 @@ def _name_of(option: TyperOption) -> str:
 app = typer.Typer(
     name="kvscope",
     help="Observability for paged-KV LLM inference servers. Options of commands that serve (run, "
-    "serve, sidecar, fleet, demo) can be set by environment variables as well: --port of sidecar by "
-    "KVSCOPE_SIDECAR_PORT. A flag wins.",
+    "serve, sidecar, fleet, demo) can be set by environment variables as well: --port of sidecar "
+    "by KVSCOPE_SIDECAR_PORT. A flag wins.",
+    cls=_Group,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # the boxes of the rich help cut names off on 80 columns

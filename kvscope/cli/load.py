@@ -22,7 +22,9 @@ from kvscope.load import (
 )
 from kvscope.load.progress import showing_progress
 from kvscope.load.table import report_table
+from kvscope.options.configuration import ListenConfig
 from kvscope.output import fail
+from kvscope.places import server_named
 
 EXIT_FAILED = 1
 
@@ -169,7 +171,7 @@ def load(
         duration = _DEFAULT_DURATION_SECONDS
     try:
         spec = LoadSpec(
-            url=url,
+            url=server_named(url, ListenConfig().port),
             scenario=scenario,
             trace_file=trace_file,
             model=model,
