@@ -43,9 +43,10 @@ def why(
     """Say what is wrong with a server, why, and what to do.
 
     Looks back half an hour: what left its usual level, when, and which of these can have led to the
-    others. The cause comes first, then what followed, with times in UTC. What was over for five
-    minutes is no longer reported: --at asks about an earlier moment, which a server answers from
-    the recordings that it has saved, or from what it keeps, which is saved for it.
+    others. The cause comes first, then what followed, with times in UTC. What is over is reported
+    for five minutes more, and for longer while the server is idle. --at asks about an earlier
+    moment, which a server answers from the recordings that it has saved, or from what it keeps,
+    which is saved for it.
 
     Exit status: 0, whatever is wrong; 2 if the server cannot be asked or the file not be read.
 
