@@ -51,10 +51,10 @@ def observer(
     For a server in a container or under systemd: mount the folder, and set the variables that this
     command prints.
 
-    With off and on (a folder of such a name is ./off): have the observer of a running vLLM or SGLang put the server's own methods
-    back, and go on later, each between two steps. The server is not restarted. Run it as the
-    server's user, on its machine or in its container; a restart of the server starts its observer
-    again.
+    With off and on (./off is a folder of that name): have the observer of a running vLLM or SGLang
+    put the server's own methods back, and go on later, each between two steps. The server is not
+    restarted. Run it as the server's user, on its machine or in its container; a restart of the
+    server starts its observer again.
 
     Exit status of off and on: 1 if an engine has not done it, or cannot: the reason is printed.
 
