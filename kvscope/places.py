@@ -3,7 +3,6 @@
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 import typer
 
@@ -36,7 +35,7 @@ _ALONE = re.compile(f"{_HOST}/?")
 def server_named(text: str, port: int = SIDECAR_PORT) -> str:
     """The base URL of a server that was named. port: for a host alone. Raises typer.Exit(2)."""
     if "://" in text:
-        if urlsplit(text).scheme not in _SCHEMES:
+        if text.partition("://")[0].lower() not in _SCHEMES:
             raise fail(f"{text}: not a server: write http://HOST:PORT")
         return text
     if _WITH_PORT.fullmatch(text):

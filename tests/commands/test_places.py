@@ -94,12 +94,12 @@ def test_a_file_that_exists_comes_before_a_server(
     assert source_named("h:1") == Path("h:1")
 
 
-def test_another_scheme_is_refused() -> None:
-    result = kvscope("why ftp://h:1")
-    assert (result.exit_code, result.output) == (
-        2,
-        "kvscope: ftp://h:1: not a server: write http://HOST:PORT\n",
-    )
+@pytest.mark.parametrize("place", ["ftp://h:1", "http://[", "http://h:99999", "h:99999"])
+def test_what_is_no_address_is_refused_in_one_line(place: str) -> None:
+    result = kvscope("why", place)
+    assert result.exit_code == 2
+    assert result.output.startswith("kvscope: ")
+    assert result.output.count("\n") == 1
 
 
 @pytest.mark.parametrize("line", FINDING)
