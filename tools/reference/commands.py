@@ -18,9 +18,9 @@ the name of the command in it: `--port` of `sidecar` by `KVSCOPE_SIDECAR_PORT`. 
 engine; the other commands run without torch.
 
 Exit codes: 0 for success, 1 for a negative result, 2 for a value, file or address that cannot be
-used (one line says which and why), 130 after Ctrl-C. Commands that end in order
-then (`serve`, `sidecar`, `fleet`, `demo`, `record`, `replay --port`) exit with 0. `kvscope run` exits
-with the exit code of its command.
+used (one line says which and why), 130 after Ctrl-C. Commands that Ctrl-C ends in order (`serve`,
+`sidecar`, `fleet`, `demo`, `record`, `replay --port`) exit with 0. `kvscope run` exits with the
+exit code of its command.
 """
 _EXTRA = re.compile(r"\s*\[([^\[\]]*)\]$")
 
