@@ -129,7 +129,7 @@ def _key() -> dict[str, object]:
     name, key = KEY_SECRET
     sidecar = {
         "name": SIDECAR,
-        "env": [{"name": "KVSCOPE_METRICS_KEY_FILE", "value": f"{KEYS}/{key}"}],
+        "env": [{"name": "KVSCOPE_SIDECAR_METRICS_KEY_FILE", "value": f"{KEYS}/{key}"}],
         "volumeMounts": [{"name": KEY, "mountPath": KEYS, "readOnly": True}],
     }
     volume = {"name": KEY, "secret": {"secretName": name}}

@@ -35,6 +35,8 @@ Authorities = Annotated[
 
 MAX_BYTES = 4 << 20
 _REFUSAL_BYTES = 2048
+_NO_SERVER = "no server "
+"""The beginning of a refusal of a target that is not there."""
 _MAX_REASON = 300
 """Characters kept of a server's message."""
 
@@ -45,8 +47,12 @@ T = TypeVar("T")
 class AnswerError(Exception):
     """No answer; `str()` names the fault, the place and the remedy."""
 
-    def __init__(self, problem: str, status: int | None = None, said: str = "") -> None:
+    def __init__(
+        self, problem: str, status: int | None = None, said: str = "", reason: str = ""
+    ) -> None:
         super().__init__(problem)
+        self.reason = reason
+        """The fault alone."""
         self.status = status
         """Status code of a refusal."""
         self.said = said
@@ -56,6 +62,15 @@ class AnswerError(Exception):
     def is_text(self) -> bool:
         """Whether kvscope wrote a sentence for people; a path that it does not know has JSON."""
         return bool(self.said) and not self.said.startswith(("{", "<"))
+
+    @property
+    def is_unknown_server(self) -> bool:
+        """Whether a kvscope answered that it has no server of the name that was asked for."""
+        return self.status == 404 and self.said.startswith(_NO_SERVER)
+
+
+class NothingKnownError(AnswerError):
+    """The server answers, but knows no engine."""
 
 
 class EngineAnswer(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
@@ -68,6 +83,7 @@ class EngineAnswer(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
 class _Document(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     question: str
     engines: list[EngineAnswer[T]]
+    unknown: str | None = None
 
 
 class _Said(msgspec.Struct, frozen=True):
@@ -149,7 +165,7 @@ def fetch_document(
             return fetcher.fetch(seconds)
         except FetchError as error:
             raise AnswerError(
-                f"{place}: {error}{_remedy(error)}", error.status, _said(error.body)
+                f"{place}: {error}{_remedy(error)}", error.status, _said(error.body), str(error)
             ) from None
 
 
@@ -162,6 +178,8 @@ def decode(body: bytes, url: str, name: str, kind: type[T]) -> list[EngineAnswer
         raise AnswerError(
             f"{url}/api/{name}: not an answer of this version of kvscope: {reason}"
         ) from None
+    if document.unknown is not None:
+        raise NothingKnownError(f"{url}: nothing is known yet: {document.unknown}")
     return document.engines
 
 
@@ -189,7 +207,7 @@ def _remedy(error: FetchError) -> str:
     said = _said(error.body)
     if error.status == 400 and said:
         return f": {said.replace('?target=', '--target ')}"
-    if error.status == 404 and "server" in said:  # a sidecar does not know that name
+    if error.status == 404 and said.startswith(_NO_SERVER):
         return f": {said}; give its name with --target"
     if error.status == 404:
         return (

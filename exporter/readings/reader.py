@@ -102,6 +102,8 @@ class PageReader:
         """The URL without a password or a query, which may hold a secret."""
         self.last_success_ns: int | None = None
         """When a page was last read, on this process's monotonic clock."""
+        self.problem: str | None = None
+        """The reason why the last attempt failed."""
         self._is_awaited = not is_beside_events
         self._clock = clock or Clock()
         self._faults = Faults(self.endpoint, PAGE_ERROR_KINDS, self._clock.monotonic_ns)
@@ -129,6 +131,11 @@ class PageReader:
     def is_up(self) -> bool:
         """Whether the page could be read at the last attempt."""
         return self._reading.is_up
+
+    @property
+    def is_of_kvscope(self) -> bool:
+        """Whether the last attempt failed because the page is a kvscope's own."""
+        return self.problem is not None and self.problem.startswith(OWN_PAGE)
 
     @property
     def answers(self) -> bool:
@@ -193,15 +200,19 @@ class PageReader:
             document = self._fetcher.fetch(self._timeout)
             engines = self._engines(_text_of(document))
         except FetchError as error:
+            self.problem = str(error)
             if self.is_awaited:
                 self._faults.count(error.kind, str(error))
             return Reading(False, error.answered and error.status not in _OF_GATEWAYS)
         except _Rejected as error:
+            self.problem = str(error)
             self._faults.count(error.kind, str(error))
         except Exception as error:
+            self.problem = repr(error)
             self._faults.count("bug", repr(error))
             logger.debug("while reading %s", self.endpoint, exc_info=True)
         else:
+            self.problem = None
             self.last_success_ns = self._clock.monotonic_ns()
             return Reading(True, True, engines)
         return Reading(False, True)

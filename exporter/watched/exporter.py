@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import msgspec
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
@@ -30,6 +31,8 @@ from exporter.watched.target import Target
 from exporter.watched.troubles import Troubles
 from kvscope_events.bus import Subscription
 from kvscope_events.vocabulary import ServerKind
+
+_PAGE_ALONE = "its own metrics do not answer this; `kvscope doctor --target` says how to observe it"
 
 
 class Watcher(ABC):
@@ -225,7 +228,20 @@ class Exporter:
 
     def answer(self, question: Question[Any]) -> Reply:
         """The answers of all engines of this server; for any thread."""
-        return ask(question, self._present, self._page.machine)
+        reply = ask(question, self._present, self._page.machine)
+        return reply if reply.engines else msgspec.structs.replace(reply, unknown=self._unknown())
+
+    def _unknown(self) -> str | None:
+        """The reason why no engine is known, if there is one: at each place that is watched."""
+        found = []
+        for reader in self.readers:
+            if not reader.is_retired:
+                problem = _PAGE_ALONE if reader.read().is_up else reader.problem
+                found.append(f"{reader.endpoint}: {problem}")
+        silent = [one.silent for one in self._watchers if one.silent is not None]
+        silent += [t.source.endpoint for t in self._present if t.source.last_message_ns is None]
+        found += [f"{endpoint}: nothing has come from there yet" for endpoint in silent if endpoint]
+        return "; ".join(found) or None
 
     def compact(self) -> bytes:
         """The page for a gateway, from stored figures; for an event loop."""

@@ -25,11 +25,13 @@ class EngineReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Whether another host's page has this engine, which counts there."""
 
 
-class Reply(msgspec.Struct, frozen=True, kw_only=True):
+class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One server's answers; without engines nothing is known about it yet."""
 
     question: str
     engines: list[EngineReply]
+    unknown: str | None = None
+    """The reason why there are no engines, where one is known."""
 
 
 def memory_of(targets: Iterable[Target]) -> list[ProcessMemory]:

@@ -1,7 +1,7 @@
 """Answers over HTTP: `GET /api/NAME`, as JSON, computed on a worker thread."""
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 from fastapi import APIRouter, Response
@@ -34,6 +34,20 @@ class NoServerError(Exception):
 
 Find = Callable[[str], Answering]
 """The exporter of the server named; an empty name stands for the only one. Raises NoServerError."""
+
+
+Named = TypeVar("Named")
+
+
+def only(server: Named, names: Callable[[], Iterable[str]]) -> Callable[[str], Named]:
+    """Finds the only server of an app, by one of its names or an empty one."""
+
+    def find(name: str) -> Named:
+        if name and name not in (known := [*names()]):
+            raise NoServerError(404, f"no server {name!r} here; known: {', '.join(known)}")
+        return server
+
+    return find
 
 
 def answers_router(find: Find) -> APIRouter:

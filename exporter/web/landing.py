@@ -48,14 +48,20 @@ class Listed(NamedTuple):
 
 
 def landing_router(
-    title: str, servers: Callable[[], Sequence[Listed]], *, has_targets: bool
+    title: str,
+    servers: Callable[[], Sequence[Listed]],
+    *,
+    has_targets: bool,
+    has_recordings: bool = False,
 ) -> APIRouter:
-    """servers: those watched now. has_targets: the app has `/scrape` and `/targets`."""
+    """servers: those watched now. has_targets: the app has `/scrape` and `/targets`.
+    has_recordings: it has `/api/recordings`."""
+    pages = _pages(has_targets=has_targets, has_recordings=has_recordings)
     router = APIRouter()
 
     @router.api_route(ROOT.path, methods=METHODS, include_in_schema=False)
     def landing() -> Response:  # on a worker thread: a state may wait for a page being rendered
-        return html(_page(title, servers(), has_targets=has_targets))
+        return html(_page(title, pages, servers(), has_targets=has_targets))
 
     return router
 
@@ -75,9 +81,11 @@ def head(title: str) -> str:
     )
 
 
-def _page(title: str, servers: Sequence[Listed], *, has_targets: bool) -> Iterator[str]:
+def _page(
+    title: str, pages: Sequence[tuple[str, str]], servers: Sequence[Listed], *, has_targets: bool
+) -> Iterator[str]:
     yield head(title)
-    yield links("Pages", _pages(has_targets=has_targets))
+    yield links("Pages", pages)
     yield "<h2>Servers</h2>\n<table><tr><th>server</th><th>state</th><th></th></tr>\n"
     for listed in servers:
         target = f"?target={quote(listed.name, safe='')}" if has_targets else ""
@@ -99,13 +107,15 @@ def _page(title: str, servers: Sequence[Listed], *, has_targets: bool) -> Iterat
     yield "</body></html>\n"
 
 
-def _pages(*, has_targets: bool) -> list[tuple[str, str]]:
+def _pages(*, has_targets: bool, has_recordings: bool) -> list[tuple[str, str]]:
     pages = [
         ("/live", "blocks, sequences and steps as they change"),
         ("/metrics", "the page for Prometheus"),
         ("/metrics/compact", "signals for gateways"),
         ("/health", "whether this process is well"),
     ]
+    if has_recordings:
+        pages.append(("/api/recordings", "recordings that the flight recorder has saved"))
     if has_targets:
         pages.insert(2, ("/targets", "the list of servers for Prometheus' http_sd_configs"))
     return pages

@@ -57,7 +57,14 @@ def sidecar_app(pages: Pages, address: str | None = None, flight: Flight | None 
     """
     find = finder(pages)
     app = bare_app("kvscope sidecar")
-    app.include_router(landing_router("kvscope sidecar", lambda: _listed(pages), has_targets=True))
+    app.include_router(
+        landing_router(
+            "kvscope sidecar",
+            lambda: _listed(pages),
+            has_targets=True,
+            has_recordings=flight is not None,
+        )
+    )
     app.include_router(_own_router(pages))
     app.include_router(_scrape_router(pages))
     app.include_router(compact_router(find))

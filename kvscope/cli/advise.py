@@ -1,4 +1,4 @@
-"""`kvscope advise URL`: recommended changes to a server, as its exporter sees it."""
+"""`kvscope advise`: recommended changes to a server, as its exporter sees it."""
 
 import re
 import textwrap
@@ -11,6 +11,7 @@ from rich.text import Text
 
 from kvscope.answer_document import Authorities, KeyFile, TargetName
 from kvscope.output import fail
+from kvscope.places import SERVER_HELP, server_asked
 from kvscope_events.printable import printable
 
 if TYPE_CHECKING:
@@ -29,13 +30,9 @@ _FIGURE = re.compile(r"(?<=\d) (?=\S)|(?<=→) ")
 
 
 def advise(
-    url: Annotated[
-        str,
-        typer.Argument(
-            metavar="URL",
-            help="Base URL of a kvscope server (serve, demo, run or sidecar).",
-        ),
-    ],
+    server: Annotated[
+        str | None, typer.Argument(metavar="SERVER", help=SERVER_HELP, show_default=False)
+    ] = None,
     target: TargetName = "",
     metrics_key_file: KeyFile = None,
     ca: Authorities = None,
@@ -53,11 +50,12 @@ def advise(
 
     Exit status: 0, also if there is nothing to change; 2 if the server cannot be asked.
 
-    Example: kvscope advise http://127.0.0.1:8000
+    Example: kvscope advise http://127.0.0.1:8010
     """
     from exporter.answers.advice import ADVICE, AdviceAnswer
     from kvscope.answer_document import AnswerError, decode, fetch
 
+    url = server_asked(server, "advise")
     try:
         body = fetch(
             url, ADVICE.name, target=target, key_file=metrics_key_file, ca=ca, seconds=timeout

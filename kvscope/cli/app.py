@@ -1,11 +1,13 @@
-"""All commands. Every option can also be set by a variable: --port by KVSCOPE_PORT."""
+"""All commands, and the variables that set the options of those that serve."""
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperOption
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from kvscope.cli.advise import advise
 from kvscope.cli.alerts import alerts
@@ -31,65 +33,105 @@ from kvscope.cli.tenants import tenants
 from kvscope.cli.top import top
 from kvscope.cli.whatif import whatif
 from kvscope.cli.why import why
-from kvscope.output import output_errors
+from kvscope.output import fail, output_errors
 
-ENVIRONMENT_PREFIX = "KVSCOPE_"
+PREFIX = "KVSCOPE_"
 
 
-class Command(TyperCommand):
-    """A command whose options can be set by variables, which errors name. Flags take precedence.
+_UsageError: Any = typer.BadParameter.__base__  # which typer does not export
 
-    The help explains the rule once instead of naming a variable with each option.
+
+class _Group(TyperGroup):
+    """Refuses a line that cannot be parsed in one line, as everything else is refused."""
+
+    def make_context(self, info_name: Any, args: Any, *rest: Any, **more: Any) -> Any:
+        if not args:  # prints the help
+            return super().make_context(info_name, args, *rest, **more)
+        with _one_line():
+            return super().make_context(info_name, args, *rest, **more)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _one_line():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _one_line() -> Iterator[None]:
+    """Raises typer.Exit(2) instead of an error of the command line."""
+    try:
+        yield
+    except _UsageError as error:
+        path = "kvscope" if error.ctx is None else error.ctx.command_path
+        message = " ".join(error.format_message().split())
+        raise fail(f"{message} (see {path} --help)") from None
+
+
+class Daemon(TyperCommand):
+    """A command that serves until it is ended: variables set its options, and flags win over them.
+
+    Each has the command's name in it, so that no variable of one command changes another.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._settable = [option for option in self.params if isinstance(option, TyperOption)]
         for option in self._settable:
-            if option.envvar is None:
-                option.envvar = variable_of(option.opts)
+            option.envvar = f"{PREFIX}{self.name}_{_name_of(option)}".upper()
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        for option in self._settable:
+            name = f"{PREFIX}{_name_of(option)}".upper()
+            if os.environ.get(name) and not ctx.resilient_parsing:
+                typer.echo(
+                    f"kvscope: {name} is not read: the variable of kvscope {self.name} is "
+                    f"{option.envvar}",
+                    err=True,
+                )
+        return super().parse_args(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
+        """The help explains the rule once instead of naming a variable with each option."""
         for option in self._settable:
-            option.show_envvar = option.envvar != variable_of(option.opts)
+            option.show_envvar = False
         super().format_options(ctx, formatter)
         for option in self._settable:
             option.show_envvar = True
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        for option in self._settable:
-            if option.envvar == variable_of(option.opts):
-                formatter.write_paragraph()
-                formatter.write_text(
-                    f"Each option can be set by a variable: {option.opts[0]} by {option.envvar}."
-                )
-                return
+        first = self._settable[0]
+        formatter.write_paragraph()
+        formatter.write_text(
+            f"Each option can be set by a variable: {first.opts[0]} by {first.envvar}."
+        )
 
 
-def variable_of(flags: Sequence[str]) -> str:
-    """KVSCOPE_MAX_NUM_SEQS for --max-num-seqs: the first long one of an option's flags."""
-    flag = next(flag for flag in flags if flag.startswith("--"))
-    return ENVIRONMENT_PREFIX + flag.removeprefix("--").replace("-", "_").upper()
+def _name_of(option: TyperOption) -> str:
+    """max_num_seqs for --max-num-seqs: the first long one of an option's flags."""
+    flag = next(flag for flag in option.opts if flag.startswith("--"))
+    return flag.removeprefix("--").replace("-", "_")
 
 
 app = typer.Typer(
     name="kvscope",
-    help="Observability for paged-KV LLM inference servers. Every option can be set by an "
-    "environment variable as well: --max-num-seqs by KVSCOPE_MAX_NUM_SEQS. A flag wins.",
+    help="Observability for paged-KV LLM inference servers. Options of commands that serve (run, "
+    "serve, sidecar, fleet, demo) can be set by environment variables as well: --port of sidecar "
+    "by KVSCOPE_SIDECAR_PORT. A flag wins.",
+    cls=_Group,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # the boxes of the rich help cut names off on 80 columns
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 # Options of the command that is run are its own, even without -- before it.
-app.command(cls=Command, context_settings={"allow_interspersed_args": False})(run)
+app.command(cls=Daemon, context_settings={"allow_interspersed_args": False})(run)
+_DAEMONS = (serve, sidecar, fleet, demo)
 _COMMANDS = (
     *(observer, inject, serve, sidecar, fleet, demo, load, plan, top),
     *(whatif, record, replay, export, why, diff, alerts),
     *(advise, tenants, retire, gpu, doctor, stacks, metrics),
 )
 for command in _COMMANDS:
-    app.command(cls=Command)(command)
+    app.command(cls=Daemon if command in _DAEMONS else TyperCommand)(command)
 
 
 def _print_version(wanted: bool) -> None:

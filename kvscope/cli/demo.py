@@ -1,6 +1,5 @@
 """`kvscope demo`: the demo model under a workload that rises and falls, in one command."""
 
-import os
 import subprocess
 import sys
 import threading
@@ -133,7 +132,6 @@ class _Director:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
-                env=_without_our_settings(),
             ) as load,
             httpx.Client(timeout=5.0) as client,
         ):
@@ -199,8 +197,3 @@ def status_line(page: ScrapedPage) -> str:
         f"hit rate {hit / queried if queried else 0.0:4.0%}  "
         f"evicted {evicted:6.0f}  preempted {preempted:4.0f}"
     )
-
-
-def _without_our_settings() -> dict[str, str]:
-    """The environment for the load: variables such as KVSCOPE_PORT are for this command."""
-    return {name: text for name, text in os.environ.items() if not name.startswith("KVSCOPE_")}

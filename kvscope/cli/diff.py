@@ -23,7 +23,10 @@ _FEWEST_SECONDS = 60
 
 def diff(
     a: Annotated[
-        str, typer.Argument(metavar="A", help="A recording, *.kvsr, or the URL of a kvscope.")
+        str,
+        typer.Argument(
+            metavar="A", help="A recording, *.kvsr, or a kvscope server: URL, HOST:PORT or HOST."
+        ),
     ],
     b: Annotated[str, typer.Argument(metavar="B", help="The same.")],
     at_a: Annotated[

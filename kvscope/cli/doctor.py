@@ -12,8 +12,10 @@ from rich.text import Text
 
 from kvscope.answer_document import Authorities
 from kvscope.diagnosis import Finding, Status
+from kvscope.options.configuration import ListenConfig
 from kvscope.options.gpu_devices import GpuDevices, WatchedDevices
 from kvscope.output import fail
+from kvscope.places import server_named
 from kvscope_events.printable import printable
 
 if TYPE_CHECKING:
@@ -34,9 +36,9 @@ def doctor(
     target: Annotated[
         str | None,
         typer.Option(
-            metavar="URL",
-            help="Base URL of a server to report on: what it is, at which depths it can be "
-            "watched, what stays unknown, and the change that would add the most. Default: "
+            metavar="SERVER",
+            help="Server to report on, a URL, HOST:PORT or HOST: what it is, at which depths it "
+            "can be watched, what stays unknown, and the change that would add the most. Default: "
             f"{DEFAULT_TARGET}; no error if nothing answers there.",
         ),
     ] = None,
@@ -60,11 +62,12 @@ def doctor(
     from kvscope.diagnosis.target import target_report
 
     asked_for = target is not None
+    url = server_named(target or DEFAULT_TARGET, ListenConfig().port)
     tls = None if ca is None else Tls(ca=str(ca))
     poller = GpuPoller(environment=gpu_devices.environment())
     poller.start()
     try:
-        server = target_report(target or DEFAULT_TARGET, asked_for=asked_for, tls=tls)
+        server = target_report(url, asked_for=asked_for, tls=tls)
     except OSError as error:  # ssl.SSLError is one
         poller.stop()
         raise fail(f"--ca {ca}: {error.strerror or error}") from None

@@ -1,4 +1,4 @@
-"""`kvscope gpu release URL` and `resume URL`: let a GPU be reset while a kvscope watches it."""
+"""`kvscope gpu release` and `resume`: let a GPU be reset while a kvscope watches it."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -7,6 +7,7 @@ import typer
 
 from kvscope.answer_document import Authorities, KeyFile
 from kvscope.output import fail
+from kvscope.places import SERVER_HELP, server_asked
 from kvscope_events.printable import printable
 
 
@@ -21,14 +22,15 @@ def gpu(
     action: Annotated[
         Action, typer.Argument(help="release: shut NVML down and pause; resume: read GPUs again.")
     ],
-    url: Annotated[
-        str,
+    server: Annotated[
+        str | None,
         typer.Argument(
-            metavar="URL",
-            help="Base URL of the kvscope that reads the GPUs, on its metrics port where it has "
-            "one. Without a key it answers the same machine only.",
+            metavar="SERVER",
+            help=f"{SERVER_HELP} It is the one that reads the GPUs, on its metrics port where it "
+            "has one. Without a key it answers the same machine only.",
+            show_default=False,
         ),
-    ],
+    ] = None,
     metrics_key_file: KeyFile = None,
     ca: Authorities = None,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for the answer.")] = 10.0,
@@ -53,6 +55,7 @@ def gpu(
         state: str
 
     name = f"gpu/{action}"
+    url = server_asked(server, f"gpu {action}")
     try:
         body = fetch(
             *(url, name),

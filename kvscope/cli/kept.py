@@ -63,6 +63,10 @@ def recording_of(server: Server, at: str) -> Iterator[Path]:
 
     Raises AnswerError.
     """
+    try:
+        parse_moment(at, 0, 0)
+    except ValueError as error:
+        raise AnswerError(f"--at: {error}") from None
     with TemporaryDirectory(prefix="kvscope-") as folder:
         for number, listed in enumerate(_candidates(server, at)):
             path = Path(folder) / f"{number}.kvsr"
@@ -91,10 +95,7 @@ def _candidates(server: Server, at: str) -> Iterator[_Listed]:
 
 def _may_have(saved_ns: int, at: str, server: Server) -> bool:
     begins_ns = saved_ns - _LONGEST_NS
-    try:
-        return begins_ns <= parse_moment(at, begins_ns, saved_ns) <= saved_ns
-    except ValueError as error:
-        raise AnswerError(f"--at: {error}") from None
+    return begins_ns <= parse_moment(at, begins_ns, saved_ns) <= saved_ns
 
 
 def _has(path: Path, at: str) -> bool:

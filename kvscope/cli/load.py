@@ -22,7 +22,9 @@ from kvscope.load import (
 )
 from kvscope.load.progress import showing_progress
 from kvscope.load.table import report_table
+from kvscope.options.configuration import ListenConfig
 from kvscope.output import fail
+from kvscope.places import server_named
 
 EXIT_FAILED = 1
 
@@ -58,16 +60,18 @@ def load(
     ] = None,
     url: Annotated[
         str,
-        typer.Option(
-            help="Base URL of the server, with or without /v1.", envvar="KVSCOPE_LOAD_URL"
-        ),
+        typer.Option(metavar="URL", help="Base URL of the server, with or without /v1."),
     ] = "http://127.0.0.1:8000",
     model: Annotated[
         str | None, typer.Option(help="Model to request. Default: the first of /v1/models.")
     ] = None,
     api_key: Annotated[
         str | None,
-        typer.Option(help="Bearer token to send. Visible in `ps`; prefer $KVSCOPE_API_KEY."),
+        typer.Option(
+            metavar="KEY",
+            envvar="KVSCOPE_LOAD_API_KEY",
+            help="Bearer token to send. Visible in `ps`; prefer the variable.",
+        ),
     ] = None,
     metrics_url: Annotated[
         str | None,
@@ -167,7 +171,7 @@ def load(
         duration = _DEFAULT_DURATION_SECONDS
     try:
         spec = LoadSpec(
-            url=url,
+            url=server_named(url, ListenConfig().port),
             scenario=scenario,
             trace_file=trace_file,
             model=model,

@@ -35,7 +35,8 @@ def observer(
             metavar="ENDPOINT",
             help="With off and on: where the server publishes its events: "
             "ipc:///DIRECTORY/NAME.sock, or a folder of sockets (also that of a `kvscope run`), "
-            "which means all its engines.",
+            "which means all its engines. Default: the only one in the run directory.",
+            show_default=False,
         ),
     ] = None,
     timeout: Annotated[
@@ -50,10 +51,10 @@ def observer(
     For a server in a container or under systemd: mount the folder, and set the variables that this
     command prints.
 
-    With off and on: have the observer of a running vLLM or SGLang put the server's own methods
-    back, and go on later, each between two steps. The server is not restarted. Run it as the
-    server's user, on its machine or in its container; a restart of the server starts its observer
-    again.
+    With off and on (./off is a folder of that name): have the observer of a running vLLM or SGLang
+    put the server's own methods back, and go on later, each between two steps. The server is not
+    restarted. Run it as the server's user, on its machine or in its container; a restart of the
+    server starts its observer again.
 
     Exit status of off and on: 1 if an engine has not done it, or cannot: the reason is printed.
 
@@ -61,26 +62,22 @@ def observer(
 
     Example: kvscope observer off /run/user/1000/kvscope/run-8010
     """
-    if endpoint is not None:
-        if directory not in ORDERS:
-            raise fail(f"{directory!r} {endpoint!r}: with an ENDPOINT the order is off or on")
+    if directory in ORDERS:
         _order(endpoint, on=directory == "on", seconds=timeout)
-    elif directory in ORDERS:
-        raise fail(
-            f"kvscope observer {directory} needs an ENDPOINT; a folder of that name: ./{directory}"
-        )
+    elif endpoint is not None:
+        raise fail(f"{directory!r} {endpoint!r}: with an ENDPOINT the order is off or on")
     else:
         _write(Path(directory))
 
 
-def _order(place: str, *, on: bool, seconds: float) -> None:
-    from kvscope.diagnosis.asking import UnreachableError, endpoints_of
+def _order(place: str | None, *, on: bool, seconds: float) -> None:
+    from kvscope.diagnosis.asking import UnreachableError, endpoints_of, place_here
     from kvscope.diagnosis.switching import switch
     from kvscope_events.wire.endpoint import EndpointError
 
     wanted = "on" if on else "off"
     try:
-        places = endpoints_of(place)
+        places = endpoints_of(place or place_here())
     except UnreachableError as error:
         raise fail(error) from None
     if len(places) > 1:  # workers and API servers have nothing in a step

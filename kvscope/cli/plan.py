@@ -15,6 +15,7 @@ from kvscope.options.generated import with_options
 from kvscope.options.model import Checkpoint, chosen_model
 from kvscope.options.plan import PlanOptions
 from kvscope.output import fail
+from kvscope.places import server_named
 from kvscope.plan.plan import Plan
 from kvscope.plan.report import document, notes
 from kvscope.plan.tables import tables
@@ -36,7 +37,7 @@ def plan(
 
     Example: kvscope plan ./gpt-oss-120b --gpu "NVIDIA H100 80GB HBM3" --tensor-parallel-size 2
 
-    Example: kvscope plan --from http://127.0.0.1:8000 --gpu H200 --max-model-len 65536
+    Example: kvscope plan --from http://vllm.example:8000 --gpu H200 --max-model-len 65536
 
     Example: kvscope plan --layers 32 --kv-heads 8 --head-dim 128 --params 8.03e9 --gpu L4
 
@@ -47,7 +48,7 @@ def plan(
     try:
         name = chosen_model(context, checkpoint, given.model)
         if given.from_url is not None:
-            given = _as_running(context, given.from_url, replace(given, model=name))
+            given = _as_running(context, server_named(given.from_url), replace(given, model=name))
             name = given.model
         result, answer = planned(name, given)
     except (ConfigError, ValueError) as error:

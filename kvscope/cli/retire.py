@@ -1,4 +1,4 @@
-"""`kvscope retire URL`: the server that a sidecar watches has ended on purpose."""
+"""`kvscope retire`: the server that a sidecar watches has ended on purpose."""
 
 from typing import Annotated
 
@@ -6,16 +6,16 @@ import typer
 
 from kvscope.answer_document import Authorities, KeyFile, TargetName
 from kvscope.output import fail
+from kvscope.places import SERVER_HELP, server_asked
 from kvscope_events.printable import printable
 
 STILL_THERE = 1
 
 
 def retire(
-    url: Annotated[
-        str,
-        typer.Argument(metavar="URL", help="Base URL of the sidecar that watches the server."),
-    ],
+    sidecar: Annotated[
+        str | None, typer.Argument(metavar="SERVER", help=SERVER_HELP, show_default=False)
+    ] = None,
     target: TargetName = "",
     metrics_key_file: KeyFile = None,
     ca: Authorities = None,
@@ -40,6 +40,7 @@ def retire(
         retired: list[str]
         state: str | None
 
+    url = server_asked(sidecar, "retire")
     try:
         body = fetch(
             url,

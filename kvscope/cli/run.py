@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvscope.cli.sidecar import DEFAULT_PORT
 from kvscope.options import protection as options
 from kvscope.options.compat import NO_SETS, Compat, parse_compat
-from kvscope.options.configuration import ListenConfig
+from kvscope.options.configuration import SIDECAR_PORT, ListenConfig
 from kvscope.options.gpu_devices import Gpu, GpuDevices, WatchedDevices, polling
 from kvscope.options.recording import (
     DEFAULT_BYTES,
@@ -50,7 +49,7 @@ def run(
         typer.Argument(metavar="COMMAND", help="The command and its arguments, after --."),
     ],
     host: Host = _LISTEN.host,
-    port: Port = DEFAULT_PORT,
+    port: Port = SIDECAR_PORT,
     url: Annotated[
         str | None,
         typer.Option(

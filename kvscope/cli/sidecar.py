@@ -11,7 +11,7 @@ import typer
 from kvscope.options import protection as options
 from kvscope.options.compat import HELP as COMPAT_HELP
 from kvscope.options.compat import NO_SETS
-from kvscope.options.configuration import ListenConfig
+from kvscope.options.configuration import SIDECAR_PORT, ListenConfig
 from kvscope.options.gpu_devices import Gpu, GpuDevices, WatchedDevices, polling
 from kvscope.options.otlp import (
     OtlpEndpoint,
@@ -50,9 +50,6 @@ if TYPE_CHECKING:
     from exporter.otlp.settings import OtlpConfig, TracesConfig
     from exporter.sidecar.sidecar import Sidecar
     from exporter.tracing.session import Origin
-
-DEFAULT_PORT = 8010
-"""Not 9400, where NVIDIA's DCGM exporter listens."""
 
 _LISTEN = ListenConfig()
 logger = logging.getLogger("kvscope")
@@ -102,7 +99,7 @@ def sidecar(
             metavar="PORT",
             min=0,
             max=65535,
-            help=f"Port to listen on; 0: any free one. Default: {DEFAULT_PORT}.",
+            help=f"Port to listen on; 0: any free one. Default: {SIDECAR_PORT}.",
         ),
     ] = None,
     address: Annotated[
@@ -158,7 +155,7 @@ def sidecar(
     listen = wanted.listen
     where = _Where(
         host=host or listen.host or _LISTEN.host,
-        port=next((p for p in (port, listen.port) if p is not None), DEFAULT_PORT),
+        port=next((p for p in (port, listen.port) if p is not None), SIDECAR_PORT),
         address=address or listen.address,
         fleet=fleet if wanted.fleet is None else wanted.fleet,
     )
@@ -239,6 +236,8 @@ def _run(
         except (EndpointError, ConfigurationError) as error:
             raise fail(error) from None
 
+        if not from_file:
+            _refuse_own_pages(watched)
         app = sidecar_app(watched, where.address, flight)
         app.include_router(plan_router())
         app.include_router(past_router(finder(watched)))
@@ -263,6 +262,17 @@ def _run(
         finally:
             watched.stop()
     logger.info("stopped")
+
+
+def _refuse_own_pages(watched: "Sidecar") -> None:
+    """A kvscope is scraped, not watched. Raises typer.Exit(2) if a URL leads to one now."""
+    from exporter.readings.detect import OWN_PAGE, OWN_PAGE_REMEDY
+
+    for name in watched.names():
+        server = watched.server(name)
+        for reader in () if server is None else server.readers:
+            if not reader.read().is_up and reader.is_of_kvscope:
+                raise fail(f"--url {reader.url}: {OWN_PAGE}: {OWN_PAGE_REMEDY}")
 
 
 def _served(watched: "Sidecar", instance: str) -> "list[Served]":

@@ -9,6 +9,7 @@ import typer
 from exporter.answers.course import COURSE, CourseAnswer
 from kvscope.answer_document import AnswerError, EngineAnswer, decode, fetch
 from kvscope.output import fail
+from kvscope.places import check_target, source_named
 
 if TYPE_CHECKING:
     from exporter.playback.playback import Playback
@@ -23,32 +24,27 @@ class Side:
     at: str | None
     target: str
 
-    @property
-    def is_server(self) -> bool:
-        return self.source.startswith(("http://", "https://"))
-
 
 def engines_of(
     side: Side, *, key_file: Path | None, ca: Path | None, seconds: float
 ) -> list[EngineAnswer[CourseAnswer]]:
     """The courses of all engines of a side. Raises typer.Exit(2)."""
     option = side.letter.lower()
-    if not side.is_server:
-        if side.target:
-            raise fail(f"--target-{option}: {side.source} is a recording, which has one server")
-        return _recorded(side)
+    place = source_named(side.source)
+    if isinstance(place, Path):
+        return _recorded(side, place)
     if side.at is not None:
         raise fail(f"--at-{option}: {side.source} is a server, which is asked about now")
     try:
         body = fetch(
-            side.source, COURSE.name, target=side.target, key_file=key_file, ca=ca, seconds=seconds
+            place, COURSE.name, target=side.target, key_file=key_file, ca=ca, seconds=seconds
         )
-        return decode(body, side.source, COURSE.name, CourseAnswer)
+        return decode(body, place, COURSE.name, CourseAnswer)
     except AnswerError as error:
         raise fail(f"{error}".replace("--target ", f"--target-{option} ")) from None
 
 
-def _recorded(side: Side) -> list[EngineAnswer[CourseAnswer]]:
+def _recorded(side: Side, path: Path) -> list[EngineAnswer[CourseAnswer]]:
     import msgspec
 
     from exporter.flight.format import RecordingError
@@ -56,9 +52,10 @@ def _recorded(side: Side) -> list[EngineAnswer[CourseAnswer]]:
     from exporter.playback.playback import Playback
 
     try:
-        playback = Playback(RecordingFile(Path(side.source)))
+        playback = Playback(RecordingFile(path))
     except RecordingError as error:
         raise fail(error) from None
+    check_target(playback.file, side.target, f"--target-{side.letter.lower()}")
     if playback.file.problem is not None:
         typer.echo(f"kvscope: {side.source}: {playback.file.problem}", err=True)
     playback.to(_moment(side, playback))

@@ -13,14 +13,15 @@ DEFAULT_SECONDS = 10.0
 
 def stacks(
     endpoint: Annotated[
-        str,
+        str | None,
         typer.Argument(
             metavar="ENDPOINT",
             help="Where the server publishes its events: ipc:///DIRECTORY/NAME.sock, "
             "tcp://127.0.0.1:PORT, or a folder of sockets (also that of a `kvscope run`), which "
-            "means every process that publishes there.",
+            "means every process that publishes there. Default: the only one in the run directory.",
+            show_default=False,
         ),
-    ],
+    ] = None,
     timeout: Annotated[
         float, typer.Option(metavar="SECONDS", min=0.1, help="Time for each process to answer.")
     ] = DEFAULT_SECONDS,
@@ -44,12 +45,12 @@ def stacks(
 
     Example: kvscope stacks /run/user/1000/kvscope/run-8010
     """
-    from kvscope.diagnosis.asking import NoAnswerError, UnreachableError, endpoints_of
+    from kvscope.diagnosis.asking import NoAnswerError, UnreachableError, endpoints_of, place_here
     from kvscope.diagnosis.remote_stacks import ask
     from kvscope_events.wire.endpoint import EndpointError
 
     try:
-        places = endpoints_of(endpoint)
+        places = endpoints_of(endpoint or place_here())
     except UnreachableError as error:
         raise fail(error) from None
     missing = 0

@@ -1,4 +1,4 @@
-"""`kvscope tenants URL...`: demand on a fleet by tenant and adapter, and how long each waits."""
+"""`kvscope tenants`: demand on a fleet by tenant and adapter, and how long each waits."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ from rich.table import Table
 
 from kvscope.answer_document import Authorities, KeyFile, TargetName
 from kvscope.output import USAGE_ERROR, fail
+from kvscope.places import SERVER_HELP, server_found, server_named
 from kvscope_events.printable import printable
 
 if TYPE_CHECKING:
@@ -68,13 +69,12 @@ class _Sum:
 
 
 def tenants(
-    urls: Annotated[
-        list[str],
+    servers: Annotated[
+        list[str] | None,
         typer.Argument(
-            metavar="URL...",
-            help="Base URLs of kvscope servers (serve, demo, run or sidecar).",
+            metavar="SERVER...", help=f"Any number of them. {SERVER_HELP}", show_default=False
         ),
-    ],
+    ] = None,
     target: TargetName = "",
     top: Annotated[int, typer.Option(min=1, help="Tenants to print, the largest ones.")] = 20,
     metrics_key_file: KeyFile = None,
@@ -99,6 +99,7 @@ def tenants(
 
     answers: list[TenantsAnswer] = []
     failed = False
+    urls = [server_named(each) for each in servers or ()] or [server_found("tenants")]
     for url in urls:
         try:
             body = fetch(

@@ -9,23 +9,20 @@ import typer
 
 from kvscope.answer_document import Authorities, KeyFile, TargetName
 from kvscope.output import USAGE_ERROR, fail
+from kvscope.places import SOURCE_HELP, check_target, server_found, source_named
 
 if TYPE_CHECKING:
     from kvscope.replaying.player import Player
     from kvscope.top.follower import Seen
     from kvscope.top.sources import RecordingSource, Source
 
-_DEFAULT_URL = "http://127.0.0.1:8000"
-_SCHEMES = ("http://", "https://")
-
 
 def top(
     places: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="URL...|FILE",
-            help="Base URLs of kvscope servers (serve, demo, run or sidecar), or one recording, "
-            f"*.kvsr. Default: {_DEFAULT_URL}.",
+            metavar="SERVER...|FILE",
+            help=f"Any number of servers, or one recording. {SOURCE_HELP}",
             show_default=False,
         ),
     ] = None,
@@ -78,18 +75,20 @@ def top(
     """
     from kvscope.top.sources import Access, UrlSource
 
-    named = places or [_DEFAULT_URL]
+    named = [source_named(place) for place in places or ()] or [server_found("top")]
     access = Access(target=target, key_file=metrics_key_file, ca=ca, seconds=timeout)
     player = None
     sources: list[Source] = []
-    if all(place.startswith(_SCHEMES) for place in named):
+    first = named[0]
+    urls = [place for place in named if isinstance(place, str)]
+    if len(urls) == len(named):
         if at is not None:
-            raise fail("--at is for recordings; a URL is shown as it is now")
-        sources = [UrlSource(url, access) for url in dict.fromkeys(named)]
-    elif len(named) > 1:
-        raise fail("a recording is shown alone; a URL begins with http:// or https://")
+            raise fail("--at is for recordings; a server is shown as it is now")
+        sources = [UrlSource(url, access) for url in dict.fromkeys(urls)]
+    elif len(named) > 1 or isinstance(first, str):
+        raise fail("a recording is shown alone, without servers or other recordings beside it")
     else:
-        source = _recording(Path(named[0]), at, speed, interval, once=once or as_json)
+        source = _recording(first, at, speed, interval, target, once=once or as_json)
         player, sources = source.player, [source]
     if once or as_json:
         _once(sources, interval, player, as_json=as_json)
@@ -100,7 +99,7 @@ def top(
 
 
 def _recording(
-    path: Path, at: str | None, speed: float, interval: float, *, once: bool
+    path: Path, at: str | None, speed: float, interval: float, target: str, *, once: bool
 ) -> "RecordingSource":
     """A recording at its first moment, or playing."""
     from exporter.flight.format import RecordingError
@@ -113,6 +112,7 @@ def _recording(
     except RecordingError as error:
         raise fail(error) from None
     file = player.file
+    check_target(file, target)
     if file.problem is not None:
         typer.echo(f"kvscope: {path}: {file.problem}", err=True)
     moment = file.ends_ns if once else file.begins_ns

@@ -10,6 +10,7 @@ import typer
 
 from kvscope.answer_document import Authorities, KeyFile, TargetName
 from kvscope.output import fail
+from kvscope.places import SOURCE_HELP, check_target, server_found, source_named
 from kvscope_events.printable import printable
 
 if TYPE_CHECKING:
@@ -21,13 +22,9 @@ _WIDTH = 100
 
 def why(
     source: Annotated[
-        str,
-        typer.Argument(
-            metavar="URL|FILE",
-            help="Base URL of a kvscope server (serve, demo, run or sidecar), or a recording, "
-            "*.kvsr.",
-        ),
-    ] = "http://127.0.0.1:8000",
+        str | None,
+        typer.Argument(metavar="SERVER|FILE", help=SOURCE_HELP, show_default=False),
+    ] = None,
     at: Annotated[
         str | None,
         typer.Option(
@@ -46,9 +43,10 @@ def why(
     """Say what is wrong with a server, why, and what to do.
 
     Looks back half an hour: what left its usual level, when, and which of these can have led to the
-    others. The cause comes first, then what followed, with times in UTC. What was over for five
-    minutes is no longer reported: --at asks about an earlier moment, which a server answers from
-    the recordings that it has saved, or from what it keeps, which is saved for it.
+    others. The cause comes first, then what followed, with times in UTC. What is over is reported
+    for five minutes more, and for longer while the server is idle. --at asks about an earlier
+    moment, which a server answers from the recordings that it has saved, or from what it keeps,
+    which is saved for it.
 
     Exit status: 0, whatever is wrong; 2 if the server cannot be asked or the file not be read.
 
@@ -60,23 +58,24 @@ def why(
     from kvscope.answer_document import AnswerError, decode, fetch
     from kvscope.cli.kept import Server
 
-    if not source.startswith(("http://", "https://")):
-        _of_recording(Path(source), at, as_json=as_json)
+    place = server_found("why") if source is None else source_named(source)
+    if isinstance(place, Path):
+        _of_recording(place, at, target, as_json=as_json)
         return
     if at is not None:
         if at.startswith(("+", "-")):
             raise fail(f"--at {at}: of a server, give a time of day or a date in UTC")
         _of_server_then(
-            Server(url=source, target=target, key_file=metrics_key_file, ca=ca, seconds=timeout),
+            Server(url=place, target=target, key_file=metrics_key_file, ca=ca, seconds=timeout),
             at,
             as_json=as_json,
         )
         return
     try:
         body = fetch(
-            source, WHY.name, target=target, key_file=metrics_key_file, ca=ca, seconds=timeout
+            place, WHY.name, target=target, key_file=metrics_key_file, ca=ca, seconds=timeout
         )
-        engines = decode(body, source, WHY.name, WhyAnswer)
+        engines = decode(body, place, WHY.name, WhyAnswer)
     except AnswerError as error:
         raise fail(error) from None
     if as_json:
@@ -91,12 +90,12 @@ def _of_server_then(server: "Server", at: str, *, as_json: bool) -> None:
 
     try:
         with recording_of(server, at) as path:
-            _of_recording(path, at, as_json=as_json)
+            _of_recording(path, at, "", as_json=as_json)
     except AnswerError as error:
         raise fail(error) from None
 
 
-def _of_recording(path: Path, at: str | None, *, as_json: bool) -> None:
+def _of_recording(path: Path, at: str | None, target: str, *, as_json: bool) -> None:
     import msgspec
 
     from exporter.answers.why.question import WHY
@@ -110,6 +109,7 @@ def _of_recording(path: Path, at: str | None, *, as_json: bool) -> None:
     except RecordingError as error:
         raise fail(error) from None
     file = playback.file
+    check_target(file, target)
     if file.problem is not None:
         typer.echo(f"kvscope: {path}: {file.problem}", err=True)
     marks = [mark.wall_ns for mark in playback.index.marks]

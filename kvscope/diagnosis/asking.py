@@ -10,7 +10,7 @@ import msgspec
 
 from kvscope_events.wire.frame import Frame, FrameError, FrameKind, RequestKind, read_frames
 from kvscope_events.wire.link import Link
-from kvscope_events.wire.run_directory import connectable
+from kvscope_events.wire.run_directory import connectable, run_directory
 from kvscope_events.wire.socket_file import answers
 from kvscope_events.wire.wake import Wake
 
@@ -51,6 +51,27 @@ def endpoints_of(place: str) -> list[str]:
             f"{place}: there is no socket: name the folder that the server's log calls `events`"
         )
     return [f"ipc://{socket_path}" for socket_path in found]
+
+
+def place_here() -> str:
+    """The place of the only observed server in the run directory. Raises UnreachableError."""
+    base = Path(run_directory())
+    found = sorted(
+        {
+            str(path if path.parent == base else path.parent)
+            for pattern in ("*.sock", "*/*.sock", "*/sockets/*.sock")
+            for path in base.glob(pattern)
+            if answers(str(path), CONNECT_SECONDS)
+        }
+    )
+    if not found:
+        raise UnreachableError(
+            f"no observed server was found in {base}: start one, as in `kvscope run -- vllm serve "
+            "MODEL`, or name the ENDPOINT that the server's log calls `events`"
+        )
+    if len(found) > 1:
+        raise UnreachableError(f"several servers are observed here: name one of {', '.join(found)}")
+    return found[0]
 
 
 class Asked:

@@ -119,8 +119,11 @@ class LoadSpec:
             raise SpecError("vocab_size", f"must be {bounds}, got {self.vocab_size}")
         if self.api_key is not None and not _HEADER_VALUE.fullmatch(self.api_key):
             raise SpecError("api_key", "must be printable ASCII, which a header can carry")
-        if (self.trace_file is not None) != (self.scenario is Scenario.TRACE):
-            raise ValueError("a trace file belongs to scenario `trace`, and only to it")
+        is_trace = self.scenario is Scenario.TRACE
+        if is_trace and self.trace_file is None:
+            raise ValueError("trace needs a FILE to replay: kvscope load trace FILE")
+        if self.trace_file is not None and not is_trace:
+            raise ValueError(f"{self.trace_file}: only `kvscope load trace` takes a FILE")
         if self.scenario is Scenario.TRACE and self.rate is not None:
             raise ValueError("a trace has its own arrival times: use time_scale instead of rate")
 

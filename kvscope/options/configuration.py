@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from engine.kv_events.settings import KvEventsConfig
 
 
+SIDECAR_PORT = 8010
+"""The page of `kvscope sidecar` and `run`. Not 9400, where NVIDIA's DCGM exporter listens."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProtectionConfig:
     """Access to the ports; the files are read once, at the start."""

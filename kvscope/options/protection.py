@@ -9,8 +9,8 @@ ApiKey = Annotated[
     str | None,
     typer.Option(
         metavar="KEY",
-        help="Bearer token that the API requires. Visible in `ps`; prefer $KVSCOPE_API_KEY or "
-        "--api-key-file.",
+        help="Bearer token that the API requires. Visible in `ps`; prefer $KVSCOPE_SERVE_API_KEY "
+        "or --api-key-file.",
     ),
 ]
 ApiKeyFile = Annotated[

@@ -5,7 +5,7 @@ from fastapi import APIRouter, FastAPI, Response
 from fastapi.responses import PlainTextResponse
 
 from exporter.paths import HEALTH
-from exporter.web.answers import answers_router
+from exporter.web.answers import answers_router, only
 from exporter.web.compact import compact_router
 from exporter.web.landing import Listed, landing_router
 from exporter.web.live import live_router
@@ -24,13 +24,12 @@ def replay_app(player: Player) -> FastAPI:
     def listed() -> list[Listed]:
         return [Listed(player.server, player.presence)]
 
+    find = only(player, lambda: [player.server])
     app.include_router(landing_router("kvscope replay", listed, has_targets=False))
-    app.include_router(
-        live_router(lambda _target: player, listed, has_targets=False, is_replay=True)
-    )
+    app.include_router(live_router(find, listed, has_targets=False, is_replay=True))
     app.include_router(metrics_router(player))
-    app.include_router(compact_router(lambda _target: player))
-    app.include_router(answers_router(lambda _target: player))
+    app.include_router(compact_router(find))
+    app.include_router(answers_router(find))
     app.include_router(plan_router())
     app.include_router(_controls(player))
 

@@ -21,7 +21,7 @@ def parse_moment(text: str, begins_ns: int, ends_ns: int) -> int:
         return begins_ns + offset if sign == "+" else ends_ns - offset
     if re.fullmatch(r"\d{9,11}(\.\d+)?", text):
         return round(float(text) * 1e9)
-    if re.fullmatch(r"\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?", text):
+    if re.fullmatch(r"([01]?\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d+)?)?", text):
         return _of_day(text, begins_ns, ends_ns)
     try:
         moment = datetime.fromisoformat(text)
@@ -58,12 +58,9 @@ def _of_day(text: str, begins_ns: int, ends_ns: int) -> int:
     day = datetime.fromtimestamp(begins_ns / 1e9, UTC).replace(
         hour=0, minute=0, second=0, microsecond=0
     )
-    try:
-        of_day = timedelta(
-            hours=int(hours), minutes=int(minutes), seconds=float(seconds[0] if seconds else 0)
-        )
-    except ValueError:
-        raise ValueError(f"{text!r}: expected a time of day, such as 03:12:40") from None
+    of_day = timedelta(
+        hours=int(hours), minutes=int(minutes), seconds=float(seconds[0] if seconds else 0)
+    )
     moment = _ns(day + of_day)
     tomorrow = _ns(day + timedelta(days=1) + of_day)
     return tomorrow if moment < begins_ns and tomorrow <= ends_ns else moment

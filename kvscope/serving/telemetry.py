@@ -12,7 +12,7 @@ from exporter.clock import Clock
 from exporter.machine.gpu import GpuPoller
 from exporter.machine.machine import polled
 from exporter.watched.exporter import Exporter, in_process
-from exporter.web.answers import answers_router
+from exporter.web.answers import answers_router, only
 from exporter.web.compact import compact_router
 from exporter.web.landing import Listed, landing_router
 from exporter.web.live import live_router
@@ -97,11 +97,19 @@ def telemetry(config: TelemetryConfig, port: int) -> Iterator[Telemetry]:
         if flight is not None:
             page.recorded_by(flight)
             stack.enter_context(in_flight(flight))
+        find = only(page, lambda: [each.name for each in _listed(page)])
         router = APIRouter()
-        router.include_router(landing_router("kvscope", lambda: _listed(page), has_targets=False))
+        router.include_router(
+            landing_router(
+                "kvscope",
+                lambda: _listed(page),
+                has_targets=False,
+                has_recordings=flight is not None,
+            )
+        )
         router.include_router(metrics_router(page))
-        router.include_router(compact_router(lambda _target: page))
-        router.include_router(answers_router(lambda _target: page))
+        router.include_router(compact_router(find))
+        router.include_router(answers_router(find))
         acts: list[str] = []
         if config.acts:
             from kvscope.serving.acts import ACTS, acts_router
@@ -109,13 +117,13 @@ def telemetry(config: TelemetryConfig, port: int) -> Iterator[Telemetry]:
             acts = [*ACTS]
             router.include_router(acts_router())
         router.include_router(
-            live_router(lambda _target: page, lambda: _listed(page), has_targets=False, acts=acts)
+            live_router(find, lambda: _listed(page), has_targets=False, acts=acts)
         )
         router.include_router(plan_router())
-        router.include_router(past_router(lambda _target: page))
+        router.include_router(past_router(find))
         router.include_router(projection_router(Projections(lambda: {"": page})))
         if flight is not None:
-            router.include_router(recordings_router(flight, lambda _target: page))
+            router.include_router(recordings_router(flight, find))
         yield Telemetry(
             bus=bus,
             page=page,

@@ -14,7 +14,7 @@ from exporter.fetch.fetch import MAX_BYTES
 from exporter.live.hub import Hub
 from exporter.live.view import UnknownHereError
 from exporter.paths import LIVE_DATA, METRICS, SCRAPE, TARGETS
-from kvscope.answer_document import AnswerError, decode, fetch, fetch_document
+from kvscope.answer_document import AnswerError, NothingKnownError, decode, fetch, fetch_document
 from kvscope.diagnosis.scrape import ScrapeError, parse_page
 from kvscope.replaying.player import Player
 from kvscope.top.figures import EngineName, Page
@@ -73,12 +73,12 @@ class UrlSource:
 
     def read(self) -> list[ServerReading]:
         try:
-            if self._access.target:
-                return [self._server(self._access.target)]
             now = time.monotonic()
             if self._listed_at is None or now - self._listed_at > _TARGETS_SECONDS:
                 self._targets, self._listed_at = self._list(), now
-            return [self._server(target) for target in self._targets or [""]]
+            path = SCRAPE.path if self._targets else METRICS.path
+            wanted = [self._access.target] if self._access.target else self._targets or [""]
+            return [self._server(path, target) for target in wanted]
         except (AnswerError, ScrapeError) as error:
             self._listed_at = None
             raise ReadingError(str(error)) from None
@@ -97,8 +97,7 @@ class UrlSource:
             raise AnswerError(f"{self.place}{TARGETS.path}: no list of servers: {error}") from None
         return [name for one in listed if (name := one.labels.get("__param_target"))]
 
-    def _server(self, target: str) -> ServerReading:
-        path = SCRAPE.path if target else METRICS.path
+    def _server(self, path: str, target: str) -> ServerReading:
         body, content_type = self._fetch(path, target, _TEXT)
         page = Page(parse_page(body, content_type, f"{self.place}{path}"))
         answers = {
@@ -121,8 +120,10 @@ class UrlSource:
                 seconds=access.seconds,
             )
             replies = decode(body, self.place, name, kind)
-        except AnswerError as error:  # of an older kvscope, whose page is shown nevertheless
-            if error.status is None:
+        except NothingKnownError as error:  # its page is shown nevertheless
+            return Unknown(str(error))
+        except AnswerError as error:  # also of an older kvscope
+            if error.status is None or error.is_unknown_server:
                 raise
             return Unknown(str(error))
         return {

@@ -138,7 +138,7 @@ def _played(folder: Path, events: str, driver: dict[str, str]) -> Iterator[Scene
     with kvscope(*arguments, **driver) as engine:
         url = url_of(engine)
         httpx.post(f"{url}/v1/completions", json=greedy("abc"), timeout=60).raise_for_status()
-        environment = {**os.environ, **driver, "KVSCOPE_TARGET": url}
+        environment = {**os.environ, **driver}
         following = ("fleet", f"--sidecar={url}", "--port", "0")
         with (
             forked_kvscope(*following) as fleet,

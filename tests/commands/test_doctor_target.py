@@ -211,10 +211,12 @@ def test_nothing_there_and_no_such_host() -> None:
     code, said = doctor("http://127.0.0.1:9")
     assert code == 1
     assert "nothing answers at http://127.0.0.1:9" in said
-    for url in ("http://a..b", "http://127.0.0.1:99999", "ftp://x", "http://[", "nonsense"):
+    for url in ("http://a..b", "http://127.0.0.1:99999", "http://[", "nonsense"):
         code, said = doctor(url)
         assert code == 1, url
         assert "1 problem" in said, said
+    code, said = doctor("ftp://x")
+    assert (code, said) == (2, "kvscope: ftp://x: not a server: write http://HOST:PORT")
 
 
 def test_an_authority_that_is_not_known(tmp_path: Path) -> None:

@@ -54,8 +54,8 @@ def short_folder() -> Iterator[Path]:
         yield Path(name)
 
 
-def order(*arguments: str) -> tuple[int, str]:
-    with forked_kvscope("observer", *arguments) as process:
+def order(*arguments: str, **environment: str) -> tuple[int, str]:
+    with forked_kvscope("observer", *arguments, **environment) as process:
         return process.wait(60), process.text
 
 
@@ -97,10 +97,32 @@ def test_what_cannot_be_done_is_said(short_folder: Path) -> None:
     assert "no observer that can be switched while it runs" in unable[1]
 
 
-def test_an_order_needs_a_place_and_a_place_an_order(short_folder: Path) -> None:
-    missing = order("off")
+def test_the_only_observed_server_is_found_and_several_are_named(
+    short_folder: Path,
+) -> None:
+    here = {"KVSCOPE_RUN_DIR": str(short_folder)}
+    missing = order("off", **here)
     assert missing[0] == 2
-    assert "needs an ENDPOINT; a folder of that name: ./off" in missing[1]
+    assert f"no observed server was found in {short_folder}: start one" in missing[1]
+    folders = [short_folder / "run-1" / "sockets", short_folder / "vllm"]
+    for folder in folders:
+        folder.mkdir(mode=0o700, parents=True)
+        folder.parent.chmod(0o700)
+    engine = Engine(f"ipc://{folders[0]}/engine-0.sock")
+    try:
+        status, text = order("off", **here)
+        second = Engine(f"ipc://{folders[1]}/engine-0.sock")
+        several = order("off", **here)
+        second.stop()
+    finally:
+        engine.stop()
+    assert status == 0, text
+    assert f"{engine.endpoint}: off" in text
+    assert several[0] == 2
+    assert f"name one of {folders[0]}, {folders[1]}" in several[1]
+
+
+def test_a_place_needs_an_order(short_folder: Path) -> None:
     other = order("halt", str(short_folder))
     assert other[0] == 2
     assert "the order is off or on" in other[1]

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from engine.config import EngineConfig
 from engine.option import built, option, settings
 from exporter.adviser.flags import FLAGS
-from kvscope.cli.app import Command
+from kvscope.cli.app import Daemon
 from kvscope.options.generated import with_options
 
 
@@ -42,7 +42,7 @@ def cook(*arguments: str, **variables: str) -> tuple[int, str, list[Kitchen]]:
         given.append(kitchen)
 
     app = typer.Typer(rich_markup_mode=None)
-    app.command(cls=Command)(command)
+    app.command("cook", cls=Daemon)(command)
     done = CliRunner().invoke(app, arguments, env={"COLUMNS": "100", **variables})
     return done.exit_code, done.output, given
 
@@ -55,7 +55,11 @@ def test_a_field_is_a_flag_and_a_variable() -> None:
     flags = ("--celsius", "200", "--no-fan", "--mode", "grill", "--minutes", "2.5", "--twice")
     expected = Kitchen(oven=Oven(celsius=200), fan=False, mode="grill", minutes=2.5)
     assert cook(*flags) == (0, "", [expected])
-    variables = {"KVSCOPE_CELSIUS": "200", "KVSCOPE_FAN": "0", "KVSCOPE_COOKING_MODE": "grill"}
+    variables = {
+        "KVSCOPE_COOK_CELSIUS": "200",
+        "KVSCOPE_COOK_FAN": "0",
+        "KVSCOPE_COOK_COOKING_MODE": "grill",
+    }
     assert cook("--minutes", "2.5", **variables) == (0, "", [expected])
 
 

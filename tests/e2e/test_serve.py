@@ -80,7 +80,7 @@ def test_a_signal_drains(number: signal.Signals) -> None:
 
 
 def test_a_short_drain_ends_streams_with_abort_and_no_stats_is_404() -> None:
-    environment = {"KVSCOPE_DRAIN_SECONDS": "0.1", "KVSCOPE_DISABLE_LOG_STATS": "1"}
+    environment = {"KVSCOPE_SERVE_DRAIN_SECONDS": "0.1", "KVSCOPE_SERVE_DISABLE_LOG_STATS": "1"}
     with forked_kvscope("serve", "--port", "0", *SMALL, **environment) as process:
         url = url_of(process)
         assert httpx.get(f"{url}/metrics").status_code == 404

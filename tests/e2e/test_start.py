@@ -32,13 +32,13 @@ def refusal(*arguments: str) -> str:
 @pytest.mark.parametrize(
     ("option", "variable", "value"),
     [
-        ("--port", "KVSCOPE_PORT", "80a0"),
-        ("--port", "KVSCOPE_PORT", "65536"),
-        ("--max-num-seqs", "KVSCOPE_MAX_NUM_SEQS", "0"),
-        ("--dtype", "KVSCOPE_DTYPE", "float8"),
-        ("--drain-seconds", "KVSCOPE_DRAIN_SECONDS", "nan"),
-        ("--stall-seconds", "KVSCOPE_STALL_SECONDS", "nan"),
-        ("--seed", "KVSCOPE_SEED", str(10**30)),
+        ("--port", "KVSCOPE_SERVE_PORT", "80a0"),
+        ("--port", "KVSCOPE_SERVE_PORT", "65536"),
+        ("--max-num-seqs", "KVSCOPE_SERVE_MAX_NUM_SEQS", "0"),
+        ("--dtype", "KVSCOPE_SERVE_DTYPE", "float8"),
+        ("--drain-seconds", "KVSCOPE_SERVE_DRAIN_SECONDS", "nan"),
+        ("--stall-seconds", "KVSCOPE_SERVE_STALL_SECONDS", "nan"),
+        ("--seed", "KVSCOPE_SERVE_SEED", str(10**30)),
     ],
 )
 def test_bad_values_are_named_by_flag_and_variable(option: str, variable: str, value: str) -> None:
@@ -51,7 +51,7 @@ def test_bad_values_are_named_by_flag_and_variable(option: str, variable: str, v
 
 
 def test_a_flag_wins_over_its_variable() -> None:
-    result = serve("--num-gpu-blocks-override", "3", KVSCOPE_NUM_GPU_BLOCKS_OVERRIDE="4")
+    result = serve("--num-gpu-blocks-override", "3", KVSCOPE_SERVE_NUM_GPU_BLOCKS_OVERRIDE="4")
     assert "a pool of 3 blocks" in result.output
 
 
@@ -170,7 +170,7 @@ def test_the_model_is_an_argument_or_an_option(tmp_path: Path) -> None:
     assert f"{here}: no such folder" in refusal(here)
     assert f"{here}: no such folder" in refusal("--model", here)
     assert f"{here}: no such folder" in refusal(here, "--model", here)
-    result = serve(here, KVSCOPE_MODEL=there)
+    result = serve(here, KVSCOPE_SERVE_MODEL=there)
     assert f"{here}: no such folder" in result.output, "what is on the command line wins"
 
 

@@ -117,7 +117,7 @@ def test_a_key_is_asked_for_by_the_sidecar_and_sent_by_prometheus(tmp_path: Path
     )
     (endpoint,) = built["PodMonitor", "kvscope"]["spec"]["podMetricsEndpoints"]
     credentials = endpoint["authorization"]["credentials"]
-    assert told["KVSCOPE_METRICS_KEY_FILE"] == f"{mount['mountPath']}/{credentials['key']}"
+    assert told["KVSCOPE_SIDECAR_METRICS_KEY_FILE"] == f"{mount['mountPath']}/{credentials['key']}"
     assert volume["secret"]["secretName"] == credentials["name"]
     for content in built.values():
         assert [problem for version in API_VERSIONS for problem in problems(content, version)] == []

@@ -81,7 +81,7 @@ def test_cannot_start_is_2_and_one_line(peer: Peer, free_url: str, tmp_path: Pat
         (["chat", "--url", free_url], f"{free_url}/v1/models: "),
         (["trace", str(trace), "--url", peer.url], "trace.jsonl:1: hash_ids: expected 2 ids"),
         (["trace", str(empty), "--url", peer.url], "no request in it"),
-        (["trace", "--url", peer.url], "a trace file belongs to scenario `trace`"),
+        (["trace", "--url", peer.url], "trace needs a FILE to replay"),
         (["chat", "--url", peer.url, "--max-tokens", "500"], "max_model_len 512 leaves 12 tokens"),
         (["chat", "--url", peer.url, "--concurrency", "0"], "--concurrency must be positive"),
         (["chat", "--url", peer.url, "--duration", "0"], "--duration must be positive"),

@@ -18,8 +18,8 @@ from kvscope.load import LoadSpec, Scenario
         ({"vocab_size": 10**30}, "at most 4294967296"),
         ({"api_key": "a\nb"}, "api_key must be printable ASCII"),
         ({"api_key": "a\udcff"}, "api_key must be printable ASCII"),
-        ({"scenario": Scenario.TRACE}, "a trace file belongs to scenario `trace`"),
-        ({"trace_file": Path("x")}, "a trace file belongs to scenario `trace`"),
+        ({"scenario": Scenario.TRACE}, "trace needs a FILE to replay"),
+        ({"trace_file": Path("x")}, "x: only `kvscope load trace` takes a FILE"),
         (
             {"scenario": Scenario.TRACE, "trace_file": Path("x"), "rate": 1.0},
             "use time_scale instead of rate",

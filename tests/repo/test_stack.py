@@ -285,7 +285,7 @@ def test_a_trace_goes_from_the_engine_to_the_collector_to_tempo_to_grafana() -> 
     listens = collector["receivers"]["otlp"]["protocols"]["http"]["endpoint"]
     assert listens.endswith(f":{told}")
     assert DEFAULTS["OTLP_TRACES_ENDPOINT"] == "", "without the profile no listener"
-    option = SERVICES["engine"]["environment"]["KVSCOPE_OTLP_TRACES_ENDPOINT"]
+    option = SERVICES["engine"]["environment"]["KVSCOPE_SERVE_OTLP_TRACES_ENDPOINT"]
     assert option == "${OTLP_TRACES_ENDPOINT:-}"
     tempo = yaml.safe_load((DEPLOY / "tempo" / "tempo.yaml").read_text())
     exporter = collector["exporters"]["otlp_grpc/tempo"]["endpoint"]

@@ -5,20 +5,22 @@ from collections.abc import Iterable
 
 import typer
 
-from kvscope.cli.app import app, variable_of
+from kvscope.cli.app import Daemon, app
 
 _HEAD = """\
 # Commands
 
 Written by `make docs` from the commands themselves; `kvscope COMMAND --help` prints the same.
 
-Every option can be set by a variable as well: `--max-num-seqs` by `KVSCOPE_MAX_NUM_SEQS`. A flag
-wins. [Environment](environment.md) lists all variables. `demo` and `serve` need the packages of the
+Every option of `run`, `serve`, `sidecar`, `fleet` and `demo` can be set by a variable, which has
+the name of the command in it: `--port` of `sidecar` by `KVSCOPE_SIDECAR_PORT`. A flag wins.
+[Environment](environment.md) lists all variables. `demo` and `serve` need the packages of the
 engine; the other commands run without torch.
 
 Exit codes: 0 for success, 1 for a negative result, 2 for a value, file or address that cannot be
-used (one line says which and why), 130 after Ctrl-C. `kvscope run` exits with the exit code of its
-command.
+used (one line says which and why), 130 after Ctrl-C. Commands that Ctrl-C ends in order (`serve`,
+`sidecar`, `fleet`, `demo`, `record`, `replay --port`) exit with 0. `kvscope run` exits with the
+exit code of its command.
 """
 _EXTRA = re.compile(r"\s*\[([^\[\]]*)\]$")
 
@@ -33,13 +35,13 @@ def commands_page() -> str:
     return f"{_HEAD}\n| command | does |\n|---|---|\n{table}{sections}"
 
 
-def options_by_variable() -> dict[str, dict[str, list[str]]]:
-    """variable -> flag -> the commands that have it."""
-    found: dict[str, dict[str, list[str]]] = {}
+def options_by_variable() -> dict[str, tuple[str, str]]:
+    """The flag and the command of each variable."""
+    found: dict[str, tuple[str, str]] = {}
     for name, command in _commands().items():
         for option in _options(command):
-            flags = found.setdefault(str(option.envvar), {})
-            flags.setdefault(_flag(option), []).append(name)
+            if option.envvar is not None:
+                found[str(option.envvar)] = _flag(option), name
     return found
 
 
@@ -71,7 +73,7 @@ def _section(name: str, command: typer.core.TyperCommand) -> str:
     arguments = [p for p in command.params if isinstance(p, typer.core.TyperArgument)]
     if rows := [_row(a.get_help_record(context)) for a in arguments if not a.hidden]:
         parts.append("\n| argument | default | meaning |\n|---|---|---|\n" + "".join(rows))
-    if rows := [_row(o.get_help_record(context), _variable(o)) for o in _options(command)]:
+    if rows := [_row(o.get_help_record(context), _variable(command, o)) for o in _options(command)]:
         parts.append("\n| option | default | meaning |\n|---|---|---|\n" + "".join(rows))
     return "".join(parts)
 
@@ -85,9 +87,11 @@ def _paragraph(text: str) -> str:
     return _escaped(text)
 
 
-def _variable(option: typer.core.TyperOption) -> str:
-    """Named where it does not follow from the flag."""
-    return "" if option.envvar == variable_of(option.opts) else f" Variable: `{option.envvar}`."
+def _variable(command: typer.core.TyperCommand, option: typer.core.TyperOption) -> str:
+    """Named where it does not follow from command and flag."""
+    if isinstance(command, Daemon) or option.envvar is None:
+        return ""
+    return f" Variable: `{option.envvar}`."
 
 
 def _row(record: tuple[str, str] | None, more: str = "") -> str:

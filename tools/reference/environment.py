@@ -61,10 +61,15 @@ Written by `make docs`. A flag wins over its variable; an empty variable counts 
 
 ## Options
 
-Every option of [a command](commands.md) has a variable. Several commands share one where their
-options have the same name: set such a variable for one service, not for a whole machine.
+Every option of a command that serves has a variable, which has the command's name in it. Options of
+other commands have none, but for a secret. A variable without the command's name, such as
+`KVSCOPE_PORT`, is not read: the command says so at its start.
 
-| variable | option | commands |
+A Service of Kubernetes called `kvscope-sidecar` sets `KVSCOPE_SIDECAR_PORT` in every pod of its
+namespace, and one called `kvscope-fleet` sets `KVSCOPE_FLEET_PORT`: give `--port` there, or set
+`enableServiceLinks: false` in the pod, as our manifests do.
+
+| variable | option | command |
 |---|---|---|
 {_of_options()}
 ## An observed vLLM
@@ -89,12 +94,10 @@ Docker Compose reads them from the environment or from `.env`;
 
 
 def _of_options() -> str:
-    rows = []
-    for variable, flags in sorted(options_by_variable().items()):
-        for flag, commands in flags.items():
-            names = ", ".join(f"[`{name}`](commands.md#kvscope-{name})" for name in commands)
-            rows.append(f"| `{variable}` | `{flag}` | {names} |\n")
-    return "".join(rows)
+    return "".join(
+        f"| `{variable}` | `{flag}` | [`{command}`](commands.md#kvscope-{command}) |\n"
+        for variable, (flag, command) in sorted(options_by_variable().items())
+    )
 
 
 def _table(variables: dict[str, str]) -> str:

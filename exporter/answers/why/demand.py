@@ -94,8 +94,8 @@ def pool(scene: Scene) -> Iterator[Finding]:
     shift = exceeded(course.values(pool_share), _FULL_SHARE)
     short = occurred([each.sums.shortages for each in course.slices], least=STORM_PREEMPTIONS)
     remedy = (
-        "The pool is too small for this load: `kvscope advise` says by how much, and what else "
-        "would help."
+        "The pool is too small for this load: ask `kvscope advise` which size would do, and what "
+        "else would help."
     )
     if short is not None and (shift is None or short.begin < shift.begin):
         number = course.total(short.begin, short.end, lambda sums: sums.shortages)
