@@ -129,7 +129,7 @@ def observed(root: Node) -> dict[str, Mapping[str, Any]]:
     """The services that have something of ours, and our parts."""
     whole = plain(root)
     services, volumes = (mapping(whole.get(key)) for key in ("services", "volumes"))
-    found = {}
+    found: dict[str, Mapping[str, Any]] = {}
     for name, _ in _services(root):
         content = mapping(services.get(name))
         variables = as_mapping(content.get("environment"))

@@ -129,8 +129,9 @@ def _before(root: Node, wish: Wish) -> tuple[Parts, dict[Place, str]]:
     others: dict[Place, str] = {}
     for number, (item, kind) in enumerate(_objects(root)):
         turn = Turn(number)
+        of_object: Mapping[int | str, tuple[list[str], Mapping[str, Any]]]
         if kind:
-            of_object = kubernetes.observed(item, kind)
+            of_object = {**kubernetes.observed(item, kind)}
         else:
             of_object = {name: ([name], own) for name, own in compose_file.observed(item).items()}
         for inner, (names, parts) in of_object.items():

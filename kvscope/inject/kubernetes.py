@@ -118,7 +118,7 @@ def inject(
 
 def observed(root: Node, kind: str) -> dict[int, tuple[list[str], Mapping[str, Any]]]:
     """The pods that have something of ours, by number: names of their containers, and our parts."""
-    found = {}
+    found: dict[int, tuple[list[str], Mapping[str, Any]]] = {}
     for number, pod in enumerate(pods_of(root, kind)):
         spec, labelled = plain(pod.spec), plain(pod.labelled)
         inner = {name: one for _, name, one in _containers(pod) if name not in _OURS}

@@ -75,10 +75,10 @@ def mentioned_server(content: Any) -> str | None:
     while waiting:
         value = waiting.pop()
         if isinstance(value, list):
-            waiting += reversed(value)
+            waiting += value[::-1]
         if not isinstance(value, Mapping):
             continue
-        waiting += reversed(value.values())
+        waiting += [*value.values()][::-1]
         image = value.get("image")
         words = [value.get(key) for key in ("command", "args")]
         own = [str(word) for part in words if isinstance(part, list) for word in part]
