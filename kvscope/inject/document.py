@@ -131,7 +131,7 @@ def _before(root: Node, wish: Wish) -> tuple[Parts, dict[Place, str]]:
         turn = Turn(number)
         of_object: Mapping[int | str, tuple[list[str], Mapping[str, Any]]]
         if kind:
-            of_object = {**kubernetes.observed(item, kind)}
+            of_object = dict(kubernetes.observed(item, kind).items())
         else:
             of_object = {name: ([name], own) for name, own in compose_file.observed(item).items()}
         for inner, (names, parts) in of_object.items():
