@@ -1,7 +1,8 @@
 """An engine's last half hour: the sums and levels of its folds every two seconds.
 
 No fold of its own: the others have the sums, and a sum less an earlier one is what happened in
-between. Periods are those of arrival, so that a replay has the same.
+between. Periods follow from the times of batches and their arrival alone, so that a replay has the
+same.
 """
 
 from collections import deque
@@ -106,6 +107,10 @@ class Timeline:
     def renew(self) -> None:
         """Another session begins."""
         self._session += 1
+
+    def forget(self) -> None:
+        """The times of the periods so far are not known."""
+        self._periods.clear()
 
     def add(self, end_ns: int, figures: Figures) -> None:
         """A period has ended."""
