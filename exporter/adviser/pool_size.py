@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from exporter.adviser.facts import Facts
 from exporter.adviser.flags import SHARES, percent
-from exporter.adviser.proposal import Confidence, Gain, Price
+from exporter.adviser.proposal import Bound, Confidence, Gain, Price
 
 MIN_SECONDS = 30.0
 """Minimum observation for a proposal that rests on the load."""
@@ -14,6 +14,9 @@ MIN_QUERIED_BLOCKS = 100
 """Minimum look-ups for one that rests on the curve."""
 _GOOD_SECONDS = 240.0
 _GOOD_QUERIED_BLOCKS = 2000
+_WAITING = 0.05
+"""Waiting sequences per running one, on average, above which a larger pool would admit them
+earlier: equal beginnings that are computed at the same time are then not found."""
 _GOOD_ERROR, _BAD_ERROR = 0.01, 0.05
 """Limits for `HitCurve.error_ratio`."""
 
@@ -115,9 +118,21 @@ def gain_of(facts: Facts, usable_blocks: float, need: float = 1.0) -> Gain:
         hit_ratio_from=ratio_now,
         hit_ratio_to=ratio_then,
         saved_tokens_per_second=hits + before - after,
+        saved_is=bound_of(facts, usable_blocks),
         recomputed_tokens_per_second_from=before or None,
         recomputed_tokens_per_second_to=after if before else None,
     )
+
+
+def bound_of(facts: Facts, usable_blocks: float) -> Bound:
+    """What the hits that are predicted for a pool of this many blocks are."""
+    load, curve = facts.load, facts.curve
+    is_crowded = load is not None and load.waiting_ns > _WAITING * load.running_ns
+    known = None if curve is None else curve.exact_up_to_blocks
+    is_least = known is not None and usable_blocks > known
+    if is_least:
+        return "about" if is_crowded else "at least"
+    return "at most" if is_crowded and usable_blocks >= facts.usable_blocks else "about"
 
 
 def confidence_in(facts: Facts, gain: Gain, usable_blocks: int) -> tuple[Confidence, str]:
