@@ -14,9 +14,6 @@ MIN_QUERIED_BLOCKS = 100
 """Minimum look-ups for one that rests on the curve."""
 _GOOD_SECONDS = 240.0
 _GOOD_QUERIED_BLOCKS = 2000
-_WAITING = 0.05
-"""Waiting sequences per running one, on average, above which a larger pool would admit them
-earlier: equal beginnings that are computed at the same time are then not found."""
 _GOOD_ERROR, _BAD_ERROR = 0.01, 0.05
 """Limits for `HitCurve.error_ratio`."""
 
@@ -127,7 +124,7 @@ def gain_of(facts: Facts, usable_blocks: float, need: float = 1.0) -> Gain:
 def bound_of(facts: Facts, usable_blocks: float) -> Bound:
     """What the hits that are predicted for a pool of this many blocks are."""
     load, curve = facts.load, facts.curve
-    is_crowded = load is not None and load.waiting_ns > _WAITING * load.running_ns
+    is_crowded = load is not None and load.is_crowded
     known = None if curve is None else curve.exact_up_to_blocks
     is_least = known is not None and usable_blocks > known
     if is_least:

@@ -87,6 +87,9 @@ class WhatIfPoint(msgspec.Struct, frozen=True, kw_only=True):
     connector supplied anyway."""
     is_lower_bound: bool
     """For a part of the time the content of such a pool was not known yet."""
+    is_upper_bound: bool = False
+    """In the last five minutes requests waited, which a larger pool would have admitted earlier:
+    equal beginnings that are computed at the same time are not found."""
     known_seconds: float | None
     """Time for which it has been known; None: not yet."""
 
@@ -143,13 +146,15 @@ def _answer(asked: Asked) -> WhatIf:
         raise UnknownError("the pool is not known yet, or its layers have a sliding window")
     device_bytes = _device_bytes(asked)
     now_ns = cache.now_ns(asked.clock.now().monotonic_ns)
+    _, load = asked.folds[Recent].window()
+    is_crowded = load.is_crowded
     curves = []
     for window, seconds in _WINDOWS:
         curve = whatif.curve(seconds, now_ns)
         if curve is None:  # the simulation goes on meanwhile
             objection = None if isinstance(whatif, Shadows) else whatif.objection
             raise UnknownError(_OBJECTIONS[objection] if objection else _DISAGREES)
-        points = [_point(point, curve, ledger, device_bytes) for point in curve.points]
+        points = [_point(point, curve, ledger, device_bytes, is_crowded) for point in curve.points]
         tiers = [] if isinstance(whatif, Shadows) else host_tiers(curve, ledger)
         curves.append(
             WhatIfCurve(window=window, seconds=curve.seconds, points=points, host_tiers=tiers)
@@ -197,7 +202,9 @@ def _check_simulation(shadows: Shadows) -> None:
         raise UnknownError(_DISAGREES)
 
 
-def _point(point: Point, curve: Curve, ledger: Ledger, device_bytes: int | None) -> WhatIfPoint:
+def _point(
+    point: Point, curve: Curve, ledger: Ledger, device_bytes: int | None, is_crowded: bool
+) -> WhatIfPoint:
     size = point.capacity_blocks
     size_bytes = None if size is None else size * ledger.bytes_per_block or None
     queried, seconds = point.queried_blocks, curve.seconds
@@ -215,6 +222,7 @@ def _point(point: Point, curve: Curve, ledger: Ledger, device_bytes: int | None)
             else None
         ),
         is_lower_bound=point.is_lower_bound,
+        is_upper_bound=is_crowded and point.scale > 1,
         known_seconds=point.known_seconds,
     )
 

@@ -40,8 +40,8 @@ def row() -> Row:
                 "What the adviser proposes",
                 "At most five proposals for each engine: an option of its server, the value it "
                 "should have, and an estimate of the prompt tokens a second that this would spare "
-                "it. Begin with the largest. For each, `kvscope advise URL` prints the reason, the memory it "
-                "costs, and its assumptions.",
+                "it. Begin with the largest. For each, `kvscope advise URL` prints the reason, the "
+                "memory it costs, and its assumptions.",
                 Q(worst(series("kvscope_advice_value"), by), "value"),
                 Q(worst(series("kvscope_advice_saved_tokens_per_second"), by), "saved"),
                 columns={
