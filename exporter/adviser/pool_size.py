@@ -163,12 +163,17 @@ def confidence_in(facts: Facts, gain: Gain, usable_blocks: int) -> tuple[Confide
             "what such a pool would have held was not known all the time: the hits are at least "
             "these"
         )
+    if not facts.is_plain and bound_of(facts, usable_blocks) == "at most":
+        return "medium", (
+            "requests waited: a larger pool admits them earlier, and computes equal beginnings at "
+            "the same time"
+        )
     if curve.seconds < _GOOD_SECONDS or curve.queried_blocks < _GOOD_QUERIED_BLOCKS:
         return "medium", f"it rests on {watched}"
     if error is None or error > _GOOD_ERROR:
         known = "not known" if error is None else f"{percent(error, 1)} of the blocks looked up"
         return "medium", f"the curve's error at the present size is {known}"
     return "high", (
-        f"the hits are counted exactly for every size over {watched}; at the present size the "
+        f"the hits of every size are counted over {watched}; at the present size the "
         f"curve and the engine differ by {percent(error, 2)}"
     )

@@ -38,8 +38,8 @@ _OF_ONE_KIND = [
 _OF_GROUPS = [
     "Requests admitted earlier or later than they were: every size admits them when the engine "
     "did. Exact for one request after another and for prompts of one chunk. While some wait, hits "
-    "of larger sizes are at most these: 11 % of them too many in our trials, at 3.6 times a pool "
-    "that ran one to three requests at once and then eight.",
+    "of larger sizes are at most these: in our trials 0 to 12 % of them were not found by pools "
+    "in which all ran at once, and up to half by pools that were still too small for that.",
     "Speculative decoding, and loads from a tier below the pool or a connector.",
 ]
 """Limits of simulated pools, for layers of several kinds."""

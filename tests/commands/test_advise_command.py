@@ -68,7 +68,7 @@ def test_each_proposal_is_a_block_with_its_reasons() -> None:
         "1. --num-gpu-blocks-override 1000 → 2187: +1,187 blocks (2.3 GiB), hits 41 → about 49 %"
     )
     assert "why: in a pool of 1,000 blocks 41 % of the blocks looked up are found" in said
-    assert "confidence: high: the hits are counted exactly" in said
+    assert "confidence: high: the hits of every size are counted" in said
     assert "assumes: the load stays as it was" in said
     assert "Not proposed" not in said
     said = asked({PATH: reply(engine(0.41, 0.6))}, "--verbose")[1]
