@@ -280,7 +280,7 @@ FURTHER: tuple[Load, ...] = (
     Load(
         name="wandering",
         what="a rate that wanders about 1.9 a second; one answer in twelve is long",
-        machine=Machine(num_blocks=2_200),
+        machine=Machine(num_blocks=4_200),
         calls=wandering,
     ),
 )
