@@ -30,7 +30,7 @@ ENOUGH_STRETCHES = 100
 Run = list[Forecasts]
 """By horizon."""
 AHEAD_SECONDS = 30.0
-"""Time before an onset at which a forecast has foretold it."""
+"""Time before an onset at which it must be forecast to count as foreseen."""
 LEARNING_SECONDS = 3600.0
 """Start of a run, scored separately: until then few outcomes are known to learn from."""
 
@@ -206,7 +206,7 @@ def print_warnings(results: dict[str, Run]) -> None:
 
 
 def print_onsets(results: dict[str, Run]) -> None:
-    """Print the share of onsets that were foretold, which is less than that of moments: most
+    """Print how many onsets were foreseen. The share is smaller than that of moments: most
     moments before an exhaustion are in the midst of others."""
     limits = (EXHAUSTION_PROBABILITY, 0.5)
     columns = ["load", "onsets"]
@@ -219,7 +219,7 @@ def print_onsets(results: dict[str, Run]) -> None:
         cells = [name, f"{len(minute.onsets)}"]
         for limit in limits:
             cells += [
-                f"{minute.foretold(limit, AHEAD_SECONDS)}",
+                f"{minute.foreseen(limit, AHEAD_SECONDS)}",
                 f"{minute.false_alarms(limit) / hours:.1f}" if hours else "",
             ]
         print(f"| {' | '.join(cells)} |")

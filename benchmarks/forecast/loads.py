@@ -198,7 +198,7 @@ def wandering(random: Random, seconds: float) -> Iterator[Call]:
     spread = 0.35 * math.sqrt(1 - keep * keep)
     for second in range(int(seconds / step)):
         level = keep * level + random.gauss(0, spread)
-        rate = 1.9 * math.exp(level)
+        rate = 1.1 * math.exp(level)
         for at in arrivals(random, step, lambda _, rate=rate: rate, rate):  # type: ignore[misc]
             prompt, output, most = chat(random)
             if random.random() < 1 / 12:
@@ -279,8 +279,8 @@ LOADS: tuple[Load, ...] = (
 FURTHER: tuple[Load, ...] = (
     Load(
         name="wandering",
-        what="a rate that wanders about 1.9 a second; one answer in twelve is long",
-        machine=Machine(num_blocks=4_200),
+        what="a rate that wanders about 1.1 a second; one answer in twelve is long",
+        machine=Machine(num_blocks=3_000),
         calls=wandering,
     ),
 )

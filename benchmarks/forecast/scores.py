@@ -76,8 +76,8 @@ class Forecasts:
         warned = [came for p, came in zip(said, self.came, strict=True) if p > above]
         return (sum(warned) / len(warned), sum(warned) / sum(self.came)) if warned else None
 
-    def foretold(self, above: float, ahead: float) -> int:
-        """Onsets for which the forecast so many seconds before was above a threshold."""
+    def foreseen(self, above: float, ahead: float) -> int:
+        """Onsets for which the forecast was above a threshold this many seconds before."""
         count = 0
         for onset in self.onsets:
             index = bisect_right(self.times, onset - ahead) - 1

@@ -122,7 +122,7 @@ def gain_of(facts: Facts, usable_blocks: float, need: float = 1.0) -> Gain:
 
 
 def bound_of(facts: Facts, usable_blocks: float) -> Bound:
-    """What the hits that are predicted for a pool of this many blocks are."""
+    """The kind of number that is predicted for the hits of a pool of this many blocks."""
     load, curve = facts.load, facts.curve
     is_crowded = load is not None and load.is_crowded
     known = None if curve is None else curve.exact_up_to_blocks

@@ -30,7 +30,7 @@ then SGLang's."""
 OPTIONS: tuple[Option, ...] = get_args(Option)
 Confidence = Literal["high", "medium", "low"]
 Bound = Literal["about", "at most", "at least"]
-"""What a predicted number is; none is exact, since another setting changes who runs when."""
+"""The kind of a predicted number; none is exact, since another setting changes who runs when."""
 Standing = Literal["not needed", "not known", "blocked"]
 """not known: it could not be judged. blocked: it would bring something, but a fact or room that it
 needs is missing."""
@@ -60,7 +60,7 @@ class Gain(msgspec.Struct, frozen=True, kw_only=True):
     saved_tokens_per_second: float = 0.0
     """Prompt tokens that are no longer computed: more hits, less recomputing."""
     saved_is: Bound = "about"
-    """What the predicted hits and saved tokens are."""
+    """The kind of number that the predicted hits and saved tokens are."""
     recomputed_tokens_per_second_from: float | None = None
     """Tokens recomputed after preemptions of the kind that it prevents."""
     recomputed_tokens_per_second_to: float | None = None

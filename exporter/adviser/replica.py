@@ -21,7 +21,7 @@ def another_replica(facts: Facts) -> Verdict:
             f"another replica: less than {MIN_SECONDS:.0f} s of load were observed", "not known"
         )
     now, then = facts.engines, facts.engines + 1
-    # How requests are routed decides how much of it comes.
+    # The router decides how much of it comes.
     gain = replace(gain_of(facts, facts.usable_blocks * then / now, 1.0), saved_is="at most")
     least = max(1.0, _LEAST_FACTOR * MIN_GAIN * load.prefill_tokens / facts.seconds)
     if gain.saved_tokens_per_second < least:

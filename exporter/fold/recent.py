@@ -72,8 +72,8 @@ class Slot:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether so many waited that a larger pool would have admitted them earlier: equal
-        beginnings that are computed at the same time are not found."""
+        """Whether requests waited that a larger pool would have admitted earlier: equal beginnings
+        that are computed at the same time are not found."""
         return self.waiting_ns > _CROWDED * self.running_ns
 
     def add(self, other: "Slot") -> None:

@@ -68,7 +68,7 @@ def per(count: str, base: str, least: float = 1) -> Callable[[Sequence[Stretch]]
 
 
 def _refused(slices: Sequence[Stretch]) -> float | None:
-    """Of all requests that came, those that were refused, which never arrive."""
+    """The refused share of all requests that came; refused ones never arrive."""
     refused = total(slices, "rejected")
     came = total(slices, "arrived") + refused
     return refused / came if came >= 1 else None

@@ -23,7 +23,7 @@ def lengths_of(events: Sequence[EngineEvent]) -> Lengths:
 
 
 def arrived(request: int, prompts: Sequence[int], samples: int) -> list[EngineEvent]:
-    """A request with these prompts, each of them with so many samples."""
+    """A request with these prompts, each with this number of samples."""
     added = [
         SequenceAdded(10 * request + place, request, tokens, 9)
         for place, tokens in enumerate(tokens for tokens in prompts for _ in range(samples))

@@ -48,12 +48,12 @@ def test_a_line_is_drawn_as_prometheus_draws_it() -> None:
     assert scrapes.full_by(300, 120, 60) == 0.0
 
 
-def test_an_onset_is_foretold_by_the_forecast_half_a_minute_before_it() -> None:
+def test_an_onset_is_foreseen_by_the_forecast_half_a_minute_before_it() -> None:
     """Moments within an exhaustion are easy, and are no onsets."""
     times = [5.0 * number for number in range(100)]
     forecasts = Forecasts(60, times=times, onsets=[100.0, 300.0])
     forecasts.ours = [0.9 if at in (70.0, 400.0) or 280 <= at < 340 else 0.1 for at in times]
     forecasts.came = [float(40 <= at < 100 or 240 <= at < 340) for at in times]
-    assert forecasts.foretold(0.8, 30.0) == 1
+    assert forecasts.foreseen(0.8, 30.0) == 1
     assert forecasts.false_alarms(0.8) == 1
-    assert forecasts.since(200.0).foretold(0.8, 30.0) == 0
+    assert forecasts.since(200.0).foreseen(0.8, 30.0) == 0
