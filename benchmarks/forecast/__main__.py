@@ -11,9 +11,16 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from statistics import mean
 
-from benchmarks.forecast.loads import LOADS, Load
+from benchmarks.forecast.loads import FURTHER, LOADS, Load
 from benchmarks.forecast.rivals import WINDOWS
-from benchmarks.forecast.scores import Decile, Forecasts, deciles, joined, play
+from benchmarks.forecast.scores import (
+    EVERY_SECONDS,
+    Decile,
+    Forecasts,
+    deciles,
+    joined,
+    play,
+)
 from benchmarks.forecast.trace import trace_load
 from exporter.fold.exhaustion import HORIZONS
 from monitoring.thresholds import EXHAUSTION_PROBABILITY
@@ -22,6 +29,8 @@ ENOUGH_STRETCHES = 100
 """Stretches of a decile, as long as the horizon: chance leaves ±10 points to a forecast of 50 %."""
 Run = list[Forecasts]
 """By horizon."""
+AHEAD_SECONDS = 30.0
+"""Time before an onset at which it must be forecast to count as foreseen."""
 LEARNING_SECONDS = 3600.0
 """Start of a run, scored separately: until then few outcomes are known to learn from."""
 
@@ -36,9 +45,11 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=1)
     arguments = parser.parse_args()
     trace = trace_load()
-    loads = [load for load in (*LOADS, *([trace] if trace else [])) if _chosen(load, arguments)]
+    every = (*LOADS, *([trace] if trace else []), *(FURTHER if arguments.load else ()))
+    loads = [load for load in every if _chosen(load, arguments)]
     if not loads:
-        parser.error(f"--load: there are {', '.join(load.name for load in LOADS)} and trace")
+        names = ", ".join(load.name for load in (*LOADS, *FURTHER))
+        parser.error(f"--load: there are {names} and trace")
     runs = [(load.name, seed) for load in loads for seed in arguments.seed]
     with multiprocessing.Pool(arguments.processes) as pool:
         played = pool.starmap(partial(_play, seconds=arguments.hours * 3600), runs, chunksize=1)
@@ -67,6 +78,8 @@ def print_report(loads: Sequence[Load], played: Mapping[tuple[str, int], Run]) -
         print_deciles(late[load.name])
     print("\n## The alerts\n")
     print_warnings(late)
+    print()
+    print_onsets(late)
 
 
 def _chosen(load: Load, arguments: argparse.Namespace) -> bool:
@@ -89,7 +102,7 @@ def _of_load(
 
 def _play(name: str, seed: int, seconds: float) -> Run:
     trace = trace_load()
-    loads = {load.name: load for load in (*LOADS, *([trace] if trace else []))}
+    loads = {load.name: load for load in (*LOADS, *FURTHER, *([trace] if trace else []))}
     return play(loads[name], seed, seconds)
 
 
@@ -190,6 +203,26 @@ def print_warnings(results: dict[str, Run]) -> None:
         )
         texts = (f"{cell[0]:.0%}, {cell[1]:.0%}" if cell else "none" for cell in cells)
         print(f"| {name} | {' | '.join(texts)} |")
+
+
+def print_onsets(results: dict[str, Run]) -> None:
+    """Print how many onsets were foreseen. The share is smaller than that of moments: most
+    moments before an exhaustion are in the midst of others."""
+    limits = (EXHAUSTION_PROBABILITY, 0.5)
+    columns = ["load", "onsets"]
+    for limit in limits:
+        columns += [f"60 s above {limit}, {AHEAD_SECONDS:.0f} s before", "false alarms an hour"]
+    print(f"| {' | '.join(columns)} |")
+    print("|---|" + "---|" * (len(columns) - 1))
+    for name, (*_, minute, _) in results.items():
+        hours = len(minute.times) * EVERY_SECONDS / 3600
+        cells = [name, f"{len(minute.onsets)}"]
+        for limit in limits:
+            cells += [
+                f"{minute.foreseen(limit, AHEAD_SECONDS)}",
+                f"{minute.false_alarms(limit) / hours:.1f}" if hours else "",
+            ]
+        print(f"| {' | '.join(cells)} |")
 
 
 def _cell(decile: Decile | None) -> str:

@@ -190,6 +190,22 @@ def nights(random: Random, seconds: float) -> Iterator[Call]:
             yield call(begins + 1_800 + at, chat(random))
 
 
+def wandering(random: Random, seconds: float) -> Iterator[Call]:
+    """A rate without any pattern (Ornstein and Uhlenbeck), and answers of which one in twelve is
+    long: nothing announces the next exhaustion."""
+    step, memory, level = 1.0, 120.0, 0.0
+    keep = math.exp(-step / memory)
+    spread = 0.35 * math.sqrt(1 - keep * keep)
+    for second in range(int(seconds / step)):
+        level = keep * level + random.gauss(0, spread)
+        rate = 1.1 * math.exp(level)
+        for at in arrivals(random, step, lambda _, rate=rate: rate, rate):  # type: ignore[misc]
+            prompt, output, most = chat(random)
+            if random.random() < 1 / 12:
+                output = random.randint(800, 3_000)
+            yield call(second * step + at, (prompt, output, max(most, 3_000)))
+
+
 LOADS: tuple[Load, ...] = (
     Load(
         name="steady",
@@ -260,3 +276,12 @@ LOADS: tuple[Load, ...] = (
         calls=nights,
     ),
 )
+FURTHER: tuple[Load, ...] = (
+    Load(
+        name="wandering",
+        what="a rate that wanders about 1.1 a second; one answer in twelve is long",
+        machine=Machine(num_blocks=3_000),
+        calls=wandering,
+    ),
+)
+"""Played only by name."""

@@ -20,6 +20,8 @@ from kvscope_events.events import (
 
 EVERY_SECONDS = 5.0
 """Between two forecasts that are scored."""
+ONSET_SECONDS = 60.0
+"""Time without exhaustion after which the next one is an onset."""
 
 
 @dataclass(slots=True)
@@ -37,6 +39,8 @@ class Forecasts:
     """Whether nothing ran and nothing waited."""
     silent: list[float] = field(default_factory=list)
     """The times while idle at which no forecast was made."""
+    onsets: list[float] = field(default_factory=list)
+    """The times at which the pool was exhausted after a minute or more without."""
 
     def since(self, seconds: float) -> "Forecasts":
         """Those made from a time on."""
@@ -61,7 +65,8 @@ class Forecasts:
         linear = {window: values[part] for window, values in self.linear.items()}
         lists = (self.ours[part], self.usage[part], linear, self.came[part], self.times[part])
         silent = [at for at in self.silent if begins <= at < ends]
-        return Forecasts(self.horizon, *lists, self.idle[part], silent)
+        onsets = [at for at in self.onsets if begins <= at < ends]
+        return Forecasts(self.horizon, *lists, self.idle[part], silent, onsets)
 
     def warnings(self, said: Sequence[float], above: float) -> tuple[float, float] | None:
         """Forecasts above a threshold: the share that came true, and their share of all that came.
@@ -70,6 +75,20 @@ class Forecasts:
         """
         warned = [came for p, came in zip(said, self.came, strict=True) if p > above]
         return (sum(warned) / len(warned), sum(warned) / sum(self.came)) if warned else None
+
+    def foreseen(self, above: float, ahead: float) -> int:
+        """Onsets for which the forecast was above a threshold this many seconds before."""
+        count = 0
+        for onset in self.onsets:
+            index = bisect_right(self.times, onset - ahead) - 1
+            is_asked = index >= 0 and self.times[index] > onset - ahead - EVERY_SECONDS
+            count += is_asked and self.ours[index] > above
+        return count
+
+    def false_alarms(self, above: float) -> int:
+        """Times that the forecast rose above a threshold, and nothing came within the horizon."""
+        rises = zip(self.ours, self.ours[1:], self.came[1:], strict=False)
+        return sum(before <= above < now and not came for before, now, came in rises)
 
     def error(self) -> float:
         """Mean distance between what was said and what came, over deciles by their forecasts."""
@@ -100,7 +119,8 @@ def joined(parts: Sequence[Forecasts]) -> Forecasts:
             whole.linear[window] += values
         whole.times += [start + at for at in part.times]
         whole.silent += [start + at for at in part.silent]
-        last = max((*whole.times[-1:], *whole.silent[-1:]), default=0.0)
+        whole.onsets += [start + at for at in part.onsets]
+        last = max((*whole.times[-1:], *whole.silent[-1:], *whole.onsets[-1:]), default=0.0)
         start = math.ceil((last + 1) / part.horizon) * part.horizon
     return whole
 
@@ -197,6 +217,13 @@ def play(load: Load, seed: int, seconds: float) -> list[Forecasts]:
     return [_of_horizon(horizon, asked, exhausted, scrapes, seconds) for horizon in HORIZONS]
 
 
+def _onsets(exhausted: Sequence[float]) -> list[float]:
+    earlier = [-math.inf, *exhausted]
+    return [
+        at for at, before in zip(exhausted, earlier, strict=False) if at - before > ONSET_SECONDS
+    ]
+
+
 def _of_horizon(
     horizon: int,
     asked: Iterable[_Asked],
@@ -204,7 +231,7 @@ def _of_horizon(
     scrapes: Scrapes,
     seconds: float,
 ) -> Forecasts:
-    result = Forecasts(horizon)
+    result = Forecasts(horizon, onsets=_onsets(exhausted))
     for now, usage, idle, probabilities in asked:
         if now + horizon > seconds:
             break

@@ -14,9 +14,13 @@ SMALLEST = 16
 def smaller_blocks(facts: Facts) -> Verdict:
     load, size = facts.load, facts.block_size
     if load is None or facts.seconds < MIN_SECONDS or not load.active_ns:
-        return Declined(f"smaller blocks: less than {MIN_SECONDS:.0f} s of load were observed")
+        return Declined(
+            f"smaller blocks: less than {MIN_SECONDS:.0f} s of load were observed", "not known"
+        )
     if not facts.knows_unfilled:
-        return Declined("smaller blocks: how many slots are not written is not reported")
+        return Declined(
+            "smaller blocks: how many slots are not written is not reported", "not known"
+        )
     unfilled = load.unfilled_ns / (load.active_ns * size)
     if unfilled < MIN_UNFILLED or size // 2 < SMALLEST:
         return Declined(

@@ -20,7 +20,8 @@ def more_conservative(facts: Facts) -> Verdict:
     load, before = facts.load, facts.recomputed_per_second("out_of_blocks")
     if load is None or facts.seconds < MIN_SECONDS:
         return Declined(
-            f"more conservative admission: less than {MIN_SECONDS:.0f} s of load were observed"
+            f"more conservative admission: less than {MIN_SECONDS:.0f} s of load were observed",
+            "not known",
         )
     computed = load.prefill_tokens / facts.seconds
     if before < max(1.0, MIN_GAIN * computed):
@@ -28,11 +29,18 @@ def more_conservative(facts: Facts) -> Verdict:
             f"more conservative admission: {before:,.0f} of {computed:,.0f} prompt tokens a second "
             "are computed again after retractions"
         )
+    again = f"it would spare some of {before:,.0f} recomputed tokens a second"
     current = facts.conservativeness
     if current is None:
-        return Declined("more conservative admission: the present value is not reported")
+        return Declined(
+            f"more conservative admission: {again}, but the present value is not reported",
+            "blocked",
+        )
     if not load.max_tokens:
-        return Declined("more conservative admission: how long replies are is not known")
+        return Declined(
+            f"more conservative admission: {again}, but how long replies are is not known",
+            "blocked",
+        )
     used = load.output_tokens / load.max_tokens
     proposed = min(_MOST, math.ceil(10 * used / _FLOOR) / 10)
     if proposed <= current:

@@ -2,7 +2,7 @@
 
 from typing import get_args
 
-from exporter.adviser.proposal import Gain, Option, Price
+from exporter.adviser.proposal import Bound, Gain, Option, Price
 from kvscope_events.vocabulary import ServerKind
 
 FLAGS: dict[Option, str] = {
@@ -61,6 +61,21 @@ def setting(option: Option, value: float) -> str:
     return f"{value:.{digits}f}"
 
 
+def would_save(gain: Gain) -> str:
+    """Would save at most 981 prompt tokens a second."""
+    return f"would save {_saved(gain)}"
+
+
+def _saved(gain: Gain) -> str:
+    return f"{gain.saved_is} {gain.saved_tokens_per_second:,.0f} prompt tokens a second"
+
+
+def saved_of(saved: float, computed: float, bound: Bound) -> str:
+    """Would save at most 12 of 2,000 prompt tokens a second."""
+    number = f"{bound} {saved:,.0f}" if saved >= 0.5 else "0"
+    return f"would save {number} of {computed:,.0f} prompt tokens a second"
+
+
 def sentence(
     option: Option, current: float | None, proposed: float, price: Price, gain: Gain
 ) -> str:
@@ -81,13 +96,16 @@ def _effects(price: Price, gain: Gain) -> list[str]:
         before, after = percent(gain.hit_ratio_from), percent(gain.hit_ratio_to)
         same = before == after
         found.append(
-            f"hits stay at {after}" if same else f"hits {before.removesuffix(' %')} → {after}"
+            f"hits stay at {after}"
+            if same
+            else f"hits {before.removesuffix(' %')} → {gain.saved_is} {after}"
         )
     if gain.saved_tokens_per_second >= 1:
-        found.append(f"{gain.saved_tokens_per_second:,.0f} prompt tokens a second saved")
+        found.append(f"{_saved(gain)} saved")
     again = gain.recomputed_tokens_per_second_from
     if again and gain.recomputed_tokens_per_second_to is not None:
-        found.append(f"recomputed tokens {change(again, gain.recomputed_tokens_per_second_to)}")
+        after = change(again, gain.recomputed_tokens_per_second_to)
+        found.append(f"recomputed tokens {gain.saved_is} {after}")
     elif again and not gain.saved_tokens_per_second:
         found.append(f"fewer recomputed tokens ({again:,.0f} a second now)")
     errors = gain.errors_per_second_from

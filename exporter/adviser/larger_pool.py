@@ -1,7 +1,7 @@
 """A larger pool: more hits, fewer preemptions; as large as needed and as the memory allows."""
 
 from exporter.adviser.facts import Facts
-from exporter.adviser.flags import FLAGS, HOST, in_bytes, percent, sentence
+from exporter.adviser.flags import FLAGS, HOST, in_bytes, percent, saved_of, sentence, would_save
 from exporter.adviser.pool_size import (
     MIN_SECONDS,
     candidates,
@@ -38,38 +38,41 @@ _NOT_PROFILED = (
 def larger_pool(facts: Facts) -> Verdict:
     load = facts.load
     if load is None or facts.seconds < MIN_SECONDS:
-        return Declined(f"a larger pool: less than {MIN_SECONDS:.0f} s of load were observed")
+        return Declined(
+            f"a larger pool: less than {MIN_SECONDS:.0f} s of load were observed", "not known"
+        )
     computed = load.prefill_tokens / facts.seconds
     least = max(1.0, MIN_GAIN * computed)
     most = gain_of(facts, 4 * facts.usable_blocks)
     if most.saved_tokens_per_second < least:
         if facts.hits_are_unknown:
-            return Declined("a larger pool: not known, since no look-ups were observed")
-        saved = max(0.0, most.saved_tokens_per_second)
-        return Declined(
-            f"a larger pool: four times this one would save {saved:,.0f} of {computed:,.0f} "
-            "prompt tokens a second"
-        )
+            return Declined(
+                "a larger pool: not known, since no look-ups were observed", "not known"
+            )
+        saved = saved_of(most.saved_tokens_per_second, computed, most.saved_is)
+        return Declined(f"a larger pool: four times this one {saved}")
     room = facts.room
     if room is None:
         return Declined(
-            "a larger pool: it would save "
-            f"{most.saved_tokens_per_second:,.0f} prompt tokens a second, but how much memory is "
-            "left is not known here"
+            f"a larger pool: four times this one {would_save(most)}, but how much memory is "
+            "left is not known here",
+            "blocked",
         )
     if only_lowers(facts):
         return Declined(
-            "a larger pool: it would save "
-            f"{most.saved_tokens_per_second:,.0f} prompt tokens a second, but by how much "
-            "--mem-fraction-static had to rise is not reported"
+            f"a larger pool: four times this one {would_save(most)}, but by how much "
+            "--mem-fraction-static had to rise is not reported",
+            "blocked",
         )
     found = [c for c in candidates(facts) if c.usable_blocks > facts.usable_blocks]
     gains = [gain_of(facts, candidate.usable_blocks) for candidate in found]
     best = max((gain.saved_tokens_per_second for gain in gains), default=0.0)
     if best < least:
         return Declined(
-            f"a larger pool: {room.name} has {in_bytes(room.free_bytes)} of headroom, of which the "
-            f"largest step takes {in_bytes(room.largest_step_bytes)}"
+            f"a larger pool: four times this one {would_save(most)}, but {room.name} has "
+            f"{in_bytes(room.free_bytes)} of headroom, of which the largest step takes "
+            f"{in_bytes(room.largest_step_bytes)}",
+            "blocked",
         )
     candidate, gain = next(
         (c, g)

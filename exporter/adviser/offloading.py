@@ -4,9 +4,9 @@ computed again."""
 import math
 
 from exporter.adviser.facts import Facts
-from exporter.adviser.flags import FLAGS, in_bytes, sentence, spelled
+from exporter.adviser.flags import FLAGS, in_bytes, saved_of, sentence, spelled, would_save
 from exporter.adviser.larger_pool import MIN_GAIN
-from exporter.adviser.pool_size import MIN_SECONDS, confidence_in
+from exporter.adviser.pool_size import MIN_SECONDS, bound_of, confidence_in
 from exporter.adviser.proposal import Declined, Gain, Option, Price, Proposal, Verdict
 
 _UNITS: dict[Option, tuple[float, int]] = {
@@ -30,27 +30,35 @@ def host_tier(facts: Facts) -> Verdict:
     if not facts.can_offload:
         return Declined("offloading: this server cannot, or has another connector")
     if load is None or facts.seconds < MIN_SECONDS:
-        return Declined(f"offloading: less than {MIN_SECONDS:.0f} s of load were observed")
+        return Declined(
+            f"offloading: less than {MIN_SECONDS:.0f} s of load were observed", "not known"
+        )
     if curve is None or not curve.queried_blocks or not curve.seconds:
-        return Declined("offloading: not known, since no look-ups were observed")
-    if host is None or not facts.bytes_per_block:
-        return Declined("offloading: how much memory the host has is not known here")
-    of_block = facts.bytes_per_block * facts.engines
-    held = facts.tier_blocks
-    most_blocks = held + max(0, host.spare_bytes) // of_block
+        return Declined("offloading: not known, since no look-ups were observed", "not known")
+    held, computed = facts.tier_blocks, load.prefill_tokens / facts.seconds
     present = max(facts.usable_blocks, held)
+    if host is None or not facts.bytes_per_block:
+        most = max((point.capacity_blocks or 0 for point in curve.points), default=0)
+        saved = _saved(facts, present, most)
+        would = Gain(saved_tokens_per_second=saved, saved_is=bound_of(facts, most))
+        return Declined(
+            f"offloading: a tier of four times the pool {would_save(would)}, but how much memory "
+            "the host has is not known here",
+            "blocked" if saved >= max(1.0, MIN_GAIN * computed) else "not known",
+        )
+    of_block = facts.bytes_per_block * facts.engines
+    most_blocks = held + max(0, host.spare_bytes) // of_block
     sizes = [
         point.capacity_blocks
         for point in curve.points
         if point.capacity_blocks is not None and present < point.capacity_blocks <= most_blocks
     ]
     gains = [(size, _saved(facts, present, size)) for size in sizes]
-    computed = load.prefill_tokens / facts.seconds
     best = max((saved for _, saved in gains), default=0.0)
     if best < max(1.0, MIN_GAIN * computed):
         return Declined(
             f"offloading: a tier that the host has room for ({in_bytes(most_blocks * of_block)}) "
-            f"would save {max(0.0, best):,.0f} of {computed:,.0f} prompt tokens a second"
+            f"{saved_of(best, computed, bound_of(facts, most_blocks))}"
         )
     blocks, saved = next((size, saved) for size, saved in gains if saved >= _ENOUGH * best)
     return _proposal(facts, present, blocks, saved)
@@ -79,6 +87,7 @@ def _proposal(facts: Facts, present: int, blocks: int, saved: float) -> Proposal
         hit_ratio_from=None if before is None else before / curve.queried_blocks,
         hit_ratio_to=None if after is None else after / curve.queried_blocks,
         saved_tokens_per_second=saved,
+        saved_is=bound_of(facts, blocks),
     )
     confidence, because = confidence_in(facts, gain, blocks)
     if confidence == "high":
@@ -91,7 +100,10 @@ def _proposal(facts: Facts, present: int, blocks: int, saved: float) -> Proposal
         current=held,
         proposed=proposed,
         text=sentence(option, held, proposed, price, gain),
-        why=f"{saved:,.0f} prompt tokens a second are computed that such a tier would still have",
+        why=(
+            f"{gain.saved_is} {saved:,.0f} prompt tokens a second are computed that such a tier "
+            "would still have"
+        ),
         price=price,
         gain=gain,
         confidence=confidence,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from exporter.adviser.facts import Facts
 from exporter.adviser.flags import SHARES, percent
-from exporter.adviser.proposal import Confidence, Gain, Price
+from exporter.adviser.proposal import Bound, Confidence, Gain, Price
 
 MIN_SECONDS = 30.0
 """Minimum observation for a proposal that rests on the load."""
@@ -115,9 +115,21 @@ def gain_of(facts: Facts, usable_blocks: float, need: float = 1.0) -> Gain:
         hit_ratio_from=ratio_now,
         hit_ratio_to=ratio_then,
         saved_tokens_per_second=hits + before - after,
+        saved_is=bound_of(facts, usable_blocks),
         recomputed_tokens_per_second_from=before or None,
         recomputed_tokens_per_second_to=after if before else None,
     )
+
+
+def bound_of(facts: Facts, usable_blocks: float) -> Bound:
+    """The kind of number that is predicted for the hits of a pool of this many blocks."""
+    load, curve = facts.load, facts.curve
+    is_crowded = load is not None and load.is_crowded
+    known = None if curve is None else curve.exact_up_to_blocks
+    is_least = known is not None and usable_blocks > known
+    if is_least:
+        return "about" if is_crowded else "at least"
+    return "at most" if is_crowded and usable_blocks >= facts.usable_blocks else "about"
 
 
 def confidence_in(facts: Facts, gain: Gain, usable_blocks: int) -> tuple[Confidence, str]:
@@ -151,12 +163,17 @@ def confidence_in(facts: Facts, gain: Gain, usable_blocks: int) -> tuple[Confide
             "what such a pool would have held was not known all the time: the hits are at least "
             "these"
         )
+    if not facts.is_plain and bound_of(facts, usable_blocks) == "at most":
+        return "medium", (
+            "requests waited: a larger pool admits them earlier, and computes equal beginnings at "
+            "the same time"
+        )
     if curve.seconds < _GOOD_SECONDS or curve.queried_blocks < _GOOD_QUERIED_BLOCKS:
         return "medium", f"it rests on {watched}"
     if error is None or error > _GOOD_ERROR:
         known = "not known" if error is None else f"{percent(error, 1)} of the blocks looked up"
         return "medium", f"the curve's error at the present size is {known}"
     return "high", (
-        f"the hits are counted exactly for every size over {watched}; at the present size the "
+        f"the hits of every size are counted over {watched}; at the present size the "
         f"curve and the engine differ by {percent(error, 2)}"
     )

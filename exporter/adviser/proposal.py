@@ -29,6 +29,11 @@ Option = Literal[
 then SGLang's."""
 OPTIONS: tuple[Option, ...] = get_args(Option)
 Confidence = Literal["high", "medium", "low"]
+Bound = Literal["about", "at most", "at least"]
+"""The kind of a predicted number; none is exact, since another setting changes who runs when."""
+Standing = Literal["not needed", "not known", "blocked"]
+"""not known: it could not be judged. blocked: it would bring something, but a fact or room that it
+needs is missing."""
 
 
 class Price(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +59,8 @@ class Gain(msgspec.Struct, frozen=True, kw_only=True):
     hit_ratio_to: float | None = None
     saved_tokens_per_second: float = 0.0
     """Prompt tokens that are no longer computed: more hits, less recomputing."""
+    saved_is: Bound = "about"
+    """The kind of number that the predicted hits and saved tokens are."""
     recomputed_tokens_per_second_from: float | None = None
     """Tokens recomputed after preemptions of the kind that it prevents."""
     recomputed_tokens_per_second_to: float | None = None
@@ -94,6 +101,7 @@ class Declined:
 
     reason: str
     """One sentence for people."""
+    standing: Standing = "not needed"
 
 
 Verdict = Proposal | Declined

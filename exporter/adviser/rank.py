@@ -81,7 +81,7 @@ def advise(facts: Facts) -> Advice:
         if facts.server in _ELSEWHERE.get(kind, ()):
             continue
         if kind in impossible:
-            verdict: Verdict = Declined(f"{impossible[kind]}: {_SEVERAL_GROUPS}")
+            verdict: Verdict = Declined(f"{impossible[kind]}: {_SEVERAL_GROUPS}", "not known")
         else:
             verdict = kind(facts)
         if isinstance(verdict, Declined):

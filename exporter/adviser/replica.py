@@ -1,7 +1,9 @@
 """Another replica, if no pool that fits on this device is enough."""
 
+from msgspec.structs import replace
+
 from exporter.adviser.facts import Facts
-from exporter.adviser.flags import sentence
+from exporter.adviser.flags import sentence, would_save
 from exporter.adviser.larger_pool import MIN_GAIN
 from exporter.adviser.pool_size import MIN_SECONDS, candidates, gain_of
 from exporter.adviser.proposal import Declined, Price, Proposal, Verdict
@@ -15,16 +17,25 @@ _LEAST_FACTOR = 5
 def another_replica(facts: Facts) -> Verdict:
     load = facts.load
     if load is None or facts.seconds < MIN_SECONDS:
-        return Declined(f"another replica: less than {MIN_SECONDS:.0f} s of load were observed")
+        return Declined(
+            f"another replica: less than {MIN_SECONDS:.0f} s of load were observed", "not known"
+        )
     now, then = facts.engines, facts.engines + 1
-    gain = gain_of(facts, facts.usable_blocks * then / now, 1.0)
+    # The router decides how much of it comes.
+    gain = replace(gain_of(facts, facts.usable_blocks * then / now, 1.0), saved_is="at most")
     least = max(1.0, _LEAST_FACTOR * MIN_GAIN * load.prefill_tokens / facts.seconds)
     if gain.saved_tokens_per_second < least:
         if facts.hits_are_unknown:
-            return Declined("another replica: not known, since no look-ups were observed")
+            return Declined(
+                "another replica: not known, since no look-ups were observed", "not known"
+            )
         return Declined("another replica: its pool would save little")
     if facts.room is None:
-        return Declined("another replica: whether this pool can grow instead is not known here")
+        return Declined(
+            f"another replica: it {would_save(gain)}, but whether this pool can grow instead is "
+            "not known here",
+            "blocked",
+        )
     most = max((c.usable_blocks for c in candidates(facts)), default=facts.usable_blocks)
     here = gain_of(facts, most).saved_tokens_per_second
     if _TIMES * max(here, 0.0) > gain.saved_tokens_per_second:

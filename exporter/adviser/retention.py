@@ -3,7 +3,12 @@
 from exporter.adviser.facts import Facts
 from exporter.adviser.flags import FLAGS, percent, sentence
 from exporter.adviser.larger_pool import MIN_GAIN
-from exporter.adviser.pool_size import MIN_QUERIED_BLOCKS, MIN_SECONDS, confidence_in
+from exporter.adviser.pool_size import (
+    MIN_QUERIED_BLOCKS,
+    MIN_SECONDS,
+    bound_of,
+    confidence_in,
+)
 from exporter.adviser.proposal import Declined, Gain, Option, Price, Proposal, Verdict
 
 _OPTION: Option = "prefix_cache_retention_interval"
@@ -18,11 +23,15 @@ def denser_retention(facts: Facts) -> Verdict:
         return Declined(f"{_KIND}: all are kept, or how many are is not known")
     now = None if curve is None else curve.hits(facts.usable_blocks)
     if curve is None or now is None or curve.retaining_hit_blocks is None:
-        return Declined(f"{_KIND}: what such a pool would find is not known")
+        return Declined(f"{_KIND}: what such a pool would find is not known", "not known")
     if load is None or min(facts.seconds, curve.seconds) < MIN_SECONDS:
-        return Declined(f"{_KIND}: less than {MIN_SECONDS:.0f} s of load were observed")
+        return Declined(
+            f"{_KIND}: less than {MIN_SECONDS:.0f} s of load were observed", "not known"
+        )
     if curve.queried_blocks < MIN_QUERIED_BLOCKS:
-        return Declined(f"{_KIND}: fewer than {MIN_QUERIED_BLOCKS} blocks were looked up")
+        return Declined(
+            f"{_KIND}: fewer than {MIN_QUERIED_BLOCKS} blocks were looked up", "not known"
+        )
     computed = load.prefill_tokens / facts.seconds
     saved = (curve.retaining_hit_blocks - now) * facts.block_size / curve.seconds
     ratios = now / curve.queried_blocks, curve.retaining_hit_blocks / curve.queried_blocks
@@ -32,7 +41,12 @@ def denser_retention(facts: Facts) -> Verdict:
             f"found, now {percent(ratios[0], 1)}"
         )
     current = float(facts.retention)
-    gain = Gain(hit_ratio_from=ratios[0], hit_ratio_to=ratios[1], saved_tokens_per_second=saved)
+    gain = Gain(
+        hit_ratio_from=ratios[0],
+        hit_ratio_to=ratios[1],
+        saved_tokens_per_second=saved,
+        saved_is=bound_of(facts, facts.usable_blocks),
+    )
     price = Price(text="they take blocks that hold other content now, which the gain allows for")
     confidence, because = confidence_in(facts, gain, facts.usable_blocks)
     return Proposal(

@@ -13,7 +13,7 @@ from exporter.adviser.step_room import step_room
 def room_for_steps(facts: Facts) -> Verdict:
     steps = step_room(facts)
     if steps is None:
-        return Declined(f"a pool that leaves room for steps: {unknown(facts)}")
+        return Declined(f"a pool that leaves room for steps: {unknown(facts)}", "not known")
     if not steps.is_short:
         return Declined(f"a pool that leaves room for steps: {fit_of(steps)}")
     if facts.sizing is None and steps.fitting_tokens >= least_tokens(facts):
@@ -24,13 +24,17 @@ def room_for_steps(facts: Facts) -> Verdict:
     longest = facts.longest_blocks
     if longest is None and not facts.is_plain:
         return Declined(
-            "a pool that leaves room for steps: how many blocks the longest sequence takes in a "
-            "pool of several groups is not known"
+            f"a pool that leaves room for steps: {fit_of(steps)}; how many blocks the longest "
+            "sequence takes in a pool of several groups is not known",
+            "blocked",
         )
     most = facts.usable_blocks - blocks
     found = [c for c in candidates(facts) if (longest or 1) <= c.usable_blocks <= most]
     if not found:
-        return Declined("a pool that leaves room for steps: too little of it would be left")
+        return Declined(
+            f"a pool that leaves room for steps: {fit_of(steps)}; too little of it would be left",
+            "blocked",
+        )
     candidate = max(found, key=lambda candidate: candidate.usable_blocks)
     usable = candidate.usable_blocks
     then, fitting = gain_of(facts, usable), gain_of_fitting(facts, steps.takes_bytes)

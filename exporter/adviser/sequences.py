@@ -17,7 +17,9 @@ _MIN_WAITING = 0.5
 def fewer_sequences(facts: Facts) -> Verdict:
     load, before = facts.load, facts.recomputed_per_second("out_of_blocks")
     if load is None or facts.seconds < MIN_SECONDS or not load.busy_ns:
-        return Declined(f"fewer sequences: less than {MIN_SECONDS:.0f} s of load were observed")
+        return Declined(
+            f"fewer sequences: less than {MIN_SECONDS:.0f} s of load were observed", "not known"
+        )
     computed = load.prefill_tokens / facts.seconds
     if before < max(1.0, MIN_GAIN * computed):
         return Declined(
@@ -94,11 +96,19 @@ def more_sequences(facts: Facts) -> Verdict:
         return Declined("more sequences: the pool has no blocks for them")
     room = facts.room
     if room is None and facts.uses_device:
-        return Declined("more sequences: how much memory is left for them is not known here")
+        return Declined(
+            f"more sequences: {waiting:.1f} wait on average, but how much memory is left for more "
+            "is not known here",
+            "blocked",
+        )
     # A row's logits and work space: at most in proportion to the number of sequences.
     more = 0 if room is None else int(room.largest_step_bytes * (fits / limit - 1))
     if room is not None and more > max(0, room.spare_bytes):
-        return Declined(f"more sequences: {room.name} has no headroom for a larger step")
+        return Declined(
+            f"more sequences: {waiting:.1f} wait on average, but {room.name} has no headroom for a "
+            "larger step",
+            "blocked",
+        )
     gain = Gain(waiting_sequences_from=waiting)
     left = None
     if room is not None:

@@ -25,11 +25,15 @@ MAX_LOSS = 0.001
 def smaller_pool(facts: Facts) -> Verdict:
     load, curve = facts.load, facts.curve
     if load is None or facts.seconds < MIN_SECONDS or not load.steps:
-        return Declined(f"a smaller pool: less than {MIN_SECONDS:.0f} s of load were observed")
+        return Declined(
+            f"a smaller pool: less than {MIN_SECONDS:.0f} s of load were observed", "not known"
+        )
     if any(load.preemptions.values()):
         return Declined("a smaller pool: sequences were preempted in this one")
     if curve is None or curve.queried_blocks < MIN_QUERIED_BLOCKS:
-        return Declined("a smaller pool: too few look-ups were observed to say what it would lose")
+        return Declined(
+            "a smaller pool: too few look-ups were observed to say what it would lose", "not known"
+        )
     floor = max(
         SLACK * facts.most_needed * facts.usable_blocks,
         facts.longest_blocks or 0,  # with fewer the server refuses to start

@@ -13,7 +13,7 @@ _ROUND_TO = 64
 def smaller_steps(facts: Facts) -> Verdict:
     load, steps = facts.load, step_room(facts)
     if load is None or steps is None:
-        return Declined(f"smaller steps: {unknown(facts)}")
+        return Declined(f"smaller steps: {unknown(facts)}", "not known")
     if not steps.is_short:
         return Declined(f"smaller steps: {fit_of(steps)}")
     if facts.sizing is not None:
@@ -24,8 +24,9 @@ def smaller_steps(facts: Facts) -> Verdict:
     fits -= fits % (_ROUND_TO if fits >= _ROUND_TO else 16)
     if fits < least_tokens(facts):
         return Declined(
-            f"smaller steps: what {steps.room.name} has left is not enough for the "
-            f"{least_tokens(facts)} tokens that a step must have"
+            f"smaller steps: {fit_of(steps)}; that is not enough for the {least_tokens(facts)} "
+            "tokens that a step must have",
+            "blocked",
         )
     step_bytes = int(fits * steps.bytes_per_token)
     price = Price(

@@ -3,7 +3,7 @@
 import math
 
 from exporter.adviser.facts import Facts
-from exporter.adviser.flags import FLAGS, in_bytes, sentence
+from exporter.adviser.flags import FLAGS, in_bytes, sentence, would_save
 from exporter.adviser.larger_pool import MIN_GAIN
 from exporter.adviser.pool_size import MIN_SECONDS
 from exporter.adviser.proposal import Declined, Gain, Price, Proposal, Verdict
@@ -21,7 +21,9 @@ def swap_space(facts: Facts) -> Verdict:
     if facts.swap_blocks:
         return Declined(f"swapping: there is swap space for {facts.swap_blocks:,} blocks already")
     if load is None or facts.seconds < MIN_SECONDS:
-        return Declined(f"swapping: less than {MIN_SECONDS:.0f} s of load were observed")
+        return Declined(
+            f"swapping: less than {MIN_SECONDS:.0f} s of load were observed", "not known"
+        )
     before = facts.recomputed_per_second("out_of_blocks")
     computed = load.prefill_tokens / facts.seconds
     if before < max(1.0, MIN_GAIN * computed):
@@ -29,23 +31,31 @@ def swap_space(facts: Facts) -> Verdict:
             f"swapping: {before:,.0f} of {computed:,.0f} prompt tokens a second are recomputed for "
             "lack of blocks"
         )
+    gain = Gain(
+        saved_tokens_per_second=before,
+        saved_is="at most",
+        recomputed_tokens_per_second_from=before,
+        recomputed_tokens_per_second_to=0.0,
+    )
+    would = f"it {would_save(gain)}"
     if not facts.bytes_per_block or not facts.lost_blocks:
-        return Declined("swapping: how much victims lose at once is not known")
+        return Declined(
+            f"swapping: {would}, but how much victims lose at once is not known", "blocked"
+        )
     if host is None:
-        return Declined("swapping: how much memory the host has is not known here")
+        return Declined(
+            f"swapping: {would}, but how much memory the host has is not known here", "blocked"
+        )
     wanted = _TIMES * facts.lost_blocks * facts.bytes_per_block
     tenths = math.ceil(wanted / _TENTH)
     taken = math.ceil(tenths * _TENTH)
     if taken * facts.engines > host.spare_bytes:
         return Declined(
-            f"swapping: {in_bytes(taken * facts.engines)} would be needed, and the host has "
-            f"{in_bytes(max(0, host.spare_bytes))} to spare"
+            f"swapping: {would}, but {in_bytes(taken * facts.engines)} would be needed, and the "
+            "host has "
+            f"{in_bytes(max(0, host.spare_bytes))} to spare",
+            "blocked",
         )
-    gain = Gain(
-        saved_tokens_per_second=before,
-        recomputed_tokens_per_second_from=before,
-        recomputed_tokens_per_second_to=0.0,
-    )
     price = Price(
         memory_bytes=taken,
         room=host.name,

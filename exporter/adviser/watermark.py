@@ -15,7 +15,9 @@ def watermark(facts: Facts) -> Verdict:
     if not facts.has_watermark:
         return Declined("a watermark: this server has none, or its version is not known")
     if load is None or facts.seconds < MIN_SECONDS:
-        return Declined(f"a watermark: less than {MIN_SECONDS:.0f} s of load were observed")
+        return Declined(
+            f"a watermark: less than {MIN_SECONDS:.0f} s of load were observed", "not known"
+        )
     computed = load.prefill_tokens / facts.seconds
     if before < max(1.0, MIN_GAIN * computed):
         return Declined(

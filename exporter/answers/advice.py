@@ -24,6 +24,10 @@ class AdviceAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """At most five, the best first; one for each option."""
     declined: list[str]
     """Kinds that are not proposed, and why; one sentence each."""
+    blocked: list[str] = []
+    """Those of them that would bring something, but a fact or room that they need is missing."""
+    not_judged: list[str] = []
+    """Those of them that could not be judged."""
     unknown: str | None = None
     """Advice that is impossible for this engine, whatever its load; one sentence."""
 
@@ -49,6 +53,8 @@ def advice_of(asked: Asked) -> AdviceAnswer:
         idle_seconds=idle_seconds,
         proposals=list(advice.proposals),
         declined=[declined.reason for declined in advice.declined],
+        blocked=[each.reason for each in advice.declined if each.standing == "blocked"],
+        not_judged=[each.reason for each in advice.declined if each.standing == "not known"],
         unknown=advice.unknown,
     )
 

@@ -29,7 +29,7 @@ class OneDemand(msgspec.Struct, frozen=True, kw_only=True):
     failed: int
     prompt_tokens: int
     ended_prompt_tokens: int
-    """The part that belongs to sequences that have ended."""
+    """Those of the sequences that have ended: a prompt counts for each of its samples."""
     computed_ratio: float | None
     """Share of the ended prompt tokens that were computed, not found in the cache."""
     output_tokens: int

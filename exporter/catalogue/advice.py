@@ -23,9 +23,11 @@ ADVICE = (
     Metric(
         name="kvscope_advice_saved_tokens_per_second",
         kind="gauge",
-        help="Prompt tokens a second that the proposal would spare the server: more hits in the "
-        "prefix cache, and fewer tokens computed again after preemptions.",
-        notes="An average over the last five minutes of load.",
+        help="Estimate of the prompt tokens a second that the proposal would spare the server: "
+        "found in the prefix cache, or no longer computed again.",
+        notes="An average over the last five minutes of load. No more than this while sequences "
+        "wait, no less while what a larger pool would hold is not known; `kvscope advise` says "
+        "which.",
         unit="",
         group="advice",
         labels=_BY_OPTION,

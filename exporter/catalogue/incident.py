@@ -56,7 +56,7 @@ PHRASES: dict[str, str] = {
     "slow_tokens": "slow further tokens",
     "given_up": "requests that their clients gave up",
     "failures": "requests that failed",
-    "refusals": "requests that were refused",
+    "refusals": "requests refused by a full queue",
 }
 """Each in words."""
 

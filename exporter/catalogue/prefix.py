@@ -98,19 +98,21 @@ PREFIX = (
     Metric(
         name="kvscope_prefix_cache_whatif_hit_blocks_total",
         kind="counter",
-        help="Blocks that the prefix cache would have hit at first admissions if the pool were "
-        "`scale` times its size; inf never evicts.",
+        help="Prediction of the blocks that the prefix cache would have hit at first admissions if "
+        "the pool were `scale` times its size; inf never evicts.",
         notes="A scale of 2 is a pool of twice as many blocks; inf is a cache that never loses "
         "anything, not even by a reset, since the exporter began to watch. Exact if the same "
-        "requests come and run for the same time. A scale is absent while what such a pool would "
-        "hold is not known: after a snapshot, until the pool has handed out as many blocks as the "
-        "scale means; beyond 524,288 blocks more than the pool has; inf, once names have been "
-        "forgotten. In a pool of several groups of layers the scales are simulated, and absent "
-        "while the simulated pool of the present size differs from the engine's own hits by more "
-        "than 1 % of the blocks looked up in five minutes; a scale below 1 is absent while running "
-        "requests alone would have needed more blocks. In a counted pool, and with a drafter that "
-        "has the last block found computed again, all scales are absent while the prediction for "
-        "the present size differs that much.",
+        "requests come at the same times and run for as long. While requests wait, the hits of "
+        "a larger pool are no more than this: it would admit them earlier, and equal beginnings "
+        "that are computed at the same time are not found. A scale is absent while what such a "
+        "pool would hold is not known: after a snapshot, until the pool has handed out as many "
+        "blocks as the scale means; beyond 524,288 blocks more than the pool has; inf, once "
+        "names have been forgotten. In a pool of several groups of layers the scales are "
+        "simulated, and absent while the simulated pool of the present size differs from the "
+        "engine's own hits by more than 1 % of the blocks looked up in five minutes; a scale "
+        "below 1 is absent while running requests alone would have needed more blocks. In a "
+        "counted pool, and with a drafter that has the last block found computed again, all "
+        "scales are absent while the prediction for the present size differs that much.",
         unit="blocks",
         group="prefix",
         labels={**ENGINE, "scale": WHATIF_SCALES},

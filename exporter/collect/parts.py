@@ -60,6 +60,7 @@ from exporter.fold import (
     Introduction,
     Latency,
     Ledger,
+    Lengths,
     Preemption,
     Recent,
     Requests,
@@ -149,6 +150,7 @@ PARTS: tuple[Part[Any], ...] = (
     Part(STREAM, DeviceMemory),
     Part(STREAM, Census),
     Part(ANSWERS, Recent),
+    Part(ANSWERS, Lengths),
     Part(ANSWERS, Projection),
 )
 

@@ -12,6 +12,7 @@ from exporter.fold.histogram import Exemplar, Histogram
 from exporter.fold.introduction import Census, Introduction
 from exporter.fold.latency import Latency
 from exporter.fold.ledger import Ledger
+from exporter.fold.lengths import Lengths
 from exporter.fold.preemption import Preemption
 from exporter.fold.recent import Recent
 from exporter.fold.requests import Requests
@@ -36,6 +37,7 @@ __all__ = [
     "Introduction",
     "Latency",
     "Ledger",
+    "Lengths",
     "Preemption",
     "Recent",
     "Requests",

@@ -27,6 +27,8 @@ NEED_STEPS = 16
 """Bins for the demand for blocks, per pool size."""
 NEED_BINS = 2 * NEED_STEPS + 1
 """The last bin stands for two pools; more is never counted."""
+_CROWDED = 0.05
+"""Waiting sequences per running one, on average."""
 _LIMIT_STEPS = 3
 """Steps at one number of sequences, with blocks for more, after which it is taken as the limit."""
 
@@ -67,6 +69,12 @@ class Slot:
     max_tokens: int = 0
     need_ns: list[int] = field(default_factory=lambda: [0] * NEED_BINS)
     """Time by the demand of everything that ran or waited, in sixteenths of the pool."""
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether requests waited that a larger pool would have admitted earlier: equal beginnings
+        that are computed at the same time are not found."""
+        return self.waiting_ns > _CROWDED * self.running_ns
 
     def add(self, other: "Slot") -> None:
         """Add another slot's sums to these."""

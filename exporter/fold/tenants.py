@@ -44,11 +44,12 @@ class Demand:
     """Requests that have neither run yet nor ended."""
     finished: int = 0
     failed: int = 0
-    """Finished sequences that ended in an error."""
+    """Finished requests that ended in an error."""
     prompt_tokens: int = 0
     ended_tokens: int = 0
     computed_tokens: int = 0
-    """Prompt tokens of ended sequences, and those of them that were computed, not found."""
+    """Prompt tokens of ended sequences, and those of them that were computed, not found: a prompt
+    counts for each of its samples."""
     output_tokens: int = 0
     preemptions: int = 0
     scheduled: int = 0

@@ -1,7 +1,8 @@
 """An engine's last half hour: the sums and levels of its folds every two seconds.
 
 No fold of its own: the others have the sums, and a sum less an earlier one is what happened in
-between. Periods are those of arrival, so that a replay has the same.
+between. Periods follow from the times of batches and their arrival alone, so that a replay has the
+same.
 """
 
 from collections import deque
@@ -13,6 +14,7 @@ from exporter.fold.device_memory import DeviceMemory
 from exporter.fold.fold import Folds
 from exporter.fold.latency import Latency
 from exporter.fold.ledger import Ledger
+from exporter.fold.lengths import Lengths
 from exporter.fold.preemption import Preemption
 from exporter.fold.requests import Requests
 from exporter.fold.steps import Steps
@@ -35,6 +37,11 @@ class Figures(NamedTuple):
     aborted: int
     failed: int
     rejected: int
+    """Refused for any reason."""
+    crowded_out: int
+    """Those of them for which the queue was full."""
+    met_dead: int
+    """Those of them for which the engine was dead."""
     waiting: int
     """A level, like the next."""
     running: int
@@ -60,6 +67,14 @@ class Figures(NamedTuple):
     usable: int
     out_of_memory: int
     """Steps that ran out of device memory."""
+    sequences: int
+    """Those of arrived requests: a request with n > 1 has several."""
+    prompts: int
+    """Each prompt of a request once, and its blocks, whatever the number of samples."""
+    prompt_blocks: int
+    answers: int
+    """Sequences that ended by themselves, and their tokens."""
+    answer_tokens: int
 
     @property
     def evicted_blocks(self) -> int:
@@ -93,6 +108,10 @@ class Timeline:
         """Another session begins."""
         self._session += 1
 
+    def forget(self) -> None:
+        """The times of the periods so far are not known."""
+        self._periods.clear()
+
     def add(self, end_ns: int, figures: Figures) -> None:
         """A period has ended."""
         self._periods.append(Period(end_ns, self._session, figures))
@@ -113,7 +132,8 @@ class Timeline:
 def figures_of(folds: Folds) -> Figures:
     """The present sums and levels; the folds are held meanwhile."""
     requests, steps, latency = folds[Requests], folds[Steps], folds[Latency]
-    cache, ledger, finished = folds[Cache], folds[Ledger], folds[Requests].finished
+    cache, ledger, lengths = folds[Cache], folds[Ledger], folds[Lengths]
+    finished, rejected = requests.finished, requests.rejected
     costs = folds[Preemption].costs.values()
     missed = cache.missed_blocks
     return Figures(
@@ -121,7 +141,9 @@ def figures_of(folds: Folds) -> Figures:
         ended=sum(finished.values()) - finished["abort"] - finished["error"],
         aborted=finished["abort"],
         failed=finished["error"],
-        rejected=sum(requests.rejected.values()),
+        rejected=sum(rejected.values()),
+        crowded_out=rejected["queue_full"],
+        met_dead=rejected["engine_dead"],
         waiting=max(0, requests.waiting),
         running=max(0, requests.running),
         steps=sum(steps.duration.counts),
@@ -145,8 +167,13 @@ def figures_of(folds: Folds) -> Figures:
         active=ledger.num_active if ledger.known else 0,
         usable=ledger.num_usable if ledger.known else 0,
         out_of_memory=sum(folds[DeviceMemory].oom_events.values()),
+        sequences=lengths.sequences,
+        prompts=lengths.prompts,
+        prompt_blocks=lengths.prompt_blocks,
+        answers=lengths.answers,
+        answer_tokens=lengths.answer_tokens,
     )
 
 
-READ = (Cache, DeviceMemory, Latency, Ledger, Preemption, Requests, Steps)
+READ = (Cache, DeviceMemory, Latency, Ledger, Lengths, Preemption, Requests, Steps)
 """The folds that these figures come from."""

@@ -32,6 +32,11 @@ ASK_EVENTS = 1024
 """Events after which listeners are asked again how much they remember: asking all of them costs as
 much as folding some ten events."""
 
+LATE_NS = 10 * 10**9
+"""A backlog older than this, read when a stream is joined, says nothing about the present."""
+_DRIFT = 100
+"""Two monotonic clocks differ by less than a hundredth, a pause of one of them aside."""
+
 _NO_ERRORS: Mapping[str, int] = MappingProxyType({})
 
 
@@ -64,6 +69,26 @@ class _Worker:
         return True
 
 
+class _Transfer:
+    """When the batches of one session were sent, on our clock, by those that came fastest."""
+
+    def __init__(self) -> None:
+        self._least_ns: int | None = None  # our clock less the producer's; unknown at first
+        self._arrived_ns = 0
+
+    def sent_ns(self, batch: Batch) -> tuple[int, bool]:
+        """And whether it is the first that came in time: those before it were of a backlog."""
+        arrived_ns, least_ns = batch.arrived_ns, self._least_ns
+        difference_ns = arrived_ns - batch.time_ns
+        if least_ns is None:
+            least_ns = difference_ns
+        is_first_in_time = difference_ns < least_ns - LATE_NS
+        drift_ns = max(0, arrived_ns - self._arrived_ns) // _DRIFT
+        self._least_ns = min(difference_ns, least_ns + drift_ns)
+        self._arrived_ns = arrived_ns
+        return batch.time_ns + self._least_ns, is_first_in_time
+
+
 class Pipeline:
     """Listeners in the given order; each of them sees every batch once.
 
@@ -78,12 +103,17 @@ class Pipeline:
         clock: Clock,
         after: Callable[[], None] = lambda: None,
         period: tuple[int, Callable[[int], None]] = (1 << 62, lambda end_ns: None),
+        misdated: Callable[[], None] = lambda: None,
     ) -> None:
         """after: called whenever something may have been folded, while the folds are held; quick,
         and must not raise.
 
-        period: its length, and what is called with its end before the first batch of a later one
-        is folded, as quickly; periods are those in which batches arrive.
+        period: its length, and what is called with its end once it is over and before a batch of a
+        later one is folded, as quickly. A batch belongs to the period in which it was sent, as far
+        as arrivals of others show when that was; one without a batch is left out.
+
+        misdated: called when the periods so far turn out to be those of a backlog, which is older
+        than they say.
         """
         self._source = source
         self._clock = clock
@@ -91,6 +121,9 @@ class Pipeline:
         self._after = after
         self._period_ns, self._after_period = period
         self._period_ends_ns: int | None = None
+        self._ended_ns = 0  # the end of the last period that is over
+        self._misdated = misdated
+        self._transfer = _Transfer()
         self._session: str | None = None
         self._stopped = False  # the producer has said that it observes nothing for now
         self._spent_ns: Counter[str] = Counter()
@@ -186,10 +219,16 @@ class Pipeline:
                 first = False
             arrived_ns = batch.arrived_ns
             is_other = source.session != self._session
-            if is_other or arrived_ns >= ends_ns:
+            if is_other:
+                self._transfer = _Transfer()
+            sent_ns, is_first_in_time = self._transfer.sent_ns(batch)
+            if is_other or is_first_in_time or sent_ns >= ends_ns:
                 self._fold(chunk, after_gap)
                 chunk, after_gap = [], False
-                ends_ns = self._end_period(arrived_ns)
+                if is_first_in_time:
+                    self._misdated()
+                    self._period_ends_ns = None
+                ends_ns = self._begin_period(sent_ns)
             if is_other:
                 if self._session is not None:
                     self._renew()
@@ -210,14 +249,22 @@ class Pipeline:
         if self._session is not None and source.superseded:
             self._renew()
             self._session = None
+        # Without this the last batches before a silence would seem to be of the present.
+        if self._period_ends_ns is not None and began_ns >= self._period_ends_ns:
+            self._end_period()
         self._after()
 
-    def _end_period(self, now_ns: int) -> int:
+    def _begin_period(self, now_ns: int) -> int:
         """The folds are those of the end of the last period; returns the end of the present one."""
-        if self._period_ends_ns is not None:
-            self._after_period(self._period_ends_ns)
-        self._period_ends_ns = (now_ns // self._period_ns + 1) * self._period_ns
+        self._end_period()
+        begins_ns = max(now_ns, self._ended_ns)
+        self._period_ends_ns = (begins_ns // self._period_ns + 1) * self._period_ns
         return self._period_ends_ns
+
+    def _end_period(self) -> None:
+        if self._period_ends_ns is not None:
+            self._ended_ns, self._period_ends_ns = self._period_ends_ns, None
+            self._after_period(self._ended_ns)
 
     def _fold(self, chunk: list[Batch], after_gap: bool) -> None:
         if not chunk:

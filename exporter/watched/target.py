@@ -78,7 +78,12 @@ class Target:
         self._signals = Signals(("", ""))
         self.timeline = Timeline()
         self.pipeline = Pipeline(
-            source, self._listeners, clock, self._note_signals, (PERIOD_NS, self._note_period)
+            source,
+            self._listeners,
+            clock,
+            self._note_signals,
+            (PERIOD_NS, self._note_period),
+            self.timeline.forget,
         )
         self._is_replayed = own_pid_space is not None
         own = pid_space() if own_pid_space is None else own_pid_space

@@ -48,7 +48,10 @@ def advise(
     value, a confidence and its assumptions. Proposals that do not fit in memory are omitted. Rates
     are averages over the last five minutes of load, which are printed first.
 
-    Exit status: 0, also if there is nothing to change; 2 if the server cannot be asked.
+    A change that would help, but needs a fact or memory that is missing, is printed as "Cannot
+    recommend yet", with what is missing.
+
+    Exit status: 0, also if no change is needed; 2 if the server cannot be asked.
 
     Example: kvscope advise http://127.0.0.1:8010
     """
@@ -86,8 +89,10 @@ def _print_engine(
     _print(console, f"{minutes_of(answer)}:")
     for number, proposal in enumerate(answer.proposals, 1):
         _print_proposal(console, number, proposal)
-    if not answer.proposals:
-        _print(console, "nothing to change" if answer.unknown is None else "nothing is proposed")
+    for reason in answer.blocked:
+        _print(console, f"Cannot recommend yet: {reason}.")
+    if not answer.proposals and not answer.blocked:
+        _print(console, _without_proposals(answer))
     if answer.unknown is not None:
         _print(console, f"Not advised on: {answer.unknown}.")
     if not verbose:
@@ -97,6 +102,16 @@ def _print_engine(
     console.print(Text("Not proposed", "bold"))
     for reason in answer.declined:
         _print(console, f"- {reason}", indent=2)
+
+
+def _without_proposals(answer: "AdviceAnswer") -> str:
+    if not answer.not_judged and answer.unknown is None:
+        return "No change needed."
+    if len(answer.not_judged) == len(answer.declined):
+        return "Nothing can be recommended yet: too little is known."
+    kinds = dict.fromkeys(reason.partition(":")[0] for reason in answer.not_judged)
+    left_open = f" Not judged: {', '.join(kinds)}." if kinds and answer.unknown is None else ""
+    return f"No change needed, as far as it can be judged.{left_open}"
 
 
 def _print_proposal(console: Console, number: int, proposal: "Proposal") -> None:

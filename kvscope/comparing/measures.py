@@ -55,13 +55,23 @@ def total(slices: Sequence[Stretch], name: str) -> float:
 
 
 def per(count: str, base: str, least: float = 1) -> Callable[[Sequence[Stretch]], float | None]:
-    """A count over a second one; unknown below `least` of the latter."""
+    """A count over a second one; unknown below `least` of the latter, and for an older server that
+    does not have them."""
 
     def figure(slices: Sequence[Stretch]) -> float | None:
+        if any(name not in each.sums for each in slices for name in (count, base)):
+            return None
         whole = total(slices, base)
         return total(slices, count) / whole if whole >= least else None
 
     return figure
+
+
+def _refused(slices: Sequence[Stretch]) -> float | None:
+    """The refused share of all requests that came; refused ones never arrive."""
+    refused = total(slices, "rejected")
+    came = total(slices, "arrived") + refused
+    return refused / came if came >= 1 else None
 
 
 def _number(value: Any) -> float:
@@ -86,16 +96,16 @@ def _load(slice_seconds: float) -> list[Measure]:
             text="blocks of a prompt",
             topic="load",
             floor=0.5,
-            events=("PrefixLookup", "RequestScheduled"),
-            figure=per("queried_blocks", "admitted"),
+            events=("RequestArrived", "SequenceAdded"),
+            figure=per("prompt_blocks", "prompts"),
         ),
         Measure(
             name="answer_tokens",
             text="tokens of an answer",
             topic="load",
             floor=1,
-            events=("RequestFinished",),
-            figure=per("decode_tokens", "ended"),
+            events=("SequenceFinished",),
+            figure=per("answer_tokens", "answers"),
         ),
     ]
 
@@ -134,29 +144,29 @@ def _missed(place: int, cause: str) -> Measure:
 
 _BILL = [
     Measure(
-        name="preemptions_per_request",
-        text="preemptions of a request",
+        name="preemptions_per_sequence",
+        text="preemptions of a sequence",
         topic="bill",
         floor=0.01,
-        events=("RequestPreempted",),
-        figure=per("preemptions", "admitted"),
+        events=("SequenceAdded", "RequestPreempted"),
+        figure=per("preemptions", "sequences"),
     ),
     Measure(
-        name="recomputed_tokens_per_request",
-        text="tokens of a request computed again",
+        name="recomputed_tokens_per_sequence",
+        text="tokens of a sequence computed again",
         topic="bill",
         floor=1,
-        events=("RequestPreempted",),
-        figure=per("recomputed_tokens", "admitted"),
+        events=("SequenceAdded", "RequestPreempted"),
+        figure=per("recomputed_tokens", "sequences"),
     ),
     Measure(
-        name="stalled_seconds_per_request",
-        text="wait of a request after preemption",
+        name="stalled_seconds_per_sequence",
+        text="wait of a sequence after preemption",
         topic="bill",
         unit="seconds",
         floor=0.01,
-        events=("RequestPreempted", "RequestResumed"),
-        figure=per("stalled_seconds", "admitted"),
+        events=("SequenceAdded", "RequestPreempted", "RequestResumed"),
+        figure=per("stalled_seconds", "sequences"),
     ),
     Measure(
         name="out_of_memory_per_step",
@@ -181,9 +191,19 @@ _FAILURES = [
     for count, words, events in (
         ("failed", "failed", ("RequestFinished",)),
         ("aborted", "given up by clients", ("RequestFinished",)),
-        ("rejected", "refused", ("RequestRejected",)),
     )
 ]
+_FAILURES.append(
+    Measure(
+        name="rejected_share",
+        text="requests refused",
+        topic="failures",
+        unit="share",
+        floor=0.01,
+        events=("RequestRejected",),
+        figure=_refused,
+    )
+)
 
 
 def _latency(

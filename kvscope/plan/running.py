@@ -103,10 +103,12 @@ def _gpu(page: ScrapedPage, base: str) -> str | None:
 
 
 def _longest(page: ScrapedPage, configuration: dict[str, str]) -> int | None:
-    """Tokens of the longest sequence, as a pool's tokens over the sequences that it holds."""
+    """Tokens of the longest sequence, as a pool's tokens over the sequences that it holds: up to
+    the end of its last block. None where one of them is a bound, as read from another page."""
     tokens = _number(configuration.get("kv_cache_size_tokens"))
     sequences = _number(configuration.get("kv_cache_max_concurrency"))
-    if tokens is None or sequences is None:
+    is_observed = page.value("kvscope_kv_ledger_imbalance_blocks") is not None
+    if (tokens is None or sequences is None) and is_observed:
         tokens = page.value("kvscope_kv_usable_tokens")
         sequences = page.value("kvscope_kv_full_length_sequences")
     return _whole(tokens / sequences) if tokens and sequences else None

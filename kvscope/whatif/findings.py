@@ -32,6 +32,8 @@ OF_TRACES = (
 OF_RECORDINGS = (
     "a pool too small for the requests that ran: it would have queued or preempted them",
     "content computed twice at the same time: a larger pool might not have computed it again",
+    "requests that waited: a larger pool would have admitted them earlier and computed equal "
+    "beginnings at the same time, so that it finds at most these hits",
     "other running times: with more hits, requests end sooner and hold their blocks for less long",
 )
 

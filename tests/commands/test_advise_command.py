@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from exporter.adviser.rank import advise
 from exporter.answers.advice import AdviceAnswer
 from kvscope.cli.app import app
-from tests.exporter.advised import curve, facts
+from tests.exporter.advised import curve, facts, room, slot
 from tests.support.http_peer import Answer, json, serving, text
 
 PATH = "/api/advice"
@@ -43,8 +43,8 @@ def reply(*engines: object) -> Answer:
     return json(msgspec.json.encode(document).decode())
 
 
-def engine(hits: float, most: float, idle: float = 3.0) -> dict[str, object]:
-    advice = advise(facts(curve=curve(hits, most, least=0)))
+def engine(hits: float, most: float, idle: float = 3.0, **changes: object) -> dict[str, object]:
+    advice = advise(facts(curve=curve(hits, most, least=0), **changes))
     return {
         "model_name": "demo",
         "engine": "0",
@@ -54,6 +54,8 @@ def engine(hits: float, most: float, idle: float = 3.0) -> dict[str, object]:
             idle_seconds=idle,
             proposals=list(advice.proposals),
             declined=[declined.reason for declined in advice.declined],
+            blocked=[each.reason for each in advice.declined if each.standing == "blocked"],
+            not_judged=[each.reason for each in advice.declined if each.standing == "not known"],
         ),
     }
 
@@ -63,10 +65,10 @@ def test_each_proposal_is_a_block_with_its_reasons() -> None:
     assert code == 0
     assert said.startswith(
         f"Over {MINUTES}: "
-        "1. --num-gpu-blocks-override 1000 → 2187: +1,187 blocks (2.3 GiB), hits 41 → 49 %"
+        "1. --num-gpu-blocks-override 1000 → 2187: +1,187 blocks (2.3 GiB), hits 41 → about 49 %"
     )
     assert "why: in a pool of 1,000 blocks 41 % of the blocks looked up are found" in said
-    assert "confidence: high: the hits are counted exactly" in said
+    assert "confidence: high: the hits of every size are counted" in said
     assert "assumes: the load stays as it was" in said
     assert "Not proposed" not in said
     said = asked({PATH: reply(engine(0.41, 0.6))}, "--verbose")[1]
@@ -77,10 +79,38 @@ def test_nothing_to_change_is_said_with_the_reasons_on_request() -> None:
     code, said = asked({PATH: reply(engine(0.6, 0.6))})
     assert code == 0
     assert said.startswith(
-        f"Over {MINUTES}: nothing to change --verbose prints what was considered"
+        f"Over {MINUTES}: No change needed. --verbose prints what was considered"
     )
     said = asked({PATH: reply(engine(0.6, 0.6))}, "--verbose")[1]
     assert "a larger pool: four times this one would save 0 of 2,000 prompt tokens" in said
+
+
+@pytest.mark.parametrize(
+    ("changes", "missing"),
+    [
+        ({"rooms": []}, "how much memory is left is not known here."),
+        ({"rooms": [room(free_bytes=0)]}, "GPU 0 has 0 B of headroom"),
+    ],
+)
+def test_a_change_that_lacks_a_fact_or_memory_is_no_change_that_is_not_needed(
+    changes: dict[str, object], missing: str
+) -> None:
+    code, said = asked({PATH: reply(engine(0.41, 0.6, load=slot(largest_step=0), **changes))})
+    assert code == 0
+    assert "Cannot recommend yet: a larger pool: four times this one would save about" in said
+    assert missing in said
+    assert "No change needed" not in said
+
+
+def test_what_was_not_judged_is_named() -> None:
+    said = asked({PATH: reply(engine(0.6, 0.6, knows_unfilled=False))})[1]
+    assert "No change needed, as far as it can be judged. Not judged: smaller blocks." in said
+
+
+def test_after_too_little_load_nothing_is_said_to_be_right() -> None:
+    said = asked({PATH: reply(engine(0.6, 0.6, load=None, seconds=3.0))})[1]
+    assert "No change needed, as far" in said or "too little is known" in said
+    assert "No change needed." not in said
 
 
 def test_advice_on_an_idle_engine_names_the_minutes_of_its_load() -> None:
@@ -99,7 +129,7 @@ def test_what_is_not_known_of_several_groups_is_said_without_being_asked() -> No
         unknown=found.unknown,
     )
     said = asked({PATH: reply({"model_name": "m", "engine": "0", "answer": answer})})[1]
-    assert "nothing is proposed Not advised on: a larger pool, a smaller pool, another" in said
+    assert "too little is known. Not advised on: a larger pool, a smaller pool, another" in said
     assert "not known for pools of several groups (sliding windows, states)." in said
 
 
@@ -123,7 +153,7 @@ def test_an_engine_of_which_nothing_is_known_says_why() -> None:
     code, said = asked({PATH: reply(unknown, engine(0.6, 0.6))})
     assert code == 0
     assert said.startswith("m, engine 1 unknown: this server does not report PoolCreated")
-    assert f"demo, engine 0 Over {MINUTES}: nothing to change" in said
+    assert f"demo, engine 0 Over {MINUTES}: No change needed." in said
     assert asked({PATH: reply()})[1] == "nothing is known yet: no engine has identified itself"
 
 

@@ -156,8 +156,8 @@ def test_what_one_side_does_not_report_is_not_compared_with_0(usual: str) -> Non
     assert found["settings"] == [{"name": "max_model_len", "a": 4096, "b": None}]
     assert "not reported" in printed
     figures = {each["name"] for each in found["figures"]}
-    assert not {"preemptions_per_request", "first_token_seconds_p95"} & figures
-    assert {"preemptions_per_request", "first_token_seconds_p95", "missed_cold_share"} <= {
+    assert not {"preemptions_per_sequence", "first_token_seconds_p95"} & figures
+    assert {"preemptions_per_sequence", "first_token_seconds_p95", "missed_cold_share"} <= {
         each["name"] for each in found["only_a"]
     }
     assert found["only_b"] == []

@@ -38,6 +38,22 @@ def test_nothing_is_said_of_pools_whose_groups_hide_what_another_size_holds() ->
     assert found.unknown.startswith("a larger pool, a smaller pool, another replica, fewer")
 
 
+@pytest.mark.parametrize(
+    ("waiting", "exact_up_to", "bound"),
+    [(0, None, "about"), (1, None, "at most"), (0, 1000, "at least"), (1, 1000, "about")],
+)
+def test_no_gain_is_said_to_be_exact(waiting: int, exact_up_to: int | None, bound: str) -> None:
+    """A larger pool admits those that wait earlier, and equal beginnings are computed twice."""
+    load = slot(waiting_ns=150 * SECOND * waiting)
+    hits = replace(curve(0.41, 0.6), exact_up_to_blocks=exact_up_to)
+    found = next(
+        p for p in advise(facts(curve=hits, load=load)).proposals if p.price.pool_blocks > 0
+    )
+    assert found.gain.saved_is == bound
+    assert f"→ {bound} " in found.text
+    assert f", {bound} " in found.text
+
+
 def test_hits_that_nobody_looked_up_are_no_hits_that_nothing_would_gain() -> None:
     said = [declined.reason for declined in advise(facts(curve=None)).declined]
     assert "a larger pool: not known, since no look-ups were observed" in said
@@ -89,7 +105,7 @@ def test_a_share_of_the_memory_is_raised_in_hundredths() -> None:
     assert (found.option, found.current, found.proposed) == ("gpu_memory_utilization", 0.85, 0.91)
     assert found.price.pool_blocks == int(24 * GIB * 0.06 / (2 << 20))
     assert found.text.startswith(
-        "--gpu-memory-utilization 0.85 → 0.91: +737 blocks (1.4 GiB), hits 41 → 46 %"
+        "--gpu-memory-utilization 0.85 → 0.91: +737 blocks (1.4 GiB), hits 41 → about 46 %"
     )
 
 
@@ -145,7 +161,8 @@ def test_keeping_every_window_is_proposed_where_a_simulated_pool_finds_more_with
     }
     proposal = only(facts(**several))
     assert proposal.text == (
-        "--prefix-cache-retention-interval 0 → 16: hits 30 → 50 %, 427 prompt tokens a second saved"
+        "--prefix-cache-retention-interval 0 → 16: hits 30 → about 50 %, about 427 prompt "
+        "tokens a second saved"
     )
     assert proposal.gain.saved_tokens_per_second == pytest.approx(8000 * 16 / 300)
     for changes in (

@@ -38,8 +38,8 @@ def test_a_tier_is_proposed_with_what_it_saves_and_what_it_copies() -> None:
     assert (found.current, found.proposed) == (None, 7.9)  # 4,000 blocks of 2 MiB
     assert found.gain.saved_tokens_per_second == pytest.approx(0.3 * 40_000 * 16 / 300)
     assert found.text == (
-        "set --kv-offloading-size 7.9: hits 60 → 90 %, 640 prompt tokens a second saved, headroom "
-        "left 56.1 GiB"
+        "set --kv-offloading-size 7.9: hits 60 → about 90 %, about 640 prompt tokens a second "
+        "saved, headroom left 56.1 GiB"
     )
     # 640 tokens of 128 KiB; prompts are computed at 600,000 tokens in 150 s of steps.
     assert found.price.text.startswith("80.0 MiB a second are loaded")

@@ -51,8 +51,8 @@ def test_where_much_is_recomputed_swap_space_is_proposed() -> None:
     # 300 blocks of 2 MiB, twice: 1.17 GiB.
     assert (found.current, found.proposed) == (None, 1.2)
     assert found.text == (
-        "set --preemption-mode auto --swap-space 1.2: 200 prompt tokens a second saved, "
-        "recomputed tokens -100 %, headroom left 6.8 GiB"
+        "set --preemption-mode auto --swap-space 1.2: at most 200 prompt tokens a second saved, "
+        "recomputed tokens at most -100 %, headroom left 6.8 GiB"
     )
     assert found.confidence == "low"
 

@@ -61,6 +61,7 @@ def test_a_size_is_told_in_blocks_and_with_what_it_would_save() -> None:
         "queried_blocks": 4,
         "saved_tokens_per_second": pytest.approx(4 / 2),
         "is_lower_bound": False,
+        "is_upper_bound": False,
         "known_seconds": pytest.approx(2),
     }
     infinite = since_start["points"][-1]

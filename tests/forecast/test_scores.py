@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.forecast.loads import LOADS, Load
 from benchmarks.forecast.rivals import Scrapes
-from benchmarks.forecast.scores import play
+from benchmarks.forecast.scores import Forecasts, play
 
 SECONDS = 2_400.0
 """Most of it before the forecast has learnt much; at 300 s it would hold eight outcomes."""
@@ -46,3 +46,14 @@ def test_a_line_is_drawn_as_prometheus_draws_it() -> None:
     assert scrapes.predict_linear(10, 120, 60) is None
     assert scrapes.full_by(300, 120, 600) == 1.0
     assert scrapes.full_by(300, 120, 60) == 0.0
+
+
+def test_an_onset_is_foreseen_by_the_forecast_half_a_minute_before_it() -> None:
+    """Moments within an exhaustion are easy, and are no onsets."""
+    times = [5.0 * number for number in range(100)]
+    forecasts = Forecasts(60, times=times, onsets=[100.0, 300.0])
+    forecasts.ours = [0.9 if at in (70.0, 400.0) or 280 <= at < 340 else 0.1 for at in times]
+    forecasts.came = [float(40 <= at < 100 or 240 <= at < 340) for at in times]
+    assert forecasts.foreseen(0.8, 30.0) == 1
+    assert forecasts.false_alarms(0.8) == 1
+    assert forecasts.since(200.0).foreseen(0.8, 30.0) == 0

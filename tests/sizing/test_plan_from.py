@@ -80,6 +80,19 @@ def test_a_length_that_only_the_pools_size_shows(vllm: Peer, checkpoint: str) ->
     assert plan["bytes"]["per_sequence"] == 4096 * plan["bytes"]["per_token"]
 
 
+def test_a_length_is_not_the_quotient_of_a_bound(sidecar: Peer, tmp_path: Path) -> None:
+    """A sidecar that only reads vLLM's page knows tokens as blocks times their size, at most."""
+    file = tmp_path / "other.json"
+    file.write_text(json.dumps(QWEN3_8B))
+    engine = 'engine="0",model_name="demo"'
+    sizes = {"kvscope_kv_usable_tokens": 393_216, "kvscope_kv_full_length_sequences": 15.2}
+    lines = ['kvscope_gpu_info{name="NVIDIA H100",gpu="0"} 1']
+    lines += [f"{name}{{{engine}}} {value}" for name, value in sizes.items()]
+    sidecar.answers["/metrics"] = text("\n".join([*lines, ""]))
+    plan = document("--from", sidecar.url, "--model", str(file))
+    assert plan == document(str(file), "--gpu", "NVIDIA H100")
+
+
 @pytest.mark.parametrize(
     ("page", "says"),
     [

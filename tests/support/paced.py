@@ -55,6 +55,7 @@ class Call:
     """Seconds after the load began."""
     prompt: list[int]
     output_tokens: int
+    samples: int = 1
 
 
 class WordlessRunner:
@@ -189,15 +190,18 @@ class Paced:
     def _submit(self, call: Call) -> None:
         number = next(self._numbers)
         self._arrivals[number] = self.now_ns
-        sequence = Sequence(
-            sequence_id=number,
-            request_id=number,
-            tokens=list(call.prompt),
-            prompt_length=len(call.prompt),
-            sampling=SamplingParams(max_tokens=call.output_tokens),
-            hasher=PrefixHasher(chain_seed("paced"), self.block_size),
-        )
-        request = Request(request_id=number, sequences=[sequence], arrival_ns=self.now_ns)
+        sequences = [
+            Sequence(
+                sequence_id=number if not sample else next(self._numbers),
+                request_id=number,
+                tokens=list(call.prompt),
+                prompt_length=len(call.prompt),
+                sampling=SamplingParams(max_tokens=call.output_tokens),
+                hasher=PrefixHasher(chain_seed("paced"), self.block_size),
+            )
+            for sample in range(call.samples)
+        ]
+        request = Request(request_id=number, sequences=sequences, arrival_ns=self.now_ns)
         self._scheduler.add(request)
 
     def _deliver(self, step_ns: int) -> None:

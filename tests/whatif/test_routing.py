@@ -244,7 +244,7 @@ def test_blocks_that_a_request_generated_are_found_by_the_next_turn() -> None:
     assert run(workload, placing(Policy.ROUND_ROBIN, 2), 1, 100).steps.own == 4
 
 
-def test_duplicates_are_the_share_of_blocks_that_another_pool_holds() -> None:
+def test_duplicates_are_the_share_of_blocks_that_are_surplus_copies() -> None:
     requests = [request([1, 2]), request([1, 2]), request([3, 4])]
     workload = Workload(kind="trace", requests=requests, block_tokens=BLOCK_TOKENS)
     found = run(workload, placing(Policy.ROUND_ROBIN, 2), 3, 100)

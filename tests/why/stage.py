@@ -20,7 +20,8 @@ from exporter.machine.gpu import (
     Sensors,
 )
 from exporter.machine.machine import Machine
-from kvscope_events.events import DeviceMemorySampled
+from kvscope_events.events import DeviceMemorySampled, RequestRejected
+from kvscope_events.vocabulary import RejectReason
 from tests.support.paced import SECOND, Call, Paced, WordlessRunner
 
 UUID = "GPU-0"
@@ -124,6 +125,10 @@ class Stage(Paced):
             self.now_ns += SECOND
             self._look_up()
         self._drain()
+
+    def refuse(self, reason: RejectReason) -> None:
+        """A request is refused before it reaches the scheduler."""
+        self._bus.emit(RequestRejected(reason))
 
     def _submit(self, call: Call) -> None:
         super()._submit(call)

@@ -16,6 +16,7 @@ from exporter.flight.reader import RecordingFile
 from exporter.flight.recorder import Limits, Recorder
 from exporter.flight.ring import Ring
 from exporter.playback.playback import Playback
+from kvscope_events.vocabulary import RejectReason
 from tests.playback.recorded import save
 from tests.support.paced import Call
 from tests.why.incidents import ASKED_LATE, HELD_OUT, USED, Incident
@@ -63,6 +64,31 @@ def test_nothing_is_named_in_a_quiet_hour(kind: str) -> None:
         answer = play(stage, part, 120)
         assert answer.chain == [], (minute, answer.sentence)
         assert answer.sentence.startswith("Nothing is wrong")
+
+
+def test_samples_are_neither_longer_prompts_nor_longer_answers() -> None:
+    """A client asks for eight samples of the usual prompts, with the usual answers."""
+    stage = Stage(num_blocks=420)
+    stage.play(chat(1, 300), 300)
+    sampled = [replace(call, samples=8) for call in chat(31, 295, rate=0.8)]
+    answer = play(stage, sorted([*chat(2, 300), *sampled], key=lambda call: call.at), 300)
+    kinds = {clause.kind for clause in answer.chain}
+    assert not {"longer_prompts", "longer_answers"} & kinds, answer.sentence
+
+
+@pytest.mark.parametrize(
+    ("reason", "is_told"),
+    [("queue_full", True), ("invalid", False), ("prompt_too_long", False), ("client_limit", False)],
+)
+def test_only_requests_that_more_capacity_would_serve_are_refusals(
+    reason: RejectReason, is_told: bool
+) -> None:
+    stage = Stage()
+    stage.play(chat(1, 90), 90)
+    for _ in range(50):
+        stage.refuse(reason)
+    answer = play(stage, chat(2, 20), 20)
+    assert ("refusals" in {clause.kind for clause in answer.chain}) is is_told, answer.sentence
 
 
 def test_an_engine_without_any_request_is_well() -> None:

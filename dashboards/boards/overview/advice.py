@@ -39,9 +39,9 @@ def row() -> Row:
                 502,
                 "What the adviser proposes",
                 "At most five proposals for each engine: an option of its server, the value it "
-                "should have, and the prompt tokens a second that this would spare it. Begin with "
-                "the largest. For each, `kvscope advise URL` prints the reason, the memory it "
-                "costs, and its assumptions.",
+                "should have, and an estimate of the prompt tokens a second that this would spare "
+                "it. Begin with the largest. For each, `kvscope advise URL` prints the reason, the "
+                "memory it costs, and its assumptions.",
                 Q(worst(series("kvscope_advice_value"), by), "value"),
                 Q(worst(series("kvscope_advice_saved_tokens_per_second"), by), "saved"),
                 columns={
@@ -50,12 +50,12 @@ def row() -> Row:
                     "engine": Column("Engine", width=65),
                     "option": Column("Option"),
                     "value": Column("Proposed", units.Number),
-                    "saved": Column("Saves", TOKENS_PER_SECOND),
+                    "saved": Column("Saves about", TOKENS_PER_SECOND),
                 },
                 height=6,
-                when_absent="Nothing to propose: sizes fit the load, or it has not been observed "
-                "for long enough.",
-                worst_first=("Saves",),
+                when_absent="No proposals: the sizes fit the load, or too little is known; kvscope "
+                "advise says which.",
+                worst_first=("Saves about",),
             ),
             note(501, "From symptom to remedy", _ADVICE, height=10),
         ],

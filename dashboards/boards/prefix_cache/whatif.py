@@ -83,8 +83,9 @@ def row() -> Row:
                 "Hit ratio at other sizes of the pool",
                 "Share of the requested blocks that a pool of another size would have found, for "
                 "the same requests. Steep to the right of the present size: more memory buys "
-                "hits. Flat to the left: less would do. Not modelled: that a faster server "
-                "attracts more load, and a pool too small for its running requests.",
+                "hits. Flat to the left: less would do. While requests wait, larger sizes find at "
+                "most this. Not modelled: that a faster server attracts more load, and a pool too "
+                "small for its running requests.",
                 Q(blocks, "blocks"),
                 Q(_ratio(*SIZES), "hit ratio"),
                 Q(_at_every_size(_ratio(_UNLIMITED)), "ratio without limit"),
@@ -104,8 +105,9 @@ def row() -> Row:
             rows(
                 602,
                 "What another size would cost, and save",
-                "By size: the present pool is 1x. Prompt tokens a second that each size would "
-                "save beyond the present one; below 0, tokens computed in addition. best value: "
+                "By size: the present pool is 1x. Estimate of the prompt tokens a second that "
+                "each size would save beyond the present one, while requests wait at most these; "
+                "below 0, tokens computed in addition. best value: "
                 "the smallest size with four fifths of the gain of four times the pool; compare "
                 "its bytes with GPU room on Memory. If a connector loads evicted blocks, those "
                 "count as saved: see kvscope advise.",
@@ -118,7 +120,7 @@ def row() -> Row:
                     "mark": Column("Verdict", meanings=_MARKS, width=105),
                     "blocks": Column("Blocks", BLOCKS, width=85, decimals=0),
                     "memory": Column("K and V", BYTES, width=90),
-                    "saved": Column("Saves", TOKENS_PER_SECOND, least=90, decimals=0),
+                    "saved": Column("Saves about", TOKENS_PER_SECOND, least=90, decimals=0),
                 },
                 span=10,
                 height=10,

@@ -112,14 +112,14 @@ def arrivals(each: Slice) -> float:
 
 
 def prompt_blocks(each: Slice) -> float | None:
-    """Blocks of a prompt."""
-    admitted = each.sums.admitted
-    return each.sums.queried_blocks / admitted if admitted else None
+    """Blocks of a prompt, which counts once however many samples its request has."""
+    return each.sums.prompt_blocks / each.sums.prompts if each.sums.prompts else None
 
 
-def answer_tokens(each: Slice) -> float | None:
-    """Tokens of an answer."""
-    return each.sums.decode_tokens / each.sums.ended if each.sums.ended else None
+def tokens_by_answer(each: Slice) -> float | None:
+    """Tokens that were generated, by answers that ended; each sample is an answer. Answers that
+    grow show at once, while the mean of those that have ended comes late."""
+    return each.sums.decode_tokens / each.sums.answers if each.sums.answers else None
 
 
 def hit_share(each: Slice) -> float | None:

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 from exporter.answers.why.clauses import STORM_PREEMPTIONS, counted, found, slow_steps, two_digits
 from exporter.answers.why.course import (
-    answer_tokens,
     arrivals,
     evicted_share,
     hit_share,
     pool_share,
     prompt_blocks,
+    tokens_by_answer,
     waiting,
 )
 from exporter.answers.why.finding import Finding
@@ -67,7 +67,7 @@ def load(scene: Scene) -> Iterator[Finding]:
             "See whose they are with `kvscope tenants`; limit prompts, or give long ones a server "
             "of their own.",
         )
-    shift = risen(values(answer_tokens), ratio=2.0, floor=32, least=2)
+    shift = risen(values(tokens_by_answer), ratio=2.0, floor=32, least=2)
     slow = slow_steps(scene)
     # While steps are slow, fewer answers end than tokens come: they only seem longer.
     if shift is not None and not (slow is not None and slow.begin <= shift.begin + 1):
@@ -75,7 +75,8 @@ def load(scene: Scene) -> Iterator[Finding]:
             scene,
             "longer_answers",
             shift,
-            f"answers grew from {shift.before:,.0f} to {shift.during:,.0f} tokens",
+            f"{shift.during:,.0f} tokens were generated for each answer that ended "
+            f"({shift.before:,.0f} before)",
             "Limit max_tokens, or size the pool for these answers: `kvscope advise`.",
         )
     shift = risen(values(waiting), ratio=_LONG_QUEUE, floor=_LONG_QUEUE_FLOOR, least=2)

@@ -10,7 +10,7 @@ from exporter.answers.why.scene import Scene
 from exporter.answers.why.shift import Shift, risen
 
 _FEWEST = 3
-"""Requests that failed, were refused or given up."""
+"""Requests that failed, found the queue full or were given up."""
 
 
 def speed(scene: Scene) -> Iterator[Finding]:
@@ -70,10 +70,19 @@ def harm(scene: Scene) -> Iterator[Finding]:
         "a step ran out of device memory",
     )
     yield from counted(
-        scene, "failures", lambda sums: sums.failed, _FEWEST, "{:,.0f} requests failed"
+        scene,
+        "failures",
+        lambda sums: sums.failed + sums.met_dead,
+        _FEWEST,
+        "{:,.0f} requests failed",
     )
+    # More capacity does not help requests that are invalid, too long or beyond a client's limit.
     yield from counted(
-        scene, "refusals", lambda sums: sums.rejected, _FEWEST, "{:,.0f} requests were refused"
+        scene,
+        "refusals",
+        lambda sums: sums.crowded_out,
+        _FEWEST,
+        "{:,.0f} requests were refused, since the queue was full",
     )
     shift = risen(course.values(_given_up), ratio=2.0, floor=0.15, least=2)
     if shift is not None:

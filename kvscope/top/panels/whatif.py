@@ -11,6 +11,8 @@ _WINDOW = "5m"
 _SCALES = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0, None)
 """Those on the page of metrics; None: infinite."""
 _HERE = 1.0
+_BOUNDS = {(False, False): "", (True, False): "≥", (False, True): "≤", (True, True): "~"}
+"""Before a hit rate: whether it is a lower bound, and an upper one."""
 
 
 def _regret(watched: Watched) -> str:
@@ -56,7 +58,7 @@ def _line(point: WhatIfPoint, present: float | None, width: int) -> Text:
     scale = "any" if point.scale is None else f"{point.scale:g} x"
     blocks = "infinite" if point.capacity_blocks is None else words.short(point.capacity_blocks)
     memory = "" if point.capacity_bytes is None else words.size(point.capacity_bytes)
-    hits = f"{'≥' if point.is_lower_bound else ''}{words.share(point.hit_ratio)}"
+    hits = f"{_BOUNDS[point.is_lower_bound, point.is_upper_bound]}{words.share(point.hit_ratio)}"
     line = Text(f"{scale:>6}{blocks:>9}{memory:>10}{hits:>7}  ", "bold" if is_here else "")
     room = max(0, width - len(line) - 16)
     ratio = point.hit_ratio or 0.0

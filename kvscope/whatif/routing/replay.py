@@ -14,7 +14,7 @@ from kvscope.whatif.routing.workload import Workload
 TELL_EVERY = 1024
 """Requests between two calls of `on_progress`."""
 SAMPLE_EVERY = 500
-"""Requests between two looks at what several pools hold."""
+"""Requests between two looks at what several pools hold; fewer requests have one, at their end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +33,8 @@ class Outcome:
     """Until a request's prompt is begun."""
     queue_seconds_p99: float
     duplicates: float | None
-    """Mean share of the resident blocks whose content another pool holds, too; None: there were no
-    blocks."""
+    """Share of the resident blocks that are surplus copies, on average over looks at the pools: of
+    content that k pools hold, k - 1 blocks are. None: there were no blocks."""
 
     @property
     def imbalance(self) -> float | None:
