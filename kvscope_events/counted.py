@@ -9,8 +9,8 @@ reported, comes by name (`names.py`, tier `device`).
 Declared separately; import them from `events.py` like the others.
 """
 
-from kvscope_events.event import Event
-from kvscope_events.limits import Blocks, Count, Positive
+from kvscope_events.event import Event, Fact
+from kvscope_events.limits import Blocks, Count, Finite, Positive
 from kvscope_events.vocabulary import (
     AllocationCause,
     EvictionCause,
@@ -71,7 +71,7 @@ class PagesLoaded(Event, frozen=True):
     tier: Tier
 
 
-class PoolCounted(Event, frozen=True):
+class PoolCounted(Fact, frozen=True):
     """The pool's whole state, for subscribers that lost batches; it replaces the state before."""
 
     num_blocks: Blocks
@@ -84,4 +84,4 @@ class PoolCounted(Event, frozen=True):
     references: Count | None = None  # to private and protected pages; None: not known
     largest_step: Count | None = None  # tokens, of all steps of the session; None: not known
     size_tokens: Count | None = None  # capacity as the server itself reports it
-    longest_sequences: float | None = None  # of max_model_len tokens, at once
+    longest_sequences: Finite | None = None  # of max_model_len tokens, at once

@@ -25,10 +25,11 @@ from kvscope_events.counted import PagesLoaded as PagesLoaded
 from kvscope_events.counted import PagesReleased as PagesReleased
 from kvscope_events.counted import PagesShared as PagesShared
 from kvscope_events.counted import PoolCounted as PoolCounted
-from kvscope_events.event import Event
+from kvscope_events.event import Event, Fact
 from kvscope_events.limits import (
     EVENTS,
     Count,
+    Finite,
     GroupCounts,
     GroupIndex,
     Hash,
@@ -88,7 +89,7 @@ others are the same in every group: see `kvscope_events.names`.
 """
 
 
-class Hello(Event, frozen=True):
+class Hello(Fact, frozen=True):
     """The producer introduces itself: first in a stream, before a snapshot, and when a fact
     changes.
 
@@ -108,7 +109,7 @@ class Hello(Event, frozen=True):
     max_model_len: Count | None = None  # tokens of the longest sequence
     enable_prefix_caching: bool | None = None
     cache_dtype: Label | None = None  # of K and V
-    gpu_memory_utilization: float | None = None  # None: the pool was not sized by a share
+    gpu_memory_utilization: Finite | None = None  # None: the pool was not sized by a share
     prefix_caching_hash_algo: Label | None = None
     pid_space: Label | None = None  # where the pid holds; see kvscope_events.pid_space
     # Of a process beside the scheduler: the rank of one that reports its start and its memory only,
@@ -131,7 +132,7 @@ class Hello(Event, frozen=True):
     local_engines: Count | None = None
 
 
-class ObserverStopped(Event, frozen=True):
+class ObserverStopped(Fact, frozen=True):
     """The last event before a gap: the producer observes nothing from here on.
 
     By a fault of its own for good, by order until a Hello and the state follow."""

@@ -1,7 +1,8 @@
-"""Bounds of the contract's values. A reader holds its peer to them; a producer pays nothing.
+"""Bounds of the contract's values. A reader holds its peer to them; a step pays nothing.
 
-msgspec checks these bounds while it decodes and never when an event is made. They keep a broken or
-hostile peer from exhausting a reader's memory and from producing a page that no parser accepts.
+msgspec checks these bounds while it decodes. They keep a broken or hostile peer from exhausting a
+reader's memory and from producing a page that no parser accepts. A `Fact` is held to them when it
+is made, an event of a step is not: see `kvscope_events.event`.
 """
 
 from typing import Annotated
@@ -36,10 +37,14 @@ TraceId = Annotated[str, msgspec.Meta(pattern=r"^(?:[0-9a-fA-F]{32})?\Z")]
 """Label of an exemplar: those may have 128 characters, and parsers do not read all of them."""
 SpanId = Annotated[str, msgspec.Meta(pattern=r"^(?:[0-9a-fA-F]{16})?\Z")]
 Names = Annotated[list[Name], msgspec.Meta(max_length=256)]
-Bytes = Annotated[int, msgspec.Meta(gt=-(1 << 62), lt=1 << 62)]
-Settings = Annotated[
-    dict[Name, Annotated[float, msgspec.Meta(gt=-1e18, lt=1e18)]], msgspec.Meta(max_length=64)
-]
-"""Finite, or a reader could not make whole numbers of them."""
+Bytes = Annotated[int, msgspec.Meta(ge=-(1 << 62), lt=1 << 62)]
+Finite = Annotated[float, msgspec.Meta(gt=-1e18, lt=1e18)]
+"""A reader may make a whole number of it."""
+Settings = Annotated[dict[Name, Finite], msgspec.Meta(max_length=64)]
 Terms = Annotated[dict[Name, Bytes], msgspec.Meta(max_length=64)]
 Times = Annotated[dict[Name, Time], msgspec.Meta(max_length=64)]
+
+
+def label_of(value: object, most: int = MAX_LABEL) -> str:
+    """A foreign name or reason as a text that can be written, cut at `most` characters."""
+    return str(value)[:most].encode(errors="replace").decode()

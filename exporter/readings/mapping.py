@@ -50,7 +50,7 @@ class PageReading:
     is_page: bool
     """Whether the text has any samples."""
     is_cut: bool = False
-    """Whether it took too long to read; it then has no engines."""
+    """Whether it is too much to read; it then has no engines."""
 
 
 class PageMapper:

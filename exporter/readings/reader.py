@@ -190,8 +190,8 @@ class PageReader:
 
     def _read(self) -> Reading:
         try:
-            document = self._fetcher.fetch(self._timeout)
-            engines = self._engines(_text_of(document))
+            # The document is held by none of our frames: while its text is read, it is gone.
+            engines = self._engines(_text_of(self._fetcher.fetch(self._timeout)))
         except FetchError as error:
             if self.is_awaited:
                 self._faults.count(error.kind, str(error))
@@ -228,7 +228,7 @@ class PageReader:
             if not page.is_page:
                 raise _Rejected("not_metrics", "has no sample")
             if page.is_cut:
-                raise _Rejected("too_large", "takes too long to read")
+                raise _Rejected("too_large", "has too many series, or takes too long to read")
             count = self._faults.count
             count("malformed", "lines cannot be used", page.num_malformed)
             count("contradictory", "series contradict each other", page.num_contradictory)

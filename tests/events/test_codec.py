@@ -42,7 +42,7 @@ from kvscope_events.wire.frame import (
     read_frames,
     read_request,
 )
-from tests.events.producers import SNAPSHOT, frame, hello
+from tests.events.producers import SNAPSHOT, forged, frame, hello
 
 SESSION = b"session!"
 MESSAGE = frame([FirstToken(1, 0)], 0, SESSION) + frame([FirstToken(2, 0)], 1, SESSION)
@@ -57,15 +57,16 @@ def strategy_of(kind: Any) -> st.SearchStrategy[Any]:
     if kind is float:
         return st.floats(allow_nan=False)
     if origin is Annotated:
+        bounds = arguments[1]
         if arguments[0] is int:
-            bounds = arguments[1]
-            below = 2**64 if bounds.lt is None else bounds.lt
-            return st.integers(bounds.ge, below - 1 if bounds.le is None else bounds.le)
+            assert bounds.gt is None, "the contract's whole numbers have a smallest one"
+            least = -(2**63) if bounds.ge is None else bounds.ge
+            most = 2**64 - 1 if bounds.lt is None else bounds.lt - 1
+            return st.integers(least, most if bounds.le is None else bounds.le)
         if arguments[0] is float:
-            bounds = arguments[1]
             return st.floats(bounds.gt, bounds.lt, exclude_min=True, exclude_max=True)
-        if arguments[1].pattern:
-            return st.from_regex(arguments[1].pattern)
+        if bounds.pattern:
+            return st.from_regex(bounds.pattern)
         return strategy_of(arguments[0])  # none is longer here than it may be
     if origin is list:
         return st.lists(strategy_of(arguments[0]), max_size=4)
@@ -77,7 +78,7 @@ def strategy_of(kind: Any) -> st.SearchStrategy[Any]:
         return st.integers(1, 4).flatmap(snapshots)
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         hints = get_type_hints(kind, include_extras=True)
-        built = st.builds(kind, *map(strategy_of, hints.values()))
+        built = st.builds(kind, *(strategy_of(hints[name]) for name in kind.__struct_fields__))
         if kind is PoolCreated:
             return built.filter(lambda event: event.reserved <= event.num_blocks)
         return built
@@ -126,7 +127,7 @@ def test_a_snapshot_that_contradicts_itself_is_malformed(
 ) -> None:
     good = Batch(1, 2, [POOL])
     assert decode_batch(encode_batch(good)) == (good, 0)
-    bad = Batch(1, 2, [msgspec.structs.replace(POOL, **changes)])
+    bad = Batch(1, 2, [forged(POOL, **changes)])
     with pytest.raises(FrameError, match=says):
         decode_batch(encode_batch(bad))
 

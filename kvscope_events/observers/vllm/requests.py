@@ -14,7 +14,7 @@ from kvscope_events.events import (
     SequenceAdded,
     SequenceFinished,
 )
-from kvscope_events.limits import MAX_LABEL
+from kvscope_events.limits import label_of
 from kvscope_events.requests import TENANT_FIELD, tenant_digest
 from kvscope_events.trace_context import NO_TRACE, TraceContext, trace_context
 from kvscope_events.vocabulary import FinishReason, ReleaseCause
@@ -190,7 +190,7 @@ def tenant_of(request: Any) -> str:
 def adapter_of(request: Any) -> str:
     """Name of the request's LoRA adapter; empty: it has none."""
     adapter = getattr(request, "lora_request", None)
-    return str(getattr(adapter, "lora_name", ""))[:MAX_LABEL] if adapter is not None else ""
+    return label_of(getattr(adapter, "lora_name", "")) if adapter is not None else ""
 
 
 def trace_of(headers: Any) -> TraceContext:
