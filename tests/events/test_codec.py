@@ -78,10 +78,14 @@ def strategy_of(kind: Any) -> st.SearchStrategy[Any]:
         return st.integers(1, 4).flatmap(snapshots)
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         hints = get_type_hints(kind, include_extras=True)
-        built = st.builds(kind, *(strategy_of(hints[name]) for name in kind.__struct_fields__))
+        values = {name: strategy_of(hints[name]) for name in kind.__struct_fields__}
         if kind is PoolCreated:
-            return built.filter(lambda event: event.reserved <= event.num_blocks)
-        return built
+            return values["num_blocks"].flatmap(
+                lambda size: st.builds(
+                    kind, **values | {"num_blocks": st.just(size), "reserved": st.integers(0, size)}
+                )
+            )
+        return st.builds(kind, **values)
     if kind is bytes:
         return st.binary(max_size=64)
     if kind is str:
