@@ -122,17 +122,7 @@ class PoolSnapshot(Fact, frozen=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        size = self.num_blocks
-        _check_reserved(size, self.reserved)
-        if not len(self.ref_counts) == len(self.hashes) == size:
-            raise ValueError(
-                f"a snapshot of {size} blocks with {len(self.ref_counts)} reference counts "
-                f"and {len(self.hashes)} names"
-            )
-        if self.block_groups and len(self.block_groups) != size:
-            raise ValueError(
-                f"a snapshot of {size} blocks with the groups of {len(self.block_groups)}"
-            )
+        _check_reserved(self.num_blocks, self.reserved)
 
 
 def _check_reserved(num_blocks: int, reserved: int) -> None:

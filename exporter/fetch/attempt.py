@@ -78,7 +78,7 @@ class Attempt(threading.Thread):
             traceback.clear_frames(error.__traceback__)
 
     def result(self) -> Document:
-        """The result so far, once; an attempt that has not ended is abandoned. Raises FetchError."""
+        """The result so far, once; one that has not ended is abandoned. Raises FetchError."""
         if self.is_alive():
             late = Failure("timeout", "did not end in time", answered=self.answered)
             known = self._failure or late  # before its connection breaks, a failure as well

@@ -1,7 +1,9 @@
 """Detects the kind of server of a page by the names of its families."""
 
 import re
+from collections.abc import Mapping, Sequence
 
+from exporter.readings.attaching import TITLES
 from kvscope_events.vocabulary import ServerKind
 
 OWN_PAGE = "kvscope serve already exports these metrics"
@@ -25,9 +27,49 @@ _SIGNS: tuple[tuple[str, ServerKind | None], ...] = (
     ("vllm_", "vllm"),
     ("lmcache_mp_", "lmcache"),
     ("lmcache:", "lmcache"),
+    *(
+        (name, "vllm")
+        for name in ("num_requests_running", "gpu_cache_usage_perc", "num_request_max")
+    ),
 )
 """Prefixes of names, the most specific first."""
 _SIGN = re.compile(f"^(?:{'|'.join(re.escape(sign) for sign, _ in _SIGNS)})", re.MULTILINE)
+
+
+_DECLARED = re.compile(
+    f"^# (?:HELP|TYPE) (?P<sign>{'|'.join(re.escape(sign) for sign, _ in _SIGNS)})", re.MULTILINE
+)
+_NO_SAMPLES: Mapping[ServerKind, str] = {
+    "vllm": "vLLM was started with --disable-log-stats, or another program serves its page",
+    "sglang": "SGLang was started without --enable-metrics, or another program serves its page",
+}
+
+
+def why_unread(page: str, problems: Sequence[str]) -> str:
+    """Why a page of metrics gives no value of any family; a phrase.
+
+    problems: values of the page that cannot be used.
+    """
+    if problems:
+        return f"gives no value that can be used: {problems[0]}"
+    kind = None if detect(page) else _declared(page)
+    if kind is not None:
+        why = _NO_SAMPLES.get(kind, "its metrics are switched off, or another program serves it")
+        return f"has the families of {TITLES[kind]} without a sample: {why}"
+    if detect(page) is None:
+        return "has no metric names of a known server"
+    return "has no family that kvscope reads"
+
+
+def is_declared(page: str) -> bool:
+    """Whether it describes families of a server that kvscope reads, perhaps without samples."""
+    return _declared(page) is not None
+
+
+def _declared(page: str) -> ServerKind | None:
+    """The kind of server whose families are described on the page."""
+    found = {match["sign"] for match in _DECLARED.finditer(page)}
+    return next((kind for sign, kind in _SIGNS if sign in found), None)
 
 
 def detect(page: str) -> ServerKind | None:

@@ -240,6 +240,15 @@ def _check_blocks(event: PoolSnapshot) -> None:
     that contradicts itself has no ledger; raises ValueError."""
     ref_counts, hashes, reserved = event.ref_counts, event.hashes, event.reserved
     size = event.num_blocks
+    if not len(ref_counts) == len(hashes) == size:
+        raise ValueError(
+            f"a snapshot of {size} blocks with {len(ref_counts)} reference counts "
+            f"and {len(hashes)} names"
+        )
+    if event.block_groups and len(event.block_groups) != size:
+        raise ValueError(
+            f"a snapshot of {size} blocks with the groups of {len(event.block_groups)}"
+        )
     if event.lru and not 0 <= min(event.lru) <= max(event.lru) < size:
         raise ValueError(f"a snapshot of {size} blocks that orders others by age")
     if any(ref_counts[:reserved]) or any(name is not None for name in hashes[:reserved]):
