@@ -40,25 +40,33 @@ _DECLARED = re.compile(
     f"^# (?:HELP|TYPE) (?P<sign>{'|'.join(re.escape(sign) for sign, _ in _SIGNS)})", re.MULTILINE
 )
 _NO_SAMPLES: Mapping[ServerKind, str] = {
-    "vllm": "vLLM was started with --disable-log-stats, or another program serves its page",
-    "sglang": "SGLang was started without --enable-metrics, or another program serves its page",
+    "vllm": "is that of a vLLM without samples: it was started with --disable-log-stats, or "
+    "another program serves its page",
+    "sglang": "is that of an SGLang without samples: it was started without --enable-metrics, or "
+    "another program serves its page",
 }
+_PASSED_ON = re.compile(r"^ray_\w*(?:vllm|sglang)", re.MULTILINE)
 
 
-def why_unread(page: str, problems: Sequence[str]) -> str:
-    """Why a page of metrics gives no value of any family; a phrase.
+def why_unread(page: str, problems: Sequence[str], server: ServerKind | None = None) -> str:
+    """Why a page of metrics gives no value of any family; a phrase about it.
 
-    problems: values of the page that cannot be used.
+    problems: values of the page that cannot be used. server: known otherwise than by its page.
     """
     if problems:
         return f"gives no value that can be used: {problems[0]}"
-    kind = None if detect(page) else _declared(page)
-    if kind is not None:
-        why = _NO_SAMPLES.get(kind, "its metrics are switched off, or another program serves it")
-        return f"has the families of {TITLES[kind]} without a sample: {why}"
-    if detect(page) is None:
+    found = detect(page)
+    if found is not None:
+        return f"has no family of {TITLES[found]} that kvscope reads"
+    kind = _declared(page) or server
+    if kind is None:
         return "has no metric names of a known server"
-    return "has no family that kvscope reads"
+    return _NO_SAMPLES.get(kind, f"has the families of {TITLES[kind]} without a sample")
+
+
+def may_be_idle(kind: ServerKind | None, page: str) -> bool:
+    """Whether a page of this kind is empty because nobody has asked its engines for anything."""
+    return kind == "ray" and _PASSED_ON.search(page) is None
 
 
 def is_declared(page: str) -> bool:

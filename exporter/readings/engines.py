@@ -116,7 +116,12 @@ def _worker_label(page: Samples, identity: Identity) -> str:
     Two samples of one name that differ in nothing else are of two workers.
     """
     own = {*identity.model_name, *identity.engine}
-    repeated = [found for name, found in page.by_name.items() if not identity.ranks_of(name)]
+    own = own if identity.ranks_are_of else own | {*identity.ranks}
+    repeated = [
+        found
+        for name, found in page.by_name.items()
+        if not (identity.ranks_are_of and name.startswith(identity.ranks_are_of))
+    ]
     words: dict[str, set[str]] = {}
     for samples in repeated:
         for labels, _ in samples:

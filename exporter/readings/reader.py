@@ -15,7 +15,14 @@ from exporter.clock import Clock
 from exporter.faults import Faults
 from exporter.fetch.error import FetchError
 from exporter.fetch.fetch import Document, Fetcher, Merged
-from exporter.readings.detect import OWN_PAGE, OWN_PAGE_REMEDY, detect, is_declared, why_unread
+from exporter.readings.detect import (
+    OWN_PAGE,
+    OWN_PAGE_REMEDY,
+    detect,
+    is_declared,
+    may_be_idle,
+    why_unread,
+)
 from exporter.readings.engines import Engine
 from exporter.readings.mapping import EngineReading, PageMapper
 from exporter.readings.tables import TABLES
@@ -219,8 +226,10 @@ class PageReader:
                 self.kind = found
                 self._mappers = self._mappers_of(found)
                 engines = self._mapped(text, problems)
-        if not engines:  # a server of which nothing is shown is not called ready
-            kind = "unknown_server" if self.kind is None else "nothing_read"
+        if not engines and not may_be_idle(self.kind, text):
+            # A server of which nothing is shown is not called ready.
+            is_known = self.kind is not None or is_declared(text)
+            kind = "nothing_read" if is_known else "unknown_server"
             raise _Rejected(kind, why_unread(text, problems))
         return engines
 
