@@ -28,6 +28,7 @@ from kvscope_events.counted import PoolCounted as PoolCounted
 from kvscope_events.event import Event, Fact
 from kvscope_events.limits import (
     EVENTS,
+    Blocks,
     Count,
     Finite,
     GroupCounts,
@@ -225,8 +226,8 @@ class AllocationFailed(Event, frozen=True):
     """The pool could not serve a running sequence, which leads to a preemption."""
 
     sequence: int
-    wanted: Count  # blocks
-    available: Count  # free and evictable blocks
+    wanted: Blocks
+    available: Blocks  # free and evictable blocks
 
 
 class StepCompleted(Event, frozen=True):
@@ -239,9 +240,9 @@ class StepCompleted(Event, frozen=True):
     prefill_tokens: Count  # computed for sequences that owed more than their newest token
     decode_tokens: Count
     slots_filled: Count | None  # token slots written in active blocks, each once; None: not known
-    active_blocks: Count
-    cached_blocks: Count
-    free_blocks: Count
+    active_blocks: Blocks
+    cached_blocks: Blocks
+    free_blocks: Blocks
     emitted: list[int]  # sequences that produced a token in this step
     first_tokens: list[int]  # those of them that produced their first one
     requests_running: Count  # requests with at least one running sequence
@@ -253,7 +254,7 @@ class StepCompleted(Event, frozen=True):
     accepted_tokens: Count | None = None  # of them, those that became output
     emitted_tokens: list[Count] = []  # by each of `emitted`; empty: one each, or not known
     # Of active_blocks, those that can be found; None: the pool is not a counted one.
-    protected_blocks: Count | None = None
+    protected_blocks: Blocks | None = None
 
 
 class StepScheduled(Event, frozen=True):

@@ -19,9 +19,10 @@ MAX_LABEL = 512
 """Characters of a text that becomes a label's value on some hundred series."""
 
 EVENTS = msgspec.Meta(max_length=MAX_EVENTS)
-Count = Annotated[int, msgspec.Meta(ge=0)]
+MAX_COUNT = (1 << 62) - 1
+Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
 """Added to one of our counters, and a counter must never fall."""
-Positive = Annotated[int, msgspec.Meta(ge=1)]
+Positive = Annotated[int, msgspec.Meta(ge=1, le=MAX_COUNT)]
 Time = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 """Nanoseconds of a clock; a reader keeps them in signed words."""
 Blocks = Annotated[int, msgspec.Meta(ge=0, le=MAX_BLOCKS)]
@@ -48,3 +49,8 @@ Times = Annotated[dict[Name, Time], msgspec.Meta(max_length=64)]
 def label_of(value: object, most: int = MAX_LABEL) -> str:
     """A foreign name or reason as a text that can be written, cut at `most` characters."""
     return str(value)[:most].encode(errors="replace").decode()
+
+
+def count_of(value: int | None) -> int:
+    """A number that a client chose, such as the tokens it wants, as a count."""
+    return min(max(int(value or 0), 0), MAX_COUNT)

@@ -100,13 +100,13 @@ def snapshots(draw: st.DrawFn, num_blocks: int) -> PoolSnapshot:
     name = st.binary(max_size=64)
     ref_counts, hashes, cached = [0] * reserved, [None] * reserved, []
     for block in range(reserved, num_blocks):
-        ref_counts.append(draw(st.integers(0, 2**64 - 1)))
+        ref_counts.append(draw(st.integers(0, 2**62 - 1)))
         hashes.append(draw(st.none() | name))
         if not ref_counts[block] and hashes[block] is not None:
             cached.append(block)
     return PoolSnapshot(
         *(num_blocks, 16, 0, reserved, ref_counts, hashes, draw(st.permutations(cached))),
-        largest_step=draw(st.none() | st.integers(0, 2**64 - 1)),
+        largest_step=draw(st.none() | st.integers(0, 2**62 - 1)),
         block_groups=draw(st.just([]) | st.lists(GROUP, min_size=num_blocks, max_size=num_blocks)),
     )
 

@@ -24,7 +24,7 @@ from kvscope_events.events import (
     StepCompleted,
     TierCreated,
 )
-from kvscope_events.limits import MAX_BLOCKS, MAX_EVENTS, MAX_LABEL, label_of
+from kvscope_events.limits import MAX_BLOCKS, MAX_EVENTS, MAX_LABEL, count_of, label_of
 from kvscope_events.wire.frame import FrameError, decode_batch, encode_batch
 from tests.events.producers import forged, hello
 
@@ -77,6 +77,9 @@ IMPOSSIBLE_STEPS: tuple[tuple[EngineEvent, dict[str, object]], ...] = (
     (RequestArrived(1, 1, 1), {"prompt_tokens": -1}),
     (STEP, {"prefill_tokens": -1}),
     (STEP, {"duration_ns": -1}),
+    (STEP, {"duration_ns": 2**64 - 1}),
+    (STEP, {"active_blocks": MAX_BLOCKS + 1}),
+    (RequestArrived(1, 1, 1), {"max_tokens": 2**62}),
 )
 """Of steps and blocks, whose events nobody checks when they are made."""
 
@@ -110,6 +113,12 @@ def test_a_fact_that_nobody_could_write_or_read_is_refused_where_it_is_made(
 def test_all_bytes_that_can_be_written_are_read(total: int) -> None:
     batch = Batch(0, 0, [PoolCreated(8, 16, 0, memory_terms={"total": total})])
     assert decode_batch(encode_batch(batch)) == (batch, 0)
+
+
+def test_whatever_number_a_client_chooses_is_one_that_can_be_read() -> None:
+    for chosen in (None, -5, 0, 2**63 - 1, 10**30):
+        batch = Batch(0, 0, [RequestArrived(1, 1, count_of(chosen))])
+        assert decode_batch(encode_batch(batch)) == (batch, 0)
 
 
 def test_a_foreign_name_becomes_one_that_can_be_written() -> None:
