@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-QUICK_SECONDS = 0.1
+QUICK_SECONDS = 0.05
 """A run of all examples that takes longer is made with fewer."""
 LEAST_EXAMPLES = 5
 
