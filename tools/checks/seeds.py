@@ -28,7 +28,7 @@ class Seeds:
     def pytest_runtest_call(self, item: pytest.Function) -> Iterator[None]:
         from hypothesis import core  # pytest rewrites it first
 
-        core.global_force_seed = 1
+        core.global_force_seed = 1  # type: ignore[assignment]
         began = time.monotonic()
         yield
         took = time.monotonic() - began
@@ -36,7 +36,7 @@ class Seeds:
         self.runs += 1
         call = _call_of(item, min(1.0, QUICK_SECONDS / took))
         for seed in range(2, self._seeds + 1):
-            core.global_force_seed = seed
+            core.global_force_seed = seed  # type: ignore[assignment]
             try:
                 call()
             except Exception as error:
