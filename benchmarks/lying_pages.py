@@ -1,7 +1,7 @@
 """Memory of a sidecar whose servers lie: `python -m benchmarks.lying_pages [--seconds N]`.
 
 Six servers answer with pages of 40 MB, each in another way, or just below the limit of a page with
-`--mib 31`. Nobody scrapes the sidecar, so only its recorder reads them. Prints its resident memory
+`--mib 31`. The sidecar is not scraped, so only its recorder reads them. Prints its resident memory
 every few seconds, and one JSON line.
 """
 
@@ -77,7 +77,7 @@ LIES: dict[str, Callable[[int], Answer]] = {
     "packed": _packed,
     "refused": _refused,
 }
-"""By name: a page of so many bytes."""
+"""By name: makes an answer of this many bytes."""
 
 
 @contextmanager

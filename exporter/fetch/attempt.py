@@ -67,7 +67,7 @@ class Attempt(threading.Thread):
         try:
             document = self._read()
             with self._lock:
-                if not self._abandoned:  # nobody would take it
+                if not self._abandoned:  # else it would never be taken
                     self._document = document
         except FetchError as error:
             # Once a refusal is known, its status says more than an error in its body.

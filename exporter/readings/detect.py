@@ -49,7 +49,7 @@ _PASSED_ON = re.compile(r"^ray_\w*(?:vllm|sglang)", re.MULTILINE)
 
 
 def why_unread(page: str, problems: Sequence[str], server: ServerKind | None = None) -> str:
-    """Why a page of metrics gives no value of any family; a phrase about it.
+    """The reason that a page of metrics gives no value of any family; a phrase about it.
 
     problems: values of the page that cannot be used. server: known otherwise than by its page.
     """
@@ -65,7 +65,7 @@ def why_unread(page: str, problems: Sequence[str], server: ServerKind | None = N
 
 
 def may_be_idle(kind: ServerKind | None, page: str) -> bool:
-    """Whether a page of this kind is empty because nobody has asked its engines for anything."""
+    """Whether a page of this kind is empty because its engines have had no request."""
     return kind == "ray" and _PASSED_ON.search(page) is None
 
 

@@ -4,8 +4,8 @@ A server's front end has series for all its engines together. With one engine th
 several they are kept separately, under the labels that they have, and under the model's name if all
 engines share it.
 
-A gateway repeats the pages of its workers, told apart by a label that is not the server's own: then
-each of them is an engine, whatever the label is called.
+A gateway repeats the pages of its workers, distinguished by a label that is not the server's own:
+then each of them is an engine, whatever the label is called.
 """
 
 import re
@@ -111,7 +111,7 @@ def _engines(owned: Sequence[_Owned]) -> list[Engine]:
 
 
 def _worker_label(page: Samples, identity: Identity) -> str:
-    """The label that tells workers of a gateway apart; empty without several of them.
+    """The label that distinguishes the workers of a gateway; empty without several of them.
 
     Two samples of one name that differ in nothing else are of two workers.
     """
@@ -132,7 +132,7 @@ def _worker_label(page: Samples, identity: Identity) -> str:
         for label in words.keys() - own
         if _OF_A_WORKER.search(label)
         and len(words[label]) > 1
-        # The path of a request, such as /v1/completions, is no place of a worker.
+        # The path of a request, such as /v1/completions, does not name a worker.
         and not any(word.startswith("/") for word in words[label])
     )
     if not candidates:

@@ -47,7 +47,7 @@ class Identity:
     has_families: bool = False
     """Whether its page has families that can be read."""
     unread: str = ""
-    """Why its page, though of a server's metrics, gives no value; a phrase about it."""
+    """The reason that its page of metrics gives no value; a phrase about it."""
 
     @property
     def facts(self) -> dict[str, object]:

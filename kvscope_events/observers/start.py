@@ -75,7 +75,7 @@ def _server_began_ns() -> int | None:
 
 
 def _is_child(pid: int) -> bool:
-    """Whether a process was started by another one of its server: its title says so, or it is a
+    """Whether a process was started by a process of the same server: its title says so, or it is a
     fork that has its parent's command line."""
     command = _command(pid)
     if command.startswith(_TITLES) or b"multiprocessing" in command:

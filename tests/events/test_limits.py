@@ -81,7 +81,7 @@ IMPOSSIBLE_STEPS: tuple[tuple[EngineEvent, dict[str, object]], ...] = (
     (STEP, {"active_blocks": MAX_BLOCKS + 1}),
     (RequestArrived(1, 1, 1), {"max_tokens": 2**62}),
 )
-"""Of steps and blocks, whose events nobody checks when they are made."""
+"""Events of steps and blocks, which are not checked when they are made."""
 
 
 def _name(value: object) -> str:

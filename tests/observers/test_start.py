@@ -41,7 +41,7 @@ def test_the_import_of_the_first_process_is_part_of_the_start(
     time.sleep(0.3)
     before_ns = time.time_ns()
     done = subprocess.run(
-        # Whoever starts the server is no part of it.
+        # The shell that starts the server is not a part of it.
         ["sh", "-c", 'sleep 0.2; "$@"; true', "sh", sys.executable, program, method, str(depth)],
         check=True,
         capture_output=True,

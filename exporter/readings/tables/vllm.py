@@ -19,9 +19,9 @@ _TOKENS = label("vllm:cache_config_info", "kv_cache_size_tokens")
 _FITTING = label("vllm:cache_config_info", "kv_cache_max_concurrency")
 
 
-def _of_pool(plain: Value, told: Value) -> Value:
-    """told: vLLM's own figure, which counts the null block in; right for every pool."""
-    return IfPlain(plain, told, _BLOCKS, _BLOCK_SIZE, _TOKENS, _FITTING)
+def _of_pool(plain: Value, exported: Value) -> Value:
+    """exported: vLLM's own figure, which counts the null block in; right for every pool."""
+    return IfPlain(plain, exported, _BLOCKS, _BLOCK_SIZE, _TOKENS, _FITTING)
 
 
 _SHARED_OUT = (
