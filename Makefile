@@ -141,6 +141,7 @@ bench: venv ## Run the benchmarks (VLLM_PYTHON=..., SGLANG_PYTHON=... for those 
 	$(VENV)/bin/python -m benchmarks.sidecar_idle
 	$(VENV)/bin/python -m benchmarks.sidecar_size
 	$(VENV)/bin/python -m benchmarks.sidecar_day
+	$(VENV)/bin/python -m benchmarks.lying_pages
 	$(VENV)/bin/python -m benchmarks.kv_events_cost
 	$(VENV)/bin/python -m benchmarks.page_cost
 	$(VENV)/bin/python -m benchmarks.page_reading_cost

@@ -13,6 +13,7 @@ from engine.config import EngineConfig
 from engine.step import Step
 from kvscope_events.bus import Bus
 from kvscope_events.events import CONTRACT_VERSION, EngineEvent, Hello
+from kvscope_events.limits import label_of
 from kvscope_events.pid_space import pid_space
 from kvscope_events.producers import ENGINE_EVENTS, LOOKUP_EVENTS, SWAP_EVENTS, in_order
 
@@ -63,7 +64,7 @@ def _hello_of(config: EngineConfig) -> Hello:
         session=secrets.token_hex(8),
         server="kvscope",
         server_version=_installed_version(),
-        model_name=config.model.name,
+        model_name=label_of(config.model.name),
         engine="0",
         pid=os.getpid(),
         ready=False,

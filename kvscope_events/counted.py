@@ -9,8 +9,8 @@ reported, comes by name (`names.py`, tier `device`).
 Declared separately; import them from `events.py` like the others.
 """
 
-from kvscope_events.event import Event
-from kvscope_events.limits import Blocks, Count, Positive
+from kvscope_events.event import Event, Fact
+from kvscope_events.limits import Blocks, Count, Finite, Positive
 from kvscope_events.vocabulary import (
     AllocationCause,
     EvictionCause,
@@ -24,7 +24,7 @@ class PagesAllocated(Event, frozen=True):
     """Free pages became private, with one reference each."""
 
     sequence: int | None  # None: of several sequences, a step's decodes
-    pages: Count
+    pages: Blocks
     cause: AllocationCause
 
 
@@ -32,8 +32,8 @@ class PagesShared(Event, frozen=True):
     """Findable pages got one more reference each."""
 
     sequence: int | None  # None: not a sequence, as for a write to another tier
-    pages: Count
-    activated: Count  # of them, those that nothing referenced: cached until now
+    pages: Blocks
+    activated: Blocks  # of them, those that nothing referenced: cached until now
     cause: PageSharingCause
 
 
@@ -41,7 +41,7 @@ class PagesCached(Event, frozen=True):
     """Private pages became full and findable; their references stay."""
 
     sequence: int | None
-    pages: Count
+    pages: Blocks
 
 
 class PagesReleased(Event, frozen=True):
@@ -51,37 +51,37 @@ class PagesReleased(Event, frozen=True):
     """
 
     sequence: int | None
-    cached: Count  # findable, without a reference now
-    free: Count  # private ones
-    shared: Count  # still referenced by others
+    cached: Blocks  # findable, without a reference now
+    free: Blocks  # private ones
+    shared: Blocks  # still referenced by others
     cause: PageReleaseCause
 
 
 class PagesEvicted(Event, frozen=True):
     """Cached pages lost their content and became free."""
 
-    pages: Count
+    pages: Blocks
     cause: EvictionCause
 
 
 class PagesLoaded(Event, frozen=True):
     """Free pages received content from a tier below the pool: they are cached now."""
 
-    pages: Count
+    pages: Blocks
     tier: Tier
 
 
-class PoolCounted(Event, frozen=True):
+class PoolCounted(Fact, frozen=True):
     """The pool's whole state, for subscribers that lost batches; it replaces the state before."""
 
     num_blocks: Blocks
     block_size: Positive  # tokens of a page
     bytes_per_block: Count
     reserved: Blocks
-    private: Count
-    protected: Count
-    cached: Count
+    private: Blocks
+    protected: Blocks
+    cached: Blocks
     references: Count | None = None  # to private and protected pages; None: not known
     largest_step: Count | None = None  # tokens, of all steps of the session; None: not known
     size_tokens: Count | None = None  # capacity as the server itself reports it
-    longest_sequences: float | None = None  # of max_model_len tokens, at once
+    longest_sequences: Finite | None = None  # of max_model_len tokens, at once

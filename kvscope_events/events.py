@@ -25,10 +25,12 @@ from kvscope_events.counted import PagesLoaded as PagesLoaded
 from kvscope_events.counted import PagesReleased as PagesReleased
 from kvscope_events.counted import PagesShared as PagesShared
 from kvscope_events.counted import PoolCounted as PoolCounted
-from kvscope_events.event import Event
+from kvscope_events.event import Event, Fact
 from kvscope_events.limits import (
     EVENTS,
+    Blocks,
     Count,
+    Finite,
     GroupCounts,
     GroupIndex,
     Hash,
@@ -88,7 +90,7 @@ others are the same in every group: see `kvscope_events.names`.
 """
 
 
-class Hello(Event, frozen=True):
+class Hello(Fact, frozen=True):
     """The producer introduces itself: first in a stream, before a snapshot, and when a fact
     changes.
 
@@ -108,7 +110,7 @@ class Hello(Event, frozen=True):
     max_model_len: Count | None = None  # tokens of the longest sequence
     enable_prefix_caching: bool | None = None
     cache_dtype: Label | None = None  # of K and V
-    gpu_memory_utilization: float | None = None  # None: the pool was not sized by a share
+    gpu_memory_utilization: Finite | None = None  # None: the pool was not sized by a share
     prefix_caching_hash_algo: Label | None = None
     pid_space: Label | None = None  # where the pid holds; see kvscope_events.pid_space
     # Of a process beside the scheduler: the rank of one that reports its start and its memory only,
@@ -131,7 +133,7 @@ class Hello(Event, frozen=True):
     local_engines: Count | None = None
 
 
-class ObserverStopped(Event, frozen=True):
+class ObserverStopped(Fact, frozen=True):
     """The last event before a gap: the producer observes nothing from here on.
 
     By a fault of its own for good, by order until a Hello and the state follow."""
@@ -224,8 +226,8 @@ class AllocationFailed(Event, frozen=True):
     """The pool could not serve a running sequence, which leads to a preemption."""
 
     sequence: int
-    wanted: Count  # blocks
-    available: Count  # free and evictable blocks
+    wanted: Blocks
+    available: Blocks  # free and evictable blocks
 
 
 class StepCompleted(Event, frozen=True):
@@ -238,9 +240,9 @@ class StepCompleted(Event, frozen=True):
     prefill_tokens: Count  # computed for sequences that owed more than their newest token
     decode_tokens: Count
     slots_filled: Count | None  # token slots written in active blocks, each once; None: not known
-    active_blocks: Count
-    cached_blocks: Count
-    free_blocks: Count
+    active_blocks: Blocks
+    cached_blocks: Blocks
+    free_blocks: Blocks
     emitted: list[int]  # sequences that produced a token in this step
     first_tokens: list[int]  # those of them that produced their first one
     requests_running: Count  # requests with at least one running sequence
@@ -252,7 +254,7 @@ class StepCompleted(Event, frozen=True):
     accepted_tokens: Count | None = None  # of them, those that became output
     emitted_tokens: list[Count] = []  # by each of `emitted`; empty: one each, or not known
     # Of active_blocks, those that can be found; None: the pool is not a counted one.
-    protected_blocks: Count | None = None
+    protected_blocks: Blocks | None = None
 
 
 class StepScheduled(Event, frozen=True):

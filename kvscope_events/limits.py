@@ -1,7 +1,8 @@
-"""Bounds of the contract's values. A reader holds its peer to them; a producer pays nothing.
+"""Bounds of the contract's values. A reader holds its peer to them; a step pays nothing.
 
-msgspec checks these bounds while it decodes and never when an event is made. They keep a broken or
-hostile peer from exhausting a reader's memory and from producing a page that no parser accepts.
+msgspec checks these bounds while it decodes. They keep a broken or hostile peer from exhausting a
+reader's memory and from producing a page that no parser accepts. A `Fact` is held to them when it
+is made, an event of a step is not: see `kvscope_events.event`.
 """
 
 from typing import Annotated
@@ -18,9 +19,10 @@ MAX_LABEL = 512
 """Characters of a text that becomes a label's value on some hundred series."""
 
 EVENTS = msgspec.Meta(max_length=MAX_EVENTS)
-Count = Annotated[int, msgspec.Meta(ge=0)]
+MAX_COUNT = (1 << 62) - 1
+Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
 """Added to one of our counters, and a counter must never fall."""
-Positive = Annotated[int, msgspec.Meta(ge=1)]
+Positive = Annotated[int, msgspec.Meta(ge=1, le=MAX_COUNT)]
 Time = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 """Nanoseconds of a clock; a reader keeps them in signed words."""
 Blocks = Annotated[int, msgspec.Meta(ge=0, le=MAX_BLOCKS)]
@@ -36,10 +38,19 @@ TraceId = Annotated[str, msgspec.Meta(pattern=r"^(?:[0-9a-fA-F]{32})?\Z")]
 """Label of an exemplar: those may have 128 characters, and parsers do not read all of them."""
 SpanId = Annotated[str, msgspec.Meta(pattern=r"^(?:[0-9a-fA-F]{16})?\Z")]
 Names = Annotated[list[Name], msgspec.Meta(max_length=256)]
-Bytes = Annotated[int, msgspec.Meta(gt=-(1 << 62), lt=1 << 62)]
-Settings = Annotated[
-    dict[Name, Annotated[float, msgspec.Meta(gt=-1e18, lt=1e18)]], msgspec.Meta(max_length=64)
-]
-"""Finite, or a reader could not make whole numbers of them."""
+Bytes = Annotated[int, msgspec.Meta(ge=-(1 << 62), lt=1 << 62)]
+Finite = Annotated[float, msgspec.Meta(gt=-1e18, lt=1e18)]
+"""A reader may make a whole number of it."""
+Settings = Annotated[dict[Name, Finite], msgspec.Meta(max_length=64)]
 Terms = Annotated[dict[Name, Bytes], msgspec.Meta(max_length=64)]
 Times = Annotated[dict[Name, Time], msgspec.Meta(max_length=64)]
+
+
+def label_of(value: object, most: int = MAX_LABEL) -> str:
+    """A foreign name or reason as a text that can be written, cut at `most` characters."""
+    return str(value)[:most].encode(errors="replace").decode()
+
+
+def count_of(value: int | None) -> int:
+    """A number that a client chose, such as the tokens it wants, as a count."""
+    return min(max(int(value or 0), 0), MAX_COUNT)

@@ -1,11 +1,11 @@
 """Events of the process that owns the device: its start, its memory, and errors."""
 
-from kvscope_events.event import Event
+from kvscope_events.event import Fact
 from kvscope_events.limits import Count, Label, Terms, Time, Times
 from kvscope_events.vocabulary import OutOfMemoryAction
 
 
-class DeviceMemorySampled(Event, frozen=True):
+class DeviceMemorySampled(Fact, frozen=True):
     """The engine's own view of its device memory, every second and after an out-of-memory error.
 
     Figures are in bytes. None: the allocator does not report it (no CUDA, or a backend without that
@@ -29,7 +29,7 @@ class DeviceMemorySampled(Event, frozen=True):
     pinned_host_bytes: Count | None = None
 
 
-class DeviceOutOfMemory(Event, frozen=True):
+class DeviceOutOfMemory(Fact, frozen=True):
     """A step ran out of device memory."""
 
     wanted_bytes: Count | None  # None: the error does not state it
@@ -38,7 +38,7 @@ class DeviceOutOfMemory(Event, frozen=True):
     retry_tokens: Count = 0  # of the smaller step tried next
 
 
-class StartupProfiled(Event, frozen=True):
+class StartupProfiled(Fact, frozen=True):
     """Device figures that a process measured before the pool was sized; sent with each later Hello.
 
     For producers whose pool is created by a process that does not know these figures.
@@ -47,7 +47,7 @@ class StartupProfiled(Event, frozen=True):
     memory_terms: Terms  # bytes by SizingTerm
 
 
-class StartProgressed(Event, frozen=True):
+class StartProgressed(Fact, frozen=True):
     """A worker's start so far: at the beginning of each phase, every second at least while it reads
     weights, at the end, and with each later Hello."""
 

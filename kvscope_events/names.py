@@ -13,7 +13,7 @@ from typing import Annotated
 
 import msgspec
 
-from kvscope_events.event import Event
+from kvscope_events.event import Event, Fact
 from kvscope_events.limits import Count, Hash, Positive
 from kvscope_events.vocabulary import Tier, TransferDirection
 
@@ -61,7 +61,7 @@ class NamesCleared(Event, frozen=True):
     tier: Tier
 
 
-class TierCreated(Event, frozen=True):
+class TierCreated(Fact, frozen=True):
     """A tier below the pool, empty; in a stream, also sent with each snapshot of the pool."""
 
     tier: Tier

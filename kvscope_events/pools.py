@@ -3,12 +3,21 @@
 Declared separately; import them from `events.py` like the others.
 """
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import msgspec
 
-from kvscope_events.event import Event
-from kvscope_events.limits import MAX_GROUPS, Blocks, Count, GroupIndex, Hash, Positive, Terms
+from kvscope_events.event import Event, Fact
+from kvscope_events.limits import (
+    MAX_GROUPS,
+    Blocks,
+    Count,
+    Finite,
+    GroupIndex,
+    Hash,
+    Positive,
+    Terms,
+)
 from kvscope_events.vocabulary import GroupKind, SwapDirection
 
 
@@ -36,7 +45,7 @@ class BlocksSwapped(Event, frozen=True):
     duration_ns: Count | None = None  # of the copy; None: not measured, or nothing was copied
 
 
-class PrefixCacheReset(Event, frozen=True):
+class PrefixCacheReset(Fact, frozen=True):
     """The prefix cache was reset; BlocksEvicted names what it held, if anything."""
 
     blocks: int  # cached blocks that lost their content
@@ -60,7 +69,7 @@ class CacheGroup(msgspec.Struct, frozen=True, gc=False, array_like=True):
 Groups = Annotated[list[CacheGroup], msgspec.Meta(max_length=MAX_GROUPS)]
 
 
-class PoolCreated(Event, frozen=True):
+class PoolCreated(Fact, frozen=True):
     """The pool was created or rebuilt: all blocks but the reserved ones are free."""
 
     num_blocks: Blocks
@@ -72,7 +81,7 @@ class PoolCreated(Event, frozen=True):
     swap_blocks: Count = 0  # of the host's swap pool; 0 without one
     # Capacity as the server itself reports it, reserved blocks included; None: not reported.
     size_tokens: Count | None = None
-    longest_sequences: float | None = None  # of max_model_len tokens, at once
+    longest_sequences: Finite | None = None  # of max_model_len tokens, at once
     alignment: Positive | None = None  # a hit is a multiple of this many tokens; None: unknown
     # Windows and states stay findable every this many tokens, besides the ends of prompts; 0: only
     # there; None: everywhere, or it is not known.
@@ -80,9 +89,15 @@ class PoolCreated(Event, frozen=True):
     # A lookup leaves out the last block that it finds: a drafter needs it computed.
     drops_last: bool = False
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_reserved(self.num_blocks, self.reserved)
 
-class PoolSnapshot(Event, frozen=True):
+
+class PoolSnapshot(Fact, frozen=True):
     """The pool's whole state, for subscribers that lost batches; it replaces the state before."""
+
+    unchecked: ClassVar[frozenset[str]] = frozenset(("ref_counts", "hashes", "lru", "block_groups"))
 
     num_blocks: Blocks
     block_size: Positive
@@ -97,10 +112,19 @@ class PoolSnapshot(Event, frozen=True):
     swap_used: Count = 0  # blocks of the swap pool that hold something
     largest_step: Count | None = None  # tokens, of all steps of the session; None: not known
     size_tokens: Count | None = None
-    longest_sequences: float | None = None
+    longest_sequences: Finite | None = None
     alignment: Positive | None = None
     retention: Count | None = None
     # Group of each block that is referenced or cached, per block id; None: free, or not known.
     # Empty: the pool has one group, or none of it is known.
     block_groups: list[GroupIndex | None] = []
     drops_last: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_reserved(self.num_blocks, self.reserved)
+
+
+def _check_reserved(num_blocks: int, reserved: int) -> None:
+    if reserved > num_blocks:
+        raise ValueError(f"a pool of {num_blocks} blocks with {reserved} reserved ones")

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from math import isfinite
 from typing import Literal
 
 from kvscope_events.vocabulary import ServerKind
@@ -18,6 +17,8 @@ DEVICE: Labels = {"gpu": None, "uuid": None}
 """The labels of every device-level family: NVML's index, and the UUID, which never changes."""
 _MEASURES = ("", "seconds", "bytes", "ratio", "celsius", "watts", "hertz", "joules")
 """Units of measured or computed values; all others are units of counted things."""
+MOST = 2.0**53
+"""Beyond every value: 9 petabytes, 285 million years. A float no longer counts from here on."""
 MAX_HELP = 159
 """Characters: a page repeats the help at every scrape, and tools show it in one line."""
 
@@ -91,7 +92,7 @@ class Metric:
 
     def can_be(self, value: float) -> bool:
         """Whether a value is possible; not whether it is right."""
-        if not isfinite(value) or (self.unit == "ratio" and value > 1):
+        if not abs(value) < MOST or (self.unit == "ratio" and value > 1):
             return False
         return self.least is None or value >= self.least
 

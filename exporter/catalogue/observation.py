@@ -15,7 +15,8 @@ from kvscope_events.wire.frame import DECODE_ERROR_KINDS
 
 PAGE_ERROR_KINDS = (
     *FETCH_ERROR_KINDS,
-    *("not_metrics", "unknown_server", "malformed", "contradictory", "engines", "bug"),
+    *("not_metrics", "unknown_server", "nothing_read"),
+    *("malformed", "contradictory", "engines", "bug"),
 )
 """Kinds of failures of a server's own page."""
 
@@ -105,8 +106,8 @@ SELF = (
         unit="errors",
         labels={"kind": PAGE_ERROR_KINDS},
         notes="The page could not be fetched, is not of a known server (not_metrics, "
-        "unknown_server), has lines or series that cannot be used (malformed, contradictory) or "
-        "too many engines, or the exporter has a bug.",
+        "unknown_server), gives no value of any family (nothing_read), has lines or series that "
+        "cannot be used (malformed, contradictory) or too many engines, or the exporter has a bug.",
     ),
     _stream(
         "fold_seconds_total",

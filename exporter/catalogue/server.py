@@ -34,9 +34,9 @@ SERVER = (
         kind="gauge",
         help="Time that a worker of the server took for each part of its start, in this order; "
         "the last one that is there goes on while the engine is not ready.",
-        notes="device: connections between ranks as well. weights: loading. profile: what a step "
-        "needs is measured, by vLLM alone. warm_up: compiling, graphs, first steps. Known after "
-        "the import.",
+        notes="import: from the start of the server's first process. device: connections between "
+        "ranks as well. weights: loading. profile: what a step needs is measured, by vLLM alone. "
+        "warm_up: compiling, graphs, first steps. Known after the import.",
         unit="seconds",
         group="server",
         labels={**ENGINE, "worker": None, "phase": get_args(StartPhase)},

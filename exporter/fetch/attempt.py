@@ -4,6 +4,7 @@ import socket
 import ssl
 import threading
 import time
+import traceback
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 import httpx
 
 from exporter.fetch.address import address_problem
-from exporter.fetch.error import FetchError, FetchErrorKind
+from exporter.fetch.error import Failure, FetchError, FetchErrorKind
 from exporter.fetch.unpacking import unpacker
 
 MAX_REASON = 300
@@ -43,7 +44,11 @@ class Question:
 
 
 class Attempt(threading.Thread):
-    """Reads for at most `seconds` from its start; it ends with a result, or an error."""
+    """Reads for at most `seconds` from its start; it ends with a result, or a failure.
+
+    It keeps no exception: a traceback holds the frames that it went through, those frames the page
+    as far as it was read and this attempt, and this attempt the exception.
+    """
 
     def __init__(self, client: httpx.Client, question: Question, seconds: float) -> None:
         super().__init__(name="kvscope-fetch", daemon=True)
@@ -56,29 +61,34 @@ class Attempt(threading.Thread):
         self._abandoned = False
         self._socket: socket.socket | None = None
         self._document: Document | None = None
-        self._error: FetchError | None = None
+        self._failure: Failure | None = None
 
     def run(self) -> None:
         try:
-            self._document = self._read()
+            document = self._read()
+            with self._lock:
+                if not self._abandoned:  # else it would never be taken
+                    self._document = document
         except FetchError as error:
-            error.answered = self.answered
             # Once a refusal is known, its status says more than an error in its body.
-            self._error = self._error or error
+            self._failure = self._failure or error.failure._replace(answered=self.answered)
         except Exception as error:  # libraries raise anything for nonsense
-            self._error = self._error or _error_of(error, self.answered)
+            self._failure = self._failure or _failure_of(error, self.answered)
+            # Libraries make cycles of their own with it, and one of its frames has the page.
+            traceback.clear_frames(error.__traceback__)
 
     def result(self) -> Document:
-        """The result so far; an attempt that has not ended is abandoned. Raises FetchError."""
+        """The result so far, once; one that has not ended is abandoned. Raises FetchError."""
         if self.is_alive():
-            late = FetchError("timeout", "did not end in time", answered=self.answered)
-            known = self._error or late  # before its connection breaks, an error as well
+            late = Failure("timeout", "did not end in time", answered=self.answered)
+            known = self._failure or late  # before its connection breaks, a failure as well
             self.end()
-            raise known
-        if self._document is not None:
-            return self._document
-        assert self._error is not None, "it has ended"
-        raise self._error
+            raise known.error()
+        document, self._document = self._document, None
+        if document is not None:
+            return document
+        assert self._failure is not None, "it has ended"
+        raise self._failure.error()
 
     def end(self) -> None:
         """Make the thread end: whatever it reads fails now. Does not wait for it."""
@@ -119,22 +129,26 @@ class Attempt(threading.Thread):
             where = answer.headers.get("location", "")[:200]
             reason = f"answered {status}, a redirect to {where!r}"
             raise FetchError("redirect", reason, status=status)
-        refusal = FetchError("status", f"answered {status}", answered=True, status=status)
-        self._error = refusal  # known from here on, whatever happens to the body
+        refusal = Failure("status", f"answered {status}", answered=True, status=status)
+        self._failure = refusal  # known from here on, whatever happens to the body
         if self._question.refusal_bytes:
-            refusal.body = self._body(answer, self._question.refusal_bytes, is_cut=True)
-        raise refusal
+            body = self._body(answer, self._question.refusal_bytes, is_cut=True)
+            self._failure = refusal._replace(body=body)
+        raise self._failure.error()
 
     def _body(self, answer: httpx.Response, max_bytes: int, *, is_cut: bool) -> bytes:
         """is_cut: cut the body at the limit, without an error."""
         unpack = unpacker(answer.headers.get("content-encoding", ""))
+        too_large = Failure("too_large", f"is larger than {_size(max_bytes)}")
+        if not is_cut and _declared(answer) > max_bytes:
+            raise too_large.error()
         body = bytearray()
         for chunk in answer.iter_raw():
             body += unpack(chunk, max_bytes + 1 - len(body))
             if len(body) > max_bytes:
                 if is_cut:
                     return bytes(body[:max_bytes])
-                raise FetchError("too_large", f"is larger than {_size(max_bytes)}")
+                raise too_large.error()
             if time.monotonic() > self._deadline:
                 raise FetchError("timeout", "did not end in time")
         if not unpack.is_complete:
@@ -155,7 +169,13 @@ def _size(num_bytes: int) -> str:
     return f"{num_bytes >> 20} MiB" if num_bytes >= 1 << 20 else f"{num_bytes} bytes"
 
 
-def _error_of(error: Exception, answered: bool) -> FetchError:
+def _declared(answer: httpx.Response) -> int:
+    """Bytes of the body before unpacking, as far as the answer says."""
+    text = answer.headers.get("content-length", "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0
+
+
+def _failure_of(error: Exception, answered: bool) -> Failure:
     causes: list[BaseException] = []
     cause: BaseException | None = error
     while cause is not None and len(causes) < 8:
@@ -175,7 +195,7 @@ def _error_of(error: Exception, answered: bool) -> FetchError:
     elif isinstance(error, httpx.UnsupportedProtocol | httpx.InvalidURL | ValueError):
         kind = "url"
     reason = str(error)[:MAX_REASON] or type(error).__name__
-    return FetchError(kind, reason, answered=answered)
+    return Failure(kind, reason, answered=answered)
 
 
 def _shut_down(connection: socket.socket | None) -> None:

@@ -1,6 +1,6 @@
 """Errors of fetching a document from another server: a word of a closed set, and the reason."""
 
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import msgspec
 
@@ -25,23 +25,49 @@ FetchErrorKind = Literal[
 FETCH_ERROR_KINDS: tuple[FetchErrorKind, ...] = get_args(FetchErrorKind)
 
 
+class Failure(NamedTuple):
+    """The reason why there is no document; can be kept, unlike an exception with its frames."""
+
+    kind: FetchErrorKind
+    reason: str
+    """Without the URL."""
+    answered: bool = False
+    """Whether something answered at the URL, though not with a document."""
+    status: int | None = None
+    """Status code of a refusal."""
+    body: bytes = b""
+    """The first bytes of a refusal, if requested."""
+
+    def error(self) -> "FetchError":
+        return FetchError(*self)
+
+
 class FetchError(Exception):
-    """No document; the message is the reason, without the URL."""
+    """No document; the message is the reason."""
 
     def __init__(
         self,
         kind: FetchErrorKind,
         reason: str,
-        *,
         answered: bool = False,
         status: int | None = None,
         body: bytes = b"",
     ) -> None:
         super().__init__(reason)
-        self.kind = kind
-        self.answered = answered
-        """Whether something answered at the URL, though not with a document."""
-        self.status = status
-        """Status code of a refusal."""
-        self.body = body
-        """The first bytes of a refusal, if requested."""
+        self.failure = Failure(kind, reason, answered, status, body)
+
+    @property
+    def kind(self) -> FetchErrorKind:
+        return self.failure.kind
+
+    @property
+    def answered(self) -> bool:
+        return self.failure.answered
+
+    @property
+    def status(self) -> int | None:
+        return self.failure.status
+
+    @property
+    def body(self) -> bytes:
+        return self.failure.body

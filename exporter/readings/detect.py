@@ -1,7 +1,9 @@
 """Detects the kind of server of a page by the names of its families."""
 
 import re
+from collections.abc import Mapping, Sequence
 
+from exporter.readings.attaching import TITLES
 from kvscope_events.vocabulary import ServerKind
 
 OWN_PAGE = "kvscope serve already exports these metrics"
@@ -25,9 +27,57 @@ _SIGNS: tuple[tuple[str, ServerKind | None], ...] = (
     ("vllm_", "vllm"),
     ("lmcache_mp_", "lmcache"),
     ("lmcache:", "lmcache"),
+    *(
+        (name, "vllm")
+        for name in ("num_requests_running", "gpu_cache_usage_perc", "num_request_max")
+    ),
 )
 """Prefixes of names, the most specific first."""
 _SIGN = re.compile(f"^(?:{'|'.join(re.escape(sign) for sign, _ in _SIGNS)})", re.MULTILINE)
+
+
+_DECLARED = re.compile(
+    f"^# (?:HELP|TYPE) (?P<sign>{'|'.join(re.escape(sign) for sign, _ in _SIGNS)})", re.MULTILINE
+)
+_NO_SAMPLES: Mapping[ServerKind, str] = {
+    "vllm": "is that of a vLLM without samples: it was started with --disable-log-stats, or "
+    "another program serves its page",
+    "sglang": "is that of an SGLang without samples: it was started without --enable-metrics, or "
+    "another program serves its page",
+}
+_PASSED_ON = re.compile(r"^ray_\w*(?:vllm|sglang)", re.MULTILINE)
+
+
+def why_unread(page: str, problems: Sequence[str], server: ServerKind | None = None) -> str:
+    """The reason that a page of metrics gives no value of any family; a phrase about it.
+
+    problems: values of the page that cannot be used. server: known otherwise than by its page.
+    """
+    if problems:
+        return f"gives no value that can be used: {problems[0]}"
+    found = detect(page)
+    if found is not None:
+        return f"has no family of {TITLES[found]} that kvscope reads"
+    kind = _declared(page) or server
+    if kind is None:
+        return "has no metric names of a known server"
+    return _NO_SAMPLES.get(kind, f"has the families of {TITLES[kind]} without a sample")
+
+
+def may_be_idle(kind: ServerKind | None, page: str) -> bool:
+    """Whether a page of this kind is empty because its engines have had no request."""
+    return kind == "ray" and _PASSED_ON.search(page) is None
+
+
+def is_declared(page: str) -> bool:
+    """Whether it describes families of a server that kvscope reads, perhaps without samples."""
+    return _declared(page) is not None
+
+
+def _declared(page: str) -> ServerKind | None:
+    """The kind of server whose families are described on the page."""
+    found = {match["sign"] for match in _DECLARED.finditer(page)}
+    return next((kind for sign, kind in _SIGNS if sign in found), None)
 
 
 def detect(page: str) -> ServerKind | None:

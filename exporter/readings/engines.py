@@ -3,8 +3,12 @@
 A server's front end has series for all its engines together. With one engine they are its own; with
 several they are kept separately, under the labels that they have, and under the model's name if all
 engines share it.
+
+A gateway repeats the pages of its workers, distinguished by a label that is not the server's own:
+then each of them is an engine, whatever the label is called.
 """
 
+import re
 from collections.abc import Sequence
 from itertools import islice, product
 from typing import NamedTuple
@@ -17,6 +21,12 @@ from kvscope_events.limits import MAX_LABEL
 MAX_ENGINES = 256
 """Engines of one page; a Ray page has all replicas of a node, even those that ended long ago."""
 _UNKNOWN = frozenset({"", "undefined", "None"})
+_OF_A_WORKER = re.compile(
+    r"(^|_)(worker|instance|pod|host|hostname|node|replica|backend|server|upstream|target"
+    r"|endpoint|address|addr|url|uri|ip|container|engine_id|engine_index|dp_rank)(_|$)",
+    re.IGNORECASE,
+)
+"""Labels that name a process or its address; no other label makes two engines of one."""
 
 Engine = tuple[str, str]
 """model_name and engine; empty if not on the page."""
@@ -38,17 +48,18 @@ class _Owned(NamedTuple):
 
 def sort_by_engine(page: Samples, identity: Identity, model_name: str = "") -> Sorted:
     """model_name: used if no sample has it."""
+    worker = _worker_label(page, identity) if identity.may_be_repeated else ""
     owned = [
         _Owned(
             name,
             (labels, value),
             _first(labels, identity.model_name),
-            _first(labels, identity.engine),
-            tuple(_rank(labels.get(rank, "")) for rank in identity.ranks),
+            _engine_of(labels, identity, worker),
+            tuple(_rank(labels.get(rank, "")) for rank in identity.ranks_of(name)),
         )
         for name, samples in page.by_name.items()
         for labels, value in samples
-        if _is_short(labels, identity)
+        if _is_short(labels, identity, worker)
     ]
     # A missing label is the same for all of them.
     if all(o.model_name is None for o in owned):
@@ -99,6 +110,51 @@ def _engines(owned: Sequence[_Owned]) -> list[Engine]:
     return list(islice(product(models, engines), MAX_ENGINES + 1))
 
 
+def _worker_label(page: Samples, identity: Identity) -> str:
+    """The label that distinguishes the workers of a gateway; empty without several of them.
+
+    Two samples of one name that differ in nothing else are of two workers.
+    """
+    own = {*identity.model_name, *identity.engine}
+    own = own if identity.ranks_are_of else own | {*identity.ranks}
+    repeated = [
+        found
+        for name, found in page.by_name.items()
+        if not (identity.ranks_are_of and name.startswith(identity.ranks_are_of))
+    ]
+    words: dict[str, set[str]] = {}
+    for samples in repeated:
+        for labels, _ in samples:
+            for label, word in labels.items():
+                words.setdefault(label, set()).add(word)
+    candidates = sorted(
+        label
+        for label in words.keys() - own
+        if _OF_A_WORKER.search(label)
+        and len(words[label]) > 1
+        # The path of a request, such as /v1/completions, does not name a worker.
+        and not any(word.startswith("/") for word in words[label])
+    )
+    if not candidates:
+        return ""
+    workers: dict[str, set[str]] = {name: set() for name in candidates}
+    for samples in repeated:
+        alike: dict[frozenset[tuple[str, str]], list[Labels]] = {}
+        for labels, _ in samples:
+            others = frozenset(item for item in labels.items() if item[0] not in workers)
+            alike.setdefault(others, []).append(labels)
+        for several in alike.values():
+            for name in candidates if len(several) > 1 else ():
+                workers[name].update(labels.get(name, "") for labels in several)
+    most = max(candidates, key=lambda name: len(workers[name] - _UNKNOWN))
+    return most if len(workers[most] - _UNKNOWN) > 1 else ""
+
+
+def _engine_of(labels: Labels, identity: Identity, worker: str) -> str | None:
+    own, place = _first(labels, identity.engine), _first(labels, (worker,))
+    return own if place is None else "/".join(part for part in (place, own) if part)
+
+
 def _first(labels: Labels, names: Sequence[str]) -> str | None:
     for name in names:
         value = labels.get(name, "")
@@ -107,9 +163,9 @@ def _first(labels: Labels, names: Sequence[str]) -> str | None:
     return None
 
 
-def _is_short(labels: Labels, identity: Identity) -> bool:
+def _is_short(labels: Labels, identity: Identity, worker: str) -> bool:
     """Whether its names are short enough to be labels of everything that is read."""
-    names = (*identity.model_name, *identity.engine)
+    names = (*identity.model_name, *identity.engine, worker)
     return all(len(labels.get(name, "")) <= MAX_LABEL for name in names)
 
 

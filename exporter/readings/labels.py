@@ -1,13 +1,16 @@
 """The vocabulary of tables: gauge, counter, histogram, and what is derived from them.
 
 A name is written with the server's colon, counters without `_total`; a page may spell it with `_`,
-and with or without `_total`.
+without the server in some cases, and with or without `_total`.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from exporter.readings.value import LabelNumber, Rename, Series
+
+_WITHOUT_PREFIX = ("vllm",)
+"""Servers whose names are passed on without their prefix as well, as NVIDIA NIM does."""
 
 
 def gauge(name: str, **where: str | tuple[str, ...]) -> Series:
@@ -81,7 +84,9 @@ def histogram(name: str) -> Passed:
 
 
 def _spellings(name: str) -> tuple[str, ...]:
-    return (name, name.replace(":", "_")) if ":" in name else (name,)
+    server, colon, rest = name.partition(":")
+    bare = (rest,) if server in _WITHOUT_PREFIX else ()
+    return (name, f"{server}_{rest}", *bare) if colon else (name,)
 
 
 def _listed(where: Mapping[str, str | tuple[str, ...]]) -> tuple[tuple[str, tuple[str, ...]], ...]:

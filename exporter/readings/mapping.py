@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass, field
 from itertools import pairwise
-from math import inf, isfinite, isnan
+from math import inf, isnan
 
 from exporter.catalogue import metric
+from exporter.catalogue.metric import MOST
 from exporter.readings.engines import Engine, sort_by_engine
 from exporter.readings.history import History, Place
 from exporter.readings.labels import LastMoved, Passed
@@ -13,6 +14,7 @@ from exporter.readings.samples import SampleParser, Samples
 from exporter.readings.value import Series, Unusable, Value
 
 Key = tuple[str, ...]
+_MAX_PROBLEMS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +51,10 @@ class PageReading:
     """Engines beyond the bound."""
     is_page: bool
     """Whether the text has any samples."""
+    problems: list[str] = field(default_factory=list)
+    """Some of what could not be used: phrases."""
     is_cut: bool = False
-    """Whether it took too long to read; it then has no engines."""
+    """Whether it is too much to read; it then has no engines."""
 
 
 class PageMapper:
@@ -90,10 +94,12 @@ class PageMapper:
                 continue
             try:
                 is_there = self._row(view, row, (engine, position), reading)
-            except Unusable:
+            except Unusable as error:
                 # Another row's definition cannot replace it: the series would jump.
                 unusable.add((row.family, key))
                 page.num_contradictory += 1
+                if len(page.problems) < _MAX_PROBLEMS:
+                    page.problems.append(str(error))
                 continue
             if is_there:
                 reading.rows.add(position)
@@ -111,8 +117,9 @@ class PageMapper:
             return buckets is not None
         if isinstance(row.value, LastMoved):
             count = row.value.of.read(view)
-            if count is None or not isfinite(count):
+            if count is None:
                 return False
+            _check_size(row, count)
             value = self._history.last_moved(place, count, self._now)
         else:
             read = self._value(view, row, row.value, place)
@@ -125,8 +132,9 @@ class PageMapper:
     def _value(self, view: Samples, row: Row, value: Value, place: Place) -> float | None:
         """Raises Unusable for impossible values."""
         found = value.read(view)
-        if found is None or not isfinite(found):
+        if found is None:
             return None
+        _check_size(row, found)
         is_counter = row.family in self._counters
         minuend = value.minuend.read(view) if is_counter and value.minuend is not None else None
         if minuend is not None:
@@ -138,6 +146,12 @@ class PageMapper:
         if is_fraction or not declared.can_be(found):
             raise Unusable(f"{row.family} cannot be {found:g}")
         return found
+
+
+def _check_size(row: Row, value: float) -> None:
+    """Raises Unusable. A page is not silent about a number that it states as none."""
+    if not abs(value) < MOST:
+        raise Unusable(f"{row.family} cannot be {value:g}")
 
 
 def _without_excess(values: dict[str, dict[Key, float]]) -> int:
@@ -172,8 +186,7 @@ def _buckets(view: Samples, passed: Passed) -> Buckets | None:
             or any(low > high for low, high in pairwise([0, *rising]))
             or inf not in counts
             or rising[-1] != sum(observed)
-            or not all(map(isfinite, (*rising, *totals)))
-            or min(totals, default=0.0) < 0
+            or not all(0 <= value < MOST for value in (*rising, *totals))
         ):
             raise Unusable(f"{name} contradicts itself")
         return Buckets(tuple(zip(sorted(counts), rising, strict=True)), sum(totals))

@@ -15,7 +15,14 @@ from exporter.clock import Clock
 from exporter.faults import Faults
 from exporter.fetch.error import FetchError
 from exporter.fetch.fetch import Document, Fetcher, Merged
-from exporter.readings.detect import OWN_PAGE, OWN_PAGE_REMEDY, detect
+from exporter.readings.detect import (
+    OWN_PAGE,
+    OWN_PAGE_REMEDY,
+    detect,
+    is_declared,
+    may_be_idle,
+    why_unread,
+)
 from exporter.readings.engines import Engine
 from exporter.readings.mapping import EngineReading, PageMapper
 from exporter.readings.tables import TABLES
@@ -33,6 +40,8 @@ _ACCEPT = "text/plain;version=0.0.4"
 _FORMATS = ("text/plain", "application/openmetrics-text")
 _OF_GATEWAYS = (502, 503, 504)
 """Statuses with which a proxy answers for a server that is not there."""
+
+_CONTRADICTORY = "series contradict each other"
 
 logger = logging.getLogger(__name__)
 
@@ -197,8 +206,8 @@ class PageReader:
 
     def _read(self) -> Reading:
         try:
-            document = self._fetcher.fetch(self._timeout)
-            engines = self._engines(_text_of(document))
+            # The document is held by none of our frames: while its text is read, it is gone.
+            engines = self._engines(_text_of(self._fetcher.fetch(self._timeout)))
         except FetchError as error:
             self.problem = str(error)
             if self.is_awaited:
@@ -218,31 +227,37 @@ class PageReader:
         return Reading(False, True)
 
     def _engines(self, text: str) -> dict[Engine, EngineReading]:
-        engines = self._mapped(text)
+        problems: list[str] = []
+        engines = self._mapped(text, problems)
         if not engines and not self._is_fixed:
             found = detect(text)
             if found == "kvscope":
                 raise _Rejected("unknown_server", f"{OWN_PAGE}: {OWN_PAGE_REMEDY}")
-            if found is None or found not in TABLES:
-                raise _Rejected("unknown_server", "has no metric names of a known server")
-            if found != self.kind:
+            if found is not None and found in TABLES and found != self.kind:
                 self.kind = found
                 self._mappers = self._mappers_of(found)
-                engines = self._mapped(text)
+                engines = self._mapped(text, problems)
+        if not engines and not may_be_idle(self.kind, text):
+            # A server of which nothing is shown is not called ready.
+            is_known = self.kind is not None or is_declared(text)
+            kind = "nothing_read" if is_known else "unknown_server"
+            raise _Rejected(kind, why_unread(text, problems))
         return engines
 
-    def _mapped(self, text: str) -> dict[Engine, EngineReading]:
+    def _mapped(self, text: str, problems: list[str]) -> dict[Engine, EngineReading]:
         now = self._clock.wall_seconds(self._clock.monotonic_ns())
         engines: dict[Engine, EngineReading] = {}
         for mapper in self._mappers:
             page = mapper.read(text, now=now, model_name=self._model_name)
-            if not page.is_page:
-                raise _Rejected("not_metrics", "has no sample")
             if page.is_cut:
-                raise _Rejected("too_large", "takes too long to read")
+                raise _Rejected("too_large", "has too many series, or takes too long to read")
             count = self._faults.count
             count("malformed", "lines cannot be used", page.num_malformed)
-            count("contradictory", "series contradict each other", page.num_contradictory)
+            if not page.is_page and not is_declared(text):
+                raise _Rejected("not_metrics", "has no sample")
+            problems += page.problems
+            said = f"series cannot be true together: {problems[0]}" if problems else _CONTRADICTORY
+            count("contradictory", said, page.num_contradictory)
             count("engines", "engines beyond the limit", page.num_refused)
             for engine, reading in page.engines.items():
                 engines.setdefault(engine, reading)

@@ -9,6 +9,8 @@ import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
+from sys import intern
 from typing import NamedTuple
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -20,6 +22,8 @@ MAX_LINE = 8192
 """Characters; the library's time grows with the square of a line's length."""
 MAX_SECONDS = 2.0
 """Seconds for one page. What was read until then is kept, so the next attempt gets further."""
+MAX_WANTED = 1 << 15
+"""Samples that a table needs on one page, each of about 0.5 KB: those of 250 engines."""
 _LINES_A_LOOK, _WANTED_A_LOOK = 4096, 16
 """Lines between two looks at the clock."""
 _LINE = re.compile(r"[^\n]+")
@@ -30,7 +34,8 @@ class Parsed(NamedTuple):
     """The part before a value, parsed."""
 
     labels: Mapping[str, str]
-    identity: tuple[str, frozenset[tuple[str, str]]]
+    identity: tuple[str, ...]
+    """The name, then the labels in the order of their names."""
 
 
 @dataclass(slots=True)
@@ -45,7 +50,7 @@ class Samples:
     has_samples: bool = False
     """Whether any line is a sample, whether or not a table needs it."""
     is_cut: bool = False
-    """Whether reading took too long: the part that was read is not used."""
+    """Whether it is too much to read: the part that was read is not used."""
     num_engines: int = 1
 
     def samples(self, spellings: Sequence[str]) -> Sequence[Sample]:
@@ -70,7 +75,7 @@ class SampleParser:
         """Never raises."""
         page = Samples()
         former, self._parsed = self._parsed, {}
-        seen: set[tuple[str, frozenset[tuple[str, str]]]] = set()
+        seen: set[tuple[str, ...]] = set()
         deadline = time.monotonic() + MAX_SECONDS
         num_wanted = 0
         for number, match in enumerate(_LINE.finditer(text)):  # a list of all could be large
@@ -85,6 +90,10 @@ class SampleParser:
                 continue
             page.has_samples = True
             num_wanted += 1
+            if num_wanted > MAX_WANTED:
+                page.is_cut = True
+                self._parsed = {}  # no later page of this kind could be read either
+                break
             if num_wanted % _WANTED_A_LOOK == 0 and time.monotonic() > deadline:
                 page.is_cut = True
                 break
@@ -117,8 +126,9 @@ class SampleParser:
             sample = _parse(line)
             if sample is None or sample.name != name:
                 return None
-            labels = dict(sample.labels)
-            parsed = Parsed(labels, (name, frozenset(labels.items())))
+            # The same few words recur on every line.
+            labels = {intern(key): intern(text) for key, text in sample.labels.items()}
+            parsed = Parsed(labels, (name, *chain.from_iterable(sorted(labels.items()))))
             if has_exemplar:
                 return parsed, sample.value
         value = _value(line[cut:])

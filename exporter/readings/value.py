@@ -7,7 +7,7 @@ A value is None if the page lacks what it needs; it is never filled with 0.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import isfinite, prod
+from math import ceil, isfinite, prod
 from typing import Protocol
 
 Labels = Mapping[str, str]
@@ -181,9 +181,9 @@ class Whole(Value):
 
     def read(self, view: View) -> float | None:
         value = self.of.read(view)
-        if value is None or not isfinite(value):
+        if value is None:
             return None
-        if abs(value - round(value)) > 0.001:
+        if not isfinite(value) or abs(value - round(value)) > 0.001:
             raise Unusable(f"{value} should be a whole number")
         return float(round(value))
 
@@ -195,6 +195,50 @@ class Whole(Value):
 
     def renamed(self, rename: Rename) -> Value:
         return Whole(self.of.renamed(rename))
+
+
+@dataclass(frozen=True, slots=True)
+class IfPlain(Value):
+    """One figure for a pool with a single group of layers that see all tokens, another for others.
+
+    In the former a sequence takes a block for each `block_size` tokens, in others more or fewer.
+    """
+
+    plain: Value
+    other: Value
+    blocks: Value
+    block_size: Value
+    tokens: Value
+    """As many as sequences of the longest length have in a full pool, rounded down."""
+    sequences: Value
+
+    def read(self, view: View) -> float | None:
+        other = self.other.read(view)
+        if other is None:
+            return None
+        parts = (self.blocks, self.block_size, self.tokens, self.sequences)
+        blocks, size, tokens, sequences = (part.read(view) for part in parts)
+        if not (blocks and size and tokens and sequences):
+            return other
+        taken = blocks / sequences
+        # The blocks of one such sequence, up to a whole one; the page may have rounded figures.
+        least, most = tokens / sequences / size, (tokens + 1) / sequences / size
+        is_plain = 0.998 * least <= taken <= 1.002 * ceil(1.0005 * most - 0.01)
+        return self.plain.read(view) if is_plain else other
+
+    def text(self) -> str:
+        return f"{self.plain.text()}; with several groups {self.other.text()}"
+
+    def names(self) -> Iterator[str]:
+        for part in self._parts():
+            yield from part.names()
+
+    def renamed(self, rename: Rename) -> Value:
+        return IfPlain(*(part.renamed(rename) for part in self._parts()))
+
+    def _parts(self) -> Sequence[Value]:
+        needed = (self.blocks, self.block_size, self.tokens, self.sequences)
+        return (self.plain, self.other, *needed)
 
 
 def _is_one_of(text: str | None, values: Sequence[str]) -> bool:

@@ -112,6 +112,8 @@ def _said(streams: Sequence[Stream]) -> str:
 def _page(server: Identity) -> Step:
     if server.has_families:
         return Step("yes", f"{server.url}{server.page_path}")
+    if server.unread:
+        return Step("no", f"{server.page_path} {server.unread}")
     if server.kind is not None and server.kind == detect(server.page or ""):
         return Step(
             "yes", f"{server.url}{server.page_path}; no request yet, so no series of requests"

@@ -10,6 +10,7 @@ import msgspec
 from exporter.fetch.error import JSON_ERRORS, FetchError, FetchErrorKind
 from exporter.fetch.fetch import Document, Fetcher
 from exporter.readings import TABLES, Tls, detect
+from exporter.readings.detect import is_declared, may_be_idle, why_unread
 from exporter.readings.mapping import PageMapper
 from kvscope.diagnosis.scrape import PAGE_FORMATS
 from kvscope_events.vocabulary import ServerKind
@@ -45,6 +46,8 @@ class Identity:
     """Whether anything answers there."""
     has_families: bool = False
     """Whether its page has families that can be read."""
+    unread: str = ""
+    """The reason that its page of metrics gives no value; a phrase about it."""
 
     @property
     def facts(self) -> dict[str, object]:
@@ -113,7 +116,7 @@ def identify(asker: Asker) -> Identity:
         _probe(asker, found)
     if found.kind is not None:
         _read_version(asker, found)
-        _read_families(found)
+    _read_families(found)
     return found
 
 
@@ -165,15 +168,22 @@ def _read_version(asker: Asker, found: Identity) -> None:
 
 
 def _read_families(found: Identity) -> None:
-    if found.page is None or found.kind is None:
+    if found.page is None:
         return
+    if found.kind is None:
+        found.unread = why_unread(found.page, ()) if is_declared(found.page) else ""
+        return
+    problems: list[str] = []
     for table in TABLES.get(found.kind, ()):
         reading = PageMapper(table).read(found.page, now=time.time())
         found.has_families = found.has_families or bool(reading.engines)
+        problems += reading.problems
         found.models += [model for model, _ in reading.engines if model]
     if found.kind == "kvscope":
         found.has_families = True
         found.models += _models_of(found.page)
+    if not found.has_families and not may_be_idle(found.kind, found.page):
+        found.unread = why_unread(found.page, problems, found.kind)
     found.models = list(dict.fromkeys(found.models))[:MAX_MODELS]
 
 

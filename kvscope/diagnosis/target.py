@@ -66,6 +66,9 @@ def _silence(server: Identity, asked_for: bool) -> Finding:
 
 
 def _what(server: Identity, asked_for: bool) -> Finding:
+    if server.kind is None and server.unread:
+        text = f"{server.url} answers, but its page {server.unread}"
+        return Finding("server", "problem" if asked_for else "note", text)
     if server.kind is None:
         text = f"{server.url} answers, but is not a server that kvscope knows"
         return Finding("server", "problem" if asked_for else "note", text)
@@ -88,4 +91,7 @@ def _page(server: Identity) -> list[Finding]:
     except ScrapeError as error:
         return [Finding("page", "problem", str(error))]
     name = "OpenMetrics" if page.is_openmetrics else "text format"
-    return [Finding("page", "ok", f"{server.page_path}: valid {name}, {page.num_series} series")]
+    found = [Finding("page", "ok", f"{server.page_path}: valid {name}, {page.num_series} series")]
+    if server.kind is not None and server.unread:
+        found.append(Finding("page", "problem", f"{server.page_path} {server.unread}"))
+    return found

@@ -8,6 +8,7 @@ import sys
 import msgspec
 
 from kvscope_events.events import EngineEvent, Hello, ObserverStopped
+from kvscope_events.limits import label_of
 
 BY_ORDER = "by order of an operator: `kvscope observer on` continues it"
 MAX_REASON = 400
@@ -19,7 +20,7 @@ def stopped(hello: Hello, reason: str) -> list[EngineEvent]:
     The last event is the one that all others get.
     """
     without_pool = msgspec.structs.replace(hello, tells=["Hello", "ObserverStopped"])
-    return [without_pool, ObserverStopped(reason[:MAX_REASON])]
+    return [without_pool, ObserverStopped(label_of(reason, MAX_REASON))]
 
 
 def last_words(error: BaseException) -> None:

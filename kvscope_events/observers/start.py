@@ -1,5 +1,6 @@
 """The parts of the start of a server's process; each lasts until the next one begins."""
 
+import multiprocessing
 import os
 import time
 from pathlib import Path
@@ -7,6 +8,10 @@ from pathlib import Path
 from kvscope_events.events import StartProgressed
 from kvscope_events.observers.weights import WeightsRead
 from kvscope_events.vocabulary import StartPhase
+
+_TITLES = (b"VLLM::", b"sglang::")
+"""Beginnings of what the servers call the processes that they start."""
+_MOST_ANCESTORS = 4
 
 
 class Start:
@@ -17,7 +22,7 @@ class Start:
         """loader: module of the server's loader."""
         device_ns = time.time_ns()
         self._began_ns: dict[str, int] = {"device": device_ns}
-        process_ns = _process_began_ns()
+        process_ns = _server_began_ns()
         if process_ns is not None:
             self._began_ns = {"import": min(process_ns, device_ns), **self._began_ns}
         self._ended_ns: int | None = None
@@ -53,11 +58,46 @@ class Start:
         )
 
 
-def _process_began_ns() -> int | None:
-    """Unix time; None where there is no /proc."""
+def _server_began_ns() -> int | None:
+    """Unix time when the first process of this one's server began: that of the API, which imports
+    for minutes before it starts an engine. None where there is no /proc."""
+    pid = os.getpid()
     try:
-        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
-    except OSError:
+        is_child = multiprocessing.parent_process() is not None or _is_child(pid)
+        for _ in range(_MOST_ANCESTORS):
+            if not is_child:
+                break
+            pid = _parent(pid)
+            is_child = _is_child(pid)
+        return _began_ns(pid)
+    except (OSError, ValueError, IndexError):
         return None
-    age = time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / os.sysconf("SC_CLK_TCK")
+
+
+def _is_child(pid: int) -> bool:
+    """Whether a process was started by a process of the same server: its title says so, or it is a
+    fork that has its parent's command line."""
+    command = _command(pid)
+    if command.startswith(_TITLES) or b"multiprocessing" in command:
+        return True
+    parent = _parent(pid)
+    return parent > 1 and command == _command(parent)
+
+
+def _command(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def _parent(pid: int) -> int:
+    return int(_fields(pid)[1])
+
+
+def _began_ns(pid: int) -> int:
+    ticks = int(_fields(pid)[19])
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
     return time.time_ns() - max(0, round(age * 1e9))
+
+
+def _fields(pid: int) -> list[str]:
+    """Those behind the name, which may hold anything."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

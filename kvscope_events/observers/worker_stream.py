@@ -13,6 +13,7 @@ from typing import Any
 
 from kvscope_events.bus import EventBus
 from kvscope_events.events import EngineEvent, Hello, ObserverStopped
+from kvscope_events.limits import label_of
 from kvscope_events.observers.log import warn
 from kvscope_events.observers.start import Start
 from kvscope_events.vocabulary import StartPhase
@@ -120,7 +121,7 @@ class WorkerStream(ABC):
         except Exception as error:
             self._fail(repr(error))
         if self._reason is not None:
-            self._bus.emit(ObserverStopped(self._reason))
+            self._bus.emit(ObserverStopped(label_of(self._reason)))
             self._bus.flush()
         if not self._stopping:  # this thread is never joined
             self._publisher.stop()

@@ -156,7 +156,6 @@ def _check_version(message: bytes, offset: int) -> None:
 
 _NAMES = frozenset(EVENT_NAMES)
 _MARKED = frozenset((Hello, PoolCreated, PoolSnapshot))
-_STATES = frozenset((PoolCreated, PoolSnapshot))
 _POOL_EVENTS = frozenset(("PoolCreated", "PoolSnapshot"))
 _UNKNOWN_WORD = "Invalid enum value"
 """Beginning of msgspec's message about a word that a vocabulary lacks."""
@@ -207,8 +206,9 @@ def decode_batch(payload: bytes) -> tuple[Batch, int]:
             batch, unknown = _decode(payload), 0
         except msgspec.ValidationError:
             batch, unknown = _decode_known(payload)
-        if not _STATES.isdisjoint(map(type, batch.events)):
-            _check_states(batch)
+        for event in batch.events:
+            if type(event) is PoolSnapshot:
+                _check_blocks(event)
     except _UNREADABLE as error:
         raise FrameError("malformed", f"a batch that cannot be read: {error}") from error
     return batch, unknown
@@ -229,32 +229,22 @@ def _decode_known(payload: bytes) -> tuple[Batch, int]:
     return batch, len(raw.events) - len(events)
 
 
-def _check_states(batch: Batch) -> None:
-    """A pool that contradicts itself has no ledger; raises ValueError."""
-    for event in batch.events:
-        if not isinstance(event, PoolCreated | PoolSnapshot):
-            continue
-        size = event.num_blocks
-        if event.reserved > size:
-            raise ValueError(f"a pool of {size} blocks with {event.reserved} reserved ones")
-        if isinstance(event, PoolSnapshot):
-            if not len(event.ref_counts) == len(event.hashes) == size:
-                raise ValueError(
-                    f"a snapshot of {size} blocks with {len(event.ref_counts)} reference counts "
-                    f"and {len(event.hashes)} names"
-                )
-            if event.block_groups and len(event.block_groups) != size:
-                raise ValueError(
-                    f"a snapshot of {size} blocks with the groups of {len(event.block_groups)}"
-                )
-            if event.lru and not 0 <= min(event.lru) <= max(event.lru) < size:
-                raise ValueError(f"a snapshot of {size} blocks that orders others by age")
-            _check_blocks(event)
-
-
 def _check_blocks(event: PoolSnapshot) -> None:
-    """Reserved blocks hold nothing; those in the LRU are named, unreferenced and there once."""
+    """Reserved blocks hold nothing; those in the LRU are named, unreferenced and there once. A pool
+    that contradicts itself has no ledger; raises ValueError."""
     ref_counts, hashes, reserved = event.ref_counts, event.hashes, event.reserved
+    size = event.num_blocks
+    if not len(ref_counts) == len(hashes) == size:
+        raise ValueError(
+            f"a snapshot of {size} blocks with {len(ref_counts)} reference counts "
+            f"and {len(hashes)} names"
+        )
+    if event.block_groups and len(event.block_groups) != size:
+        raise ValueError(
+            f"a snapshot of {size} blocks with the groups of {len(event.block_groups)}"
+        )
+    if event.lru and not 0 <= min(event.lru) <= max(event.lru) < size:
+        raise ValueError(f"a snapshot of {size} blocks that orders others by age")
     if any(ref_counts[:reserved]) or any(name is not None for name in hashes[:reserved]):
         raise ValueError("a snapshot with reserved blocks in use")
     if len(set(event.lru)) != len(event.lru):

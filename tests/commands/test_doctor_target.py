@@ -159,7 +159,7 @@ def test_a_server_without_statistics_is_still_known() -> None:
     ) as p:
         said = doctor(p.url)[1]
     assert "vllm 0.32.0" in said
-    assert "page no it has no metrics of the server" in said
+    assert "page no /metrics is that of a vLLM without samples" in said
 
 
 @pytest.mark.parametrize(
@@ -178,6 +178,26 @@ def test_what_is_no_server_is_said_to_be_none(answer: Answer, says: str) -> None
     assert code == 1
     assert "answers, but is not a server that kvscope knows" in said
     assert says in said
+
+
+@pytest.mark.parametrize(
+    ("page", "says"),
+    [
+        ("# TYPE vllm:num_requests_running gauge\n", "a vLLM without samples: it was started with"),
+        (
+            'sglang_token_usage{model_name="m",part="a"} 0.1\n'
+            'sglang_token_usage{model_name="m",part="b"} 0.9\n',
+            "has 2 values for one engine",
+        ),
+    ],
+    ids=["declared only", "two values"],
+)
+def test_a_page_that_gives_nothing_is_a_problem(page: str, says: str) -> None:
+    with serving({"/metrics": text(page)}) as peer:
+        code, said = doctor(peer.url)
+    assert code == 1
+    assert says in said
+    assert "not a server that kvscope knows" not in said
 
 
 def _drip(request: BaseHTTPRequestHandler) -> None:

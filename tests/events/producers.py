@@ -2,7 +2,9 @@
 
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import msgspec
 
 from kvscope_events.bus import EventBus
 from kvscope_events.events import (
@@ -24,6 +26,14 @@ def hello(
     model_name: str = "demo", tells: tuple[str, ...] = ("FirstToken", "PoolSnapshot")
 ) -> Hello:
     return Hello(CONTRACT_VERSION, "run", "kvscope", "0.1.0", model_name, "0", 1, True, list(tells))
+
+
+def forged(event: EngineEvent, **changes: object) -> Any:
+    """The event as a peer would write it that checks nothing, with any values."""
+    kind = type(event)
+    fields = [(name, Any) for name in kind.__struct_fields__]
+    other = msgspec.defstruct(kind.__name__, fields, tag=True, array_like=True)
+    return other(**msgspec.structs.asdict(event) | changes)
 
 
 class Producer:

@@ -1,7 +1,11 @@
 """One document over HTTP: its whole time, its size after unpacking, and why it was refused."""
 
 import asyncio
+import gc
+import socket
 import time
+import tracemalloc
+import zlib
 
 import httpx
 import pytest
@@ -10,6 +14,7 @@ from exporter.fetch.attempt import Document
 from exporter.fetch.error import FetchError
 from exporter.fetch.fetch import Fetcher
 from tests.support.hostile import Answer, bomb, drip, endless, head, response, serving
+from tests.support.waiting import wait_for
 
 REFUSED = "503 No"
 
@@ -97,3 +102,52 @@ def test_an_event_loop_goes_on_and_can_stop_waiting() -> None:
     with serving({"/": drip(head(), b"x")}) as server, httpx.Client(trust_env=False) as client:
         assert asyncio.run(ask(server.url + "/", client)) == "timeout"
     assert time.monotonic() - started < 5
+
+
+def dropped(body: bytes) -> Answer:
+    """Declares more than it sends."""
+
+    def answer(connection: socket.socket) -> None:
+        connection.sendall(head(f"Content-Length: {len(body) + 9}") + body)
+
+    return answer
+
+
+LARGE = b"x" * (4 << 20)
+LATE = head() + LARGE
+LATE_REFUSAL = head(status=REFUSED) + LARGE
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        (endless(head(), LARGE), "too_large"),
+        (dropped(LARGE), "truncated"),
+        (drip(LATE), "timeout"),
+        (response(zlib.compress(LARGE, wbits=31)[:-9], "Content-Encoding: gzip"), "truncated"),
+        (response(zlib.compress(LARGE, wbits=31) + LARGE, "Content-Encoding: gzip"), "encoding"),
+        (drip(LATE_REFUSAL), "status"),
+        (response(LARGE), None),
+    ],
+    ids=["too large", "cut off", "late", "cut in its encoding", "encoding", "refusal", "document"],
+)
+def test_nothing_of_an_answer_stays_once_its_caller_has_dropped_it(
+    answer: Answer, kind: str | None
+) -> None:
+    limits = {"max_bytes": 5 << 20, "refusal_bytes": 4096}
+    gc.collect()
+    gc.disable()  # what only the collector frees piles up until it comes by
+    tracemalloc.start()
+    try:
+        with serving({"/": answer}) as server, httpx.Client(trust_env=False) as client:
+            fetcher = Fetcher(client, server.url + "/", headers={}, **limits)
+            found = None
+            try:
+                fetcher.fetch(1.0)
+            except FetchError as error:
+                found = error.kind
+            assert found == kind
+            wait_for(lambda: tracemalloc.get_traced_memory()[0] < 1 << 20, "memory freed", 10)
+    finally:
+        tracemalloc.stop()
+        gc.enable()

@@ -16,6 +16,7 @@ from exporter.clock import Clock
 from exporter.readings import PageReader, Tls
 from exporter.readings import reader as reader_module
 from exporter.readings.reader import MAX_AGE_NS
+from exporter.watched.exporter import Exporter
 from tests.exporter.page import make_exporter
 from tests.readings.answers import Answer, answering, page
 from tests.readings.cases.vllm import CURRENT_PAGE
@@ -216,6 +217,60 @@ def test_errors_are_logged_once_per_kind_and_minute(caplog: pytest.LogCaptureFix
         reader.read()
         assert len(caplog.records) == 2
         reader.close()
+
+
+TWICE = """\
+vllm:num_requests_running{engine="0",model_name="m",shard="a"} 1
+vllm:num_requests_running{engine="0",model_name="m",shard="b"} 2
+"""
+UNREAD = {
+    "declared only": (
+        "# HELP vllm:num_requests_running Running.\n# TYPE vllm:num_requests_running gauge\n",
+        "without samples: it was started with --disable-log-stats",
+    ),
+    "declared beside samples of its process": (
+        "# TYPE vllm:kv_cache_usage_perc gauge\npython_gc_objects_total 7\n",
+        "without samples: it was started with --disable-log-stats",
+    ),
+    "two values for one engine": (TWICE, "vllm:num_requests_running has 2 values for one engine"),
+    "no numbers yet": (
+        'vllm:num_requests_waiting{engine="0",model_name="m"} NaN\n',
+        "kvscope_requests cannot be nan",
+    ),
+    "other names of the server": (
+        "vllm:a_family_of_a_later_version 1\n",
+        "no family of vLLM that kvscope reads",
+    ),
+    "engines passed on under other names": (
+        'ray_serve_sglang_num_running_reqs{ReplicaId="r"} 1\n',
+        "no family of Ray Serve LLM that kvscope reads",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNREAD)
+def test_a_page_that_gives_nothing_is_a_problem_and_its_server_not_ready(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    text, why = UNREAD[name]
+    with answering(page(text.encode())) as url, caplog.at_level(logging.WARNING):
+        reader = PageReader(url)
+        exporter = Exporter([], readers=[reader], process=False)
+        shown = exporter.render("text/plain")[0].decode()
+        exporter.stop()
+    assert not reader.is_up
+    assert reader.answers
+    assert counted(reader)["nothing_read"] == 1
+    assert why in caplog.text
+    assert 'kvscope_server_state{state="loading"} 1.0' in shown
+
+
+def test_a_ray_whose_engines_nobody_has_asked_is_no_problem() -> None:
+    with answering(page(b"ray_node_cpu_count 8\n")) as url:
+        reader = PageReader(url)
+        assert reader.read().is_up
+        reader.close()
+    assert not counted(reader)
 
 
 def test_a_page_says_what_server_it_is_of() -> None:

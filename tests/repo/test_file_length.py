@@ -13,7 +13,6 @@ MAY_BE_SHORT = {
     "exporter/fold/exhaustion/horizons.py": "constants, which the catalogue takes too",
     "kvscope/cli/metrics.py": "a command, one file for each",
     "kvscope/options/model.py": "one option of two commands",
-    "kvscope_events/event.py": "the base below all files of events",
     "kvscope_events/pid_space.py": "a leaf that both producers take, inside foreign servers",
 }
 """Shorter files and why: protocols, lists, and leaves that would tie rooms if they joined one."""

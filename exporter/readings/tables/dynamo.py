@@ -93,6 +93,7 @@ DYNAMO = Table(
         model_name=("model_name", "model"),
         engine=("engine", "dp_rank"),
         ranks=("pp_rank", "tp_rank"),
+        may_be_repeated=False,
     ),
     note="A worker's page also has its engine's own names, so the rows of vLLM, SGLang and "
     "TensorRT-LLM apply to it as well.",
@@ -103,5 +104,5 @@ DYNAMO = Table(
 DYNAMO_FRONTEND = Table(
     server="dynamo",
     rows=_FRONTEND,
-    identity=Identity(model_name=("model",), engine=(), alone=""),
+    identity=Identity(model_name=("model",), engine=(), alone="", may_be_repeated=False),
 )

@@ -67,7 +67,7 @@ _OWN_PAGE = (
 LMCACHE = Table(
     server="lmcache",
     rows=(*IN_PROCESS, *_OWN_PAGE),
-    identity=Identity(ranks=("worker_id",)),
+    identity=Identity(ranks=("worker_id",), may_be_repeated=False),
     note="LMCache in its engine's process is read with the engine's page: set `kind` to the "
     "engine's. Its rows there, `lmcache:…`, are listed under vLLM.",
     absent={

@@ -40,7 +40,9 @@ def _through_ray(row: Row) -> Row:
 RAY = Table(
     server="ray",
     rows=tuple(_through_ray(row) for row in (*VLLM_ROWS, *SGLANG_ROWS)),
-    identity=Identity(engine=("ReplicaId", "engine"), ranks=("pp_rank", "tp_rank")),
+    identity=Identity(
+        engine=("ReplicaId", "engine"), ranks=("pp_rank", "tp_rank"), may_be_repeated=False
+    ),
     note="The rows of vLLM and SGLang are read under the names `ray_vllm_…` and `ray_sglang_…`. An "
     "engine is a replica (label `ReplicaId`). Ray drops a gauge 20 s after it was last set, and "
     "engines set gauges in steps: those of an idle replica are absent, and those that are set only "

@@ -8,19 +8,33 @@ from exporter.catalogue.http import STATUSES
 from exporter.readings.labels import LastMoved, count_of, counter, gauge, histogram, label
 from exporter.readings.row import Identity, Row, Table
 from exporter.readings.tables.lmcache import IN_PROCESS
-from exporter.readings.value import Engines, Number, Whole
+from exporter.readings.value import Engines, IfPlain, Number, Value, Whole
 
 _USAGE = gauge("vllm:kv_cache_usage_perc")
 _USAGE_OLD = gauge("vllm:gpu_cache_usage_perc")
 _BLOCKS = Whole(label("vllm:cache_config_info", "num_gpu_blocks") / Engines())
 _BLOCK_SIZE = label("vllm:cache_config_info", "block_size")
 _USABLE = _BLOCKS - Number(1)  # block 0 is the null block, which is never handed out
+_TOKENS = label("vllm:cache_config_info", "kv_cache_size_tokens")
+_FITTING = label("vllm:cache_config_info", "kv_cache_max_concurrency")
+
+
+def _of_pool(plain: Value, exported: Value) -> Value:
+    """exported: vLLM's own figure, which counts the null block in; right for every pool."""
+    return IfPlain(plain, exported, _BLOCKS, _BLOCK_SIZE, _TOKENS, _FITTING)
+
 
 _SHARED_OUT = (
     "vLLM exports the sum over its data-parallel ranks; with several ranks this is their mean"
 )
 _AS_SEQUENCES = "vLLM counts each of the n sequences of a call as a request: upper bound"
-_BY_GROUPS = "upper bound: with several KV cache groups the blocks are divided among them"
+_BY_GROUPS = (
+    "before 0.24; upper bound: with several KV cache groups the blocks are divided among them"
+)
+_TOLD = (
+    "with one KV cache group of full attention exact, without the null block; else vLLM's own "
+    "figure, which counts it in; since 0.24"
+)
 _OLD_ENGINE = "with the older name only; upper bound, since such an engine may reserve one block"
 _LATE = (
     "lower bound: counted at the next token of the preempted sequence, so never if it is aborted "
@@ -88,15 +102,21 @@ VLLM_ROWS = (
     ),
     Row(
         family="kvscope_kv_usable_tokens",
+        value=_of_pool(_USABLE * _BLOCK_SIZE, _TOKENS).beside(_USAGE),
+        worth="passed through",
+        reason=_TOLD,
+    ),
+    Row(
+        family="kvscope_kv_usable_tokens",
         value=(_USABLE * _BLOCK_SIZE).beside(_USAGE),
         worth="bound",
         reason=_BY_GROUPS,
     ),
     Row(
         family="kvscope_kv_full_length_sequences",
-        value=label("vllm:cache_config_info", "kv_cache_max_concurrency"),
+        value=_of_pool(_FITTING * _USABLE / _BLOCKS, _FITTING),
         worth="passed through",
-        reason="vLLM counts the null block as well; since 0.24",
+        reason=_TOLD,
     ),
     Row(
         family="kvscope_kv_blocks",
@@ -240,8 +260,9 @@ VLLM_ROWS = (
 VLLM = Table(
     server="vllm",
     rows=(*VLLM_ROWS, _STARTED, *_API_ROWS, *IN_PROCESS),
-    identity=Identity(ranks=("worker_id",)),  # LMCache's, of tensor parallelism
-    note="A data-parallel rank is an engine. Gauges are those of the last step: an engine that "
+    identity=Identity(ranks=("worker_id",), ranks_are_of="lmcache"),  # of tensor parallelism
+    note="A data-parallel rank is an engine. NVIDIA NIM has the same names without `vllm:`, which "
+    "are read as well. Gauges are those of the last step: an engine that "
     "hangs keeps exporting them.",
     front_end={
         "kvscope_time_to_first_token_seconds": ((),),

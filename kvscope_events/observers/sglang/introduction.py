@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from kvscope_events.events import CONTRACT_VERSION, Hello, PoolCounted, PoolCreated, TierCreated
-from kvscope_events.limits import MAX_LABEL
+from kvscope_events.limits import label_of
 from kvscope_events.observers.sglang.pages import Pages
 from kvscope_events.pid_space import pid_space
 from kvscope_events.producers import (
@@ -64,7 +64,7 @@ def tier_of(scheduler: Any) -> TierCreated | None:
 
 def served_name(args: Any) -> str:
     """The name under which the model is served."""
-    return str(getattr(args, "served_model_name", None) or args.model_path)[:MAX_LABEL]
+    return label_of(getattr(args, "served_model_name", None) or args.model_path)
 
 
 def identity_of(args: Any, session: str, rank: int) -> Hello:
@@ -139,7 +139,7 @@ def _pool_device(scheduler: Any) -> str | None:
 
 def version() -> str:
     """SGLang's version; it is loaded by now."""
-    return str(getattr(sys.modules.get("sglang"), "__version__", "unknown"))[:MAX_LABEL]
+    return label_of(getattr(sys.modules.get("sglang"), "__version__", "unknown"))
 
 
 def _name_space(model: str, page: int) -> str:
@@ -158,7 +158,7 @@ def _bytes_per_page(pool: Any, num_pages: int) -> int:
 
 def _dtype(scheduler: Any) -> str | None:
     dtype = getattr(scheduler.token_to_kv_pool_allocator.get_kvcache(), "dtype", None)
-    return None if dtype is None else str(dtype).removeprefix("torch.")[:MAX_LABEL]
+    return None if dtype is None else label_of(str(dtype).removeprefix("torch."))
 
 
 def _positive(value: Any) -> int | None:

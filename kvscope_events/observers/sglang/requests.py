@@ -14,6 +14,7 @@ from kvscope_events.events import (
     SequenceAdded,
     SequenceFinished,
 )
+from kvscope_events.limits import count_of
 from kvscope_events.requests import tenant_digest
 from kvscope_events.vocabulary import FinishReason, PageReleaseCause, PreemptionCause
 
@@ -83,7 +84,7 @@ class Sequences:
         number = self._last
         self.waiting[request.rid] = Sequence(number, request, now_ns)
         prompt_tokens = len(request.origin_input_ids)
-        max_tokens = int(request.sampling_params.max_new_tokens or 0)
+        max_tokens = count_of(request.sampling_params.max_new_tokens)
         yield RequestArrived(
             number, prompt_tokens, max_tokens, tenant_of(request), tenant_digest=True
         )
@@ -133,7 +134,7 @@ def ending(sequence: Sequence, now_ns: int) -> Iterator[EngineEvent]:
     produced = request.finished_len
     output_tokens = len(request.output_ids) if produced is None else int(produced)
     prompt_tokens = len(request.origin_input_ids)
-    max_tokens = int(request.sampling_params.max_new_tokens or 0)
+    max_tokens = count_of(request.sampling_params.max_new_tokens)
     elapsed_ns = now_ns - sequence.arrived_ns
     first, queue_ns = sequence.first_token_ns, sequence.queue_ns
     scheduled = None if queue_ns is None else sequence.arrived_ns + queue_ns

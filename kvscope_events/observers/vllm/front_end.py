@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from kvscope_events.events import EngineEvent, FrontEndSampled, ObserverStopped
+from kvscope_events.limits import label_of
 from kvscope_events.observers.endpoints import REMEDY, front_end_endpoint
 from kvscope_events.observers.log import say, warn
 from kvscope_events.observers.outlet import Outlet
@@ -288,7 +289,7 @@ class FrontEnd:
         self._under_way.clear()
         reason = f"{type(error).__name__} in the front end: {error}"[:400]
         warn(f"off: {reason}. vLLM runs on; its API server is no longer observed.")
-        self._stopped = [ObserverStopped(reason)]
+        self._stopped = [ObserverStopped(label_of(reason))]
         try:
             self._outlet.send(self._stopped.copy())
         except Exception as fault:

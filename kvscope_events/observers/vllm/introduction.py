@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from kvscope_events.events import CONTRACT_VERSION, Hello, PoolCreated
-from kvscope_events.limits import MAX_LABEL
+from kvscope_events.limits import label_of
 from kvscope_events.observers.vllm.offloading import offloading_manager
 from kvscope_events.observers.vllm.served import engine_index, served_name, server_version
 from kvscope_events.observers.vllm.sizing import (
@@ -131,4 +131,4 @@ def _share(cache: Any) -> float | None:
 
 
 def _label(value: Any) -> str | None:
-    return None if value is None else str(value)[:MAX_LABEL]
+    return None if value is None else label_of(value)

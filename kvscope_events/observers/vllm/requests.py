@@ -14,7 +14,7 @@ from kvscope_events.events import (
     SequenceAdded,
     SequenceFinished,
 )
-from kvscope_events.limits import MAX_LABEL
+from kvscope_events.limits import count_of, label_of
 from kvscope_events.requests import TENANT_FIELD, tenant_digest
 from kvscope_events.trace_context import NO_TRACE, TraceContext, trace_context
 from kvscope_events.vocabulary import FinishReason, ReleaseCause
@@ -94,7 +94,7 @@ class Sequences:
 
 def arrival(request: Any, sequence: Sequence) -> Iterator[EngineEvent]:
     number, prompt_tokens = sequence.number, int(request.num_prompt_tokens)
-    max_tokens = int(request.max_tokens or 0)
+    max_tokens = count_of(request.max_tokens)
     trace = trace_of(getattr(request, "trace_headers", None))
     yield RequestArrived(
         number,
@@ -127,7 +127,7 @@ class Ending:
         self.reason: FinishReason = finish_reason(request)
         self.prompt_tokens = int(request.num_prompt_tokens)
         self.output_tokens = int(request.num_output_tokens)
-        self.max_tokens = int(request.max_tokens or 0)
+        self.max_tokens = count_of(request.max_tokens)
         self.preemptions = int(getattr(request, "num_preemptions", 0))
 
     def events(self) -> Iterator[EngineEvent]:
@@ -190,7 +190,7 @@ def tenant_of(request: Any) -> str:
 def adapter_of(request: Any) -> str:
     """Name of the request's LoRA adapter; empty: it has none."""
     adapter = getattr(request, "lora_request", None)
-    return str(getattr(adapter, "lora_name", ""))[:MAX_LABEL] if adapter is not None else ""
+    return label_of(getattr(adapter, "lora_name", "")) if adapter is not None else ""
 
 
 def trace_of(headers: Any) -> TraceContext:

@@ -9,7 +9,7 @@ from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
-from kvscope_events.limits import MAX_LABEL
+from kvscope_events.limits import label_of
 
 
 def engine_index(config: Any) -> int:
@@ -66,9 +66,9 @@ def served_name(config: Any) -> str:
     name = getattr(model, "served_model_name", None)
     if isinstance(name, (list, tuple)):
         name = name[0] if name else None
-    return str(name or model.model)[:MAX_LABEL]
+    return label_of(name or model.model)
 
 
 def server_version() -> str:
     """vLLM's version; it is loaded by now."""
-    return str(getattr(sys.modules.get("vllm"), "__version__", "unknown"))[:MAX_LABEL]
+    return label_of(getattr(sys.modules.get("vllm"), "__version__", "unknown"))

@@ -168,6 +168,27 @@ CASES = (
         expected={("m", "0"): {**LOADED_READ, **_API_READ}},
     ),
     Case(
+        name="a gateway in front of three workers, one of them with two ranks",
+        kind="sglang",
+        page="".join(
+            f'sglang_num_queue_reqs{{engine_type="{kind}",model_name="m",tp_rank="{rank}",'
+            f'worker_addr="{place}"}} {waiting}\n'
+            for kind, place, rank, waiting in (
+                ("prefill", "grpc://10.1.0.4:9000", 0, 5),
+                ("prefill", "grpc://10.1.0.4:9000", 1, 5),
+                ("prefill", "grpc://10.1.0.5:9000", 0, 6),
+                ("decode", "grpc://10.1.0.6:9000", 0, 0),
+            )
+        ),
+        expected={
+            ("m", f"grpc://10.1.0.{host}:9000"): {
+                "kvscope_requests:waiting": waiting,
+                "kvscope_sequences:waiting": waiting,
+            }
+            for host, waiting in ((4, 5), (5, 6), (6, 0))
+        },
+    ),
+    Case(
         name="an API that has answered only its readers",
         kind="sglang",
         page=f"""{HYBRID_PAGE}\

@@ -58,7 +58,7 @@ CURRENT_READ: Series = {
     "kvscope_kv_block_size_tokens": 32,
     "kvscope_kv_usable_blocks": 179,
     "kvscope_kv_usable_tokens": 179 * 32,
-    "kvscope_kv_full_length_sequences": 2.8125,
+    "kvscope_kv_full_length_sequences": 2.8125 * 179 / 180,
     "kvscope_kv_blocks:active": 172,
     "kvscope_kv_active_ratio": 0.9608938547486033,
     "kvscope_prefix_cache_queried_tokens_total:first": 33638,
@@ -108,11 +108,19 @@ OLD_READ: Series = {
 BEFORE_SOURCES_PAGE = f"""\
 vllm:prefix_cache_hits_total{{{_L}}} 44.0
 vllm:external_prefix_cache_hits_total{{{_L}}} 11.0
+vllm:kv_cache_usage_perc{{{_L}}} 0.25
+vllm:cache_config_info{{block_size="16",engine="0",num_gpu_blocks="101"}} 1.0
 """
 BEFORE_SOURCES_READ: Series = {
     "kvscope_prefix_cache_hit_tokens_total:first": 44,
     "kvscope_kv_tier_hit_tokens_total:device": 44,
     "kvscope_kv_tier_hit_tokens_total:other": 11,
+    "kvscope_kv_capacity_blocks": 101,
+    "kvscope_kv_block_size_tokens": 16,
+    "kvscope_kv_usable_blocks": 100,
+    "kvscope_kv_usable_tokens": 1600,
+    "kvscope_kv_blocks:active": 25,
+    "kvscope_kv_active_ratio": 0.25,
 }
 
 _RANKS = """\
@@ -154,6 +162,125 @@ CASES = (
             ("m", "0"): _rank(0.9292929292929293, 92),
             ("m", "1"): _rank(0.7979797979797979, 79),
             ("m", ""): {"kvscope_requests_rejected_total:queue_full": 5},
+        },
+    ),
+    Case(
+        name="a pool of several groups, whose size vLLM tells itself",
+        kind="vllm",
+        page=f"""\
+vllm:kv_cache_usage_perc{{{_L}}} 0.5
+vllm:cache_config_info{{block_size="16",engine="0",kv_cache_max_concurrency="4.21",\
+kv_cache_size_tokens="68976",num_gpu_blocks="9001"}} 1
+""",
+        expected={
+            ("m", "0"): {
+                "kvscope_kv_capacity_blocks": 9001,
+                "kvscope_kv_block_size_tokens": 16,
+                "kvscope_kv_usable_blocks": 9000,
+                "kvscope_kv_usable_tokens": 68976,
+                "kvscope_kv_full_length_sequences": 4.21,
+                "kvscope_kv_blocks:active": 4500,
+                "kvscope_kv_active_ratio": 0.5,
+            }
+        },
+    ),
+    Case(
+        name="one group, and a longest sequence that ends inside a block",
+        kind="vllm",
+        page=f"""\
+vllm:kv_cache_usage_perc{{{_L}}} 0.5
+vllm:cache_config_info{{block_size="32",engine="0",kv_cache_max_concurrency="317.47619047619045",\
+kv_cache_size_tokens="634952",num_gpu_blocks="20001"}} 1
+""",
+        expected={
+            ("m", "0"): {
+                "kvscope_kv_capacity_blocks": 20001,
+                "kvscope_kv_block_size_tokens": 32,
+                "kvscope_kv_usable_blocks": 20000,
+                "kvscope_kv_usable_tokens": 640000,
+                "kvscope_kv_full_length_sequences": 20000 / 63,
+                "kvscope_kv_blocks:active": 10000,
+                "kvscope_kv_active_ratio": 0.5,
+            }
+        },
+    ),
+    Case(
+        name="NIM, whose names have no server in front",
+        kind="vllm",
+        page="""\
+# TYPE num_requests_running gauge
+num_requests_running{model_name="m"} 6.0
+num_requests_waiting{model_name="m"} 1.0
+gpu_cache_usage_perc{model_name="m"} 0.25
+num_request_max{model_name="m"} 64.0
+prompt_tokens_total{model_name="m"} 900.0
+generation_tokens_total{model_name="m"} 80.0
+"""
+        + histogram("time_to_first_token_seconds", 'model_name="m"', 1, 3, 4, total=2.5),
+        expected={
+            ("m", "0"): {
+                "kvscope_requests:running": 6,
+                "kvscope_requests:waiting": 1,
+                "kvscope_sequences:running": 6,
+                "kvscope_sequences:waiting": 1,
+                "kvscope_kv_active_ratio": 0.25,
+                "kvscope_prompt_tokens_total": 900,
+                "kvscope_generated_tokens_total": 80,
+                "kvscope_time_to_first_token_seconds": (1, 3, 4, 2.5),
+            }
+        },
+    ),
+    *(
+        Case(
+            name=f"a gateway that tells its servers apart by {apart}",
+            kind="vllm",
+            page=f"""\
+vllm:num_requests_waiting{{model_name="m",{apart}="{first}"}} 3
+vllm:num_requests_waiting{{model_name="m",{apart}="{second}"}} 0
+vllm:generation_tokens_total{{model_name="m",{apart}="{second}"}} 8
+http_requests_total{{method="POST",status="2xx"}} 5
+""",
+            expected={
+                ("m", first): {"kvscope_requests:waiting": 3, "kvscope_sequences:waiting": 3},
+                ("m", second): {
+                    "kvscope_requests:waiting": 0,
+                    "kvscope_sequences:waiting": 0,
+                    "kvscope_generated_tokens_total": 8,
+                },
+                ("m", ""): {"kvscope_api_responses_total:2xx": 5},
+            },
+        )
+        for apart, first, second in (
+            ("backend_url", "http://10.1.0.4:8000", "http://10.1.0.5:8000"),
+            ("pod", "vllm-0", "vllm-1"),
+            ("worker_id", "0", "1"),
+        )
+    ),
+    Case(
+        name="two servers with two ranks each",
+        kind="vllm",
+        page="".join(
+            f'vllm:num_requests_waiting{{engine="{rank}",instance="{host}",model_name="m"}} {n}\n'
+            for n, (host, rank) in enumerate([("a", 0), ("a", 1), ("b", 0), ("b", 1)])
+        ),
+        expected={
+            ("m", engine): {"kvscope_requests:waiting": n, "kvscope_sequences:waiting": n}
+            for n, engine in enumerate(["a/0", "a/1", "b/0", "b/1"])
+        },
+    ),
+    Case(
+        name="one server, whose pod is named",
+        kind="vllm",
+        page=f"""\
+vllm:num_requests_waiting{{{_L},pod="vllm-0"}} 3
+vllm:generation_tokens_total{{{_L},pod="vllm-0"}} 4
+""",
+        expected={
+            ("m", "0"): {
+                "kvscope_requests:waiting": 3,
+                "kvscope_sequences:waiting": 3,
+                "kvscope_generated_tokens_total": 4,
+            }
         },
     ),
     Case(
@@ -262,7 +389,20 @@ vllm:cache_config_info{block_size="None",engine="0",num_gpu_blocks="None"} 1
 vllm:generation_tokens_total{engine="0",model_name="m"} 8
 """,
         expected={("m", "0"): {"kvscope_generated_tokens_total": 8}},
-        num_contradictory=1,
+        num_contradictory=4,
+    ),
+    Case(
+        name="numbers too large for anything",
+        kind="vllm",
+        page=f"""\
+vllm:num_requests_running{{{_L}}} 1e308
+vllm:num_preemptions_total{{{_L}}} 1e300
+vllm:prefix_cache_queries_total{{{_L}}} 9.3e18
+vllm:generation_tokens_total{{{_L}}} 8
+"""
+        + histogram("vllm:time_to_first_token_seconds", _L, 1, 1e308, total=7),
+        expected={("m", "0"): {"kvscope_generated_tokens_total": 8}},
+        num_contradictory=5,
     ),
     Case(
         name="numbers that cannot be true are absent",
