@@ -215,7 +215,7 @@ def _run(
     sets = given.sets(wanted)
     from_file = given.file is not None
     with (
-        signals_end() as ending,
+        signals_end(reloads=from_file) as ending,
         hangups(wanted=from_file) as hangup,
         listening(where.host, where.port) as listener,
         ExitStack() as last,

@@ -17,6 +17,9 @@ _OBSERVER = {
     "KVSCOPE_OBSERVER_TENANT": "Where requests to an observed vLLM name their tenant: `user` for "
     "that field of their body, else a header such as `authorization` or `x-user`; only its hash is "
     "kept. Default: nowhere.",
+    "KVSCOPE_TENANT_SECRET": "Key of the hashes of tenants, of at least 16 characters, for "
+    "`kvscope serve` and observed servers; the same for all of a fleet. Default: random at each "
+    "start.",
     "VLLM_PLUGINS": "vLLM's list of plugins to load. `kvscope run` appends `kvscope` if it is set.",
     "PYTHONPATH": "`kvscope run` puts the observer's folder in front of it, for its command alone.",
 }

@@ -14,7 +14,7 @@ from kvscope_events.events import (
     SequenceAdded,
     SequenceFinished,
 )
-from kvscope_events.requests import tenant_digest
+from kvscope_events.tenants import tenant_digest
 from kvscope_events.vocabulary import FinishReason, PageReleaseCause, PreemptionCause
 
 _REASONS: dict[str, FinishReason] = {"stop": "stop", "length": "length", "abort": "abort"}

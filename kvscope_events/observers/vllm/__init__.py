@@ -14,10 +14,12 @@ def register() -> None:
     """Prepare this process to be observed; never raises, and opens nothing yet."""
     try:
         from kvscope_events.observers.endpoints import switched_off
+        from kvscope_events.observers.log import warn
         from kvscope_events.observers.vllm.front_end import install_front_end
         from kvscope_events.observers.vllm.plugin import install
         from kvscope_events.observers.vllm.signals import answer_signals
         from kvscope_events.observers.vllm.worker import install_worker_hooks
+        from kvscope_events.tenants import share_secret
     except Exception as error:  # a broken installation must not end a foreign server
         import sys
 
@@ -25,6 +27,8 @@ def register() -> None:
         return
     if switched_off():
         return
+    if problem := share_secret():
+        warn(problem)
     answer_signals()
     install()
     install_worker_hooks()
