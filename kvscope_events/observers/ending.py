@@ -9,7 +9,7 @@ import msgspec
 
 from kvscope_events.events import EngineEvent, Hello, ObserverStopped
 
-BY_ORDER = "by order of an operator: `kvscope observer on` continues it"
+BY_ORDER = "an operator switched it off: `kvscope observer on` continues it"
 MAX_REASON = 400
 
 
