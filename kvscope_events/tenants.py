@@ -1,4 +1,4 @@
-"""Digests of what names a tenant, keyed with a secret, without which nobody can try out names.
+"""Digests of what names a tenant, keyed with a secret, without which names cannot be tried out.
 
 With the same secret, a tenant has the same digest on every replica.
 """

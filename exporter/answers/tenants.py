@@ -13,7 +13,7 @@ _NAMES = (
     "tenant is eight hex digits of an HMAC of what a request names as its `user`, which may be a "
     "person; of an observed vLLM, of what KVSCOPE_OBSERVER_TENANT names, else of its `cache_salt` "
     "or session. Its key is the server's KVSCOPE_TENANT_SECRET; without one it is random, and "
-    "another one at each start. null: requests without one."
+    "changes at each start. null: requests without one."
 )
 
 

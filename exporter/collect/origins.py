@@ -1,4 +1,4 @@
-"""Where a count on a page comes from: an engine's events, or its server's own page.
+"""The source of each count on a page: an engine's events, or its server's own page.
 
 The two count from different moments and in different buckets, so a count that changed its source
 would go back or jump. It stays with the source that gave it first, and is absent while that one
@@ -36,12 +36,12 @@ _STARTED = "kvscope_server_start_time_seconds"
 
 
 class Told(NamedTuple):
-    """What the events of one engine provide."""
+    """Families that the events of one engine provide."""
 
     families: frozenset[str] = frozenset()
     """Shown or not."""
     sessions: frozenset[str] = frozenset()
-    """Of its producers that are heard now."""
+    """Sessions of its producers that are heard now."""
     server: ServerKind | None = None
 
     def __or__(self, other: "Told") -> "Told":

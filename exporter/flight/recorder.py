@@ -224,7 +224,7 @@ class Recorder:
     def note_readings(
         self, pages: Sequence[PageState], not_of_events: BySeries, not_of_page: ByFamily
     ) -> None:
-        """The maps are made anew for each page: they are encoded later."""
+        """The maps are new ones for each page: they are encoded later."""
         notes = self._noting
         if notes is not None:
             notes.pages = pages

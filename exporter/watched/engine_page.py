@@ -19,7 +19,7 @@ class EnginePage(NamedTuple):
     """Makes families with this engine's labels."""
     hello: Hello | None
     told: Told
-    """What its events provide: no other definition may replace one."""
+    """Families that its events provide: no other definition may replace one."""
     is_alike: bool
     """Whether another engine on the page has the same labels: only the stream is shown."""
     memory_samples: Mapping[str | None, Sequence[TimedSample]]

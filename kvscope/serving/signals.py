@@ -1,7 +1,7 @@
 """Signals of commands that serve: an orderly end, from the first moment to the last.
 
 Ctrl-C and SIGTERM ask for it, and SIGHUP where it means that the terminal is gone. A service, which
-has no terminal, gets SIGHUP from somebody who expects a reload: it goes on serving.
+has no terminal, gets SIGHUP from an operator who expects a reload: it goes on serving.
 """
 
 import logging

@@ -68,7 +68,7 @@ class WatchList:
             return
         except Exception:
             reloads.count(successful=False)
-            raise  # whoever called says so
+            raise  # the caller logs it
         reloads.count(successful=True)
         logger.info("reloaded %s: %s", self.file, changes)
         if wanted.listen != at_start.listen:

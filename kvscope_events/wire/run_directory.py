@@ -1,6 +1,6 @@
 """The directory for the sockets of the wire; it is refused unless it is ours alone.
 
-Who can write to a directory above it could put another one in its place, so those count as well.
+Who can write to a directory above it could replace it, so those count as well.
 """
 
 import os
@@ -110,7 +110,7 @@ def _problem_of(directory: str) -> str:
 
 
 def _make(directory: str) -> None:
-    """Whatever the umask, nobody else may write to one that is made on the way."""
+    """Whatever the umask, others may not write to one that is made on the way."""
     parent = os.path.dirname(directory)
     if not os.path.lexists(parent):
         _make(parent)
@@ -122,8 +122,8 @@ def _make(directory: str) -> None:
 
 
 def _above(directory: str, trusted: Collection[int]) -> str:
-    """What is wrong with the directories above it, and with links there: others may exchange what
-    is below. Empty: nothing, as far as they exist."""
+    """The problem with a directory or a link above it, through which others may exchange what is
+    below; empty: all that exist are sound."""
     waiting = os.path.dirname(os.path.abspath(directory)).split("/")[::-1]
     current, links = "/", 0
     while waiting:

@@ -93,7 +93,7 @@ def test_the_run_directory_is_configured_or_the_users(
 
 @pytest.fixture
 def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """Where the run directory may be, without one that is configured."""
+    """Places for the run directory, without one that is configured."""
     found = [tmp_path / name for name in ("tmp", "var", "shm")]
     for place in found:
         place.mkdir()

@@ -1,4 +1,4 @@
-"""Digests of tenants: equal where the secret is, and of no use to whoever guesses names."""
+"""Digests of tenants: equal where the secret is, and of no use to a reader who guesses names."""
 
 import hashlib
 import hmac

@@ -27,7 +27,7 @@ from tests.support import pages
 
 SECOND = 1_000_000_000
 BEFORE = 100_000
-"""What the server had counted of everything before it was watched."""
+"""The server's counts of everything before it was watched."""
 TOKENS = "kvscope_prefix_cache_queried_tokens_total"
 """With the only series that vLLM's page has."""
 GAPS = "kvscope_inter_token_latency_seconds_count"
@@ -39,7 +39,7 @@ DECLINED = hello(server="vllm", model_name="m", tells=["Hello", "ObserverStopped
 
 
 def sample(text: str, name: str, **labels: str) -> float | None:
-    """Of the phase that vLLM's page has as well."""
+    """A sample, of the phase that vLLM's page has as well."""
     if name == TOKENS:
         labels = {"phase": "first"}
     return pages.sample(text, name, **labels)
@@ -115,7 +115,7 @@ class Server:
 
 
 def counts_of(text: str) -> Iterator[tuple[str, dict[str, str], float]]:
-    """Of engines, not of the sidecar itself."""
+    """Samples of engines, not of the sidecar itself."""
     for family in text_string_to_metric_families(text):
         if family.type in ("counter", "histogram", "summary"):
             for one in family.samples:

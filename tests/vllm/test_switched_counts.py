@@ -25,8 +25,8 @@ pytestmark = [
 CYCLES = 2
 PHASE_SECONDS = 20
 SLACK = 0.15
-"""Of a growth: `increase` extrapolates by up to a second at both ends, what runs at a switch is
-counted in part, and vLLM counts some things a step later."""
+"""Share of a growth: `increase` extrapolates by up to a second at both ends, what runs at a switch
+is counted in part, and vLLM counts some things a step later."""
 FEW = 40
 """Tokens, or observations: steps under way when vLLM's page is read."""
 WINDOW = "15m"
@@ -60,7 +60,7 @@ class Truth:
         self._reader = PageReader(f"{url}/metrics", "vllm")
         self._before = self._counts()
         self.unseen: Counter[str] = Counter()
-        """Of this, what came while the observer was off."""
+        """The part of this that came while the observer was off."""
 
     def grown(self) -> Counter[str]:
         return _difference(self._counts(), self._before)
@@ -131,7 +131,7 @@ def _named(counts: str) -> str:
 
 
 def assert_true(seen: dict[str, float], truth: Truth) -> None:
-    """Of every count that vLLM's own page has as well."""
+    """Compare every count that vLLM's own page has as well."""
     grown = truth.grown()
     of_front_end = front_end_of("vllm")
     compared = 0

@@ -48,7 +48,7 @@ def engine(scene: Scene) -> Iterator[Finding]:
             began_ns=last or now,
             ended_ns=None,
             text=f"the observer is off: {scene.observer_stopped}",
-            remedy="The server goes on unharmed and unseen. If nobody switched it off, report the "
+            remedy="The server goes on unharmed and unseen. If it stopped by itself, report the "
             "message, and restart the server to observe it again.",
         )
     elif scene.imbalance:

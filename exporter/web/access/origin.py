@@ -21,15 +21,15 @@ _SHOWN_CHARACTERS = 80
 _LOOPBACK_NAME = "localhost"
 _JSON = b"application/json"
 _LOCAL_DOMAINS = (".localhost", ".svc", ".cluster.local", ".internal", ".home.arpa")
-"""Domains that nobody can register: of this machine, of a cluster, of a private network."""
+"""Domains that cannot be registered: of this machine, of a cluster, of a private network."""
 
 
 class KnownHost:
     """Admits requests under a name that cannot be another site's.
 
-    An address is none, for DNS cannot redirect it, and neither is a name that no public DNS has:
-    Prometheus asks a Service of Kubernetes or Compose by such a one. Whoever owns any other name
-    could have it resolve to this server, and so it must be this server's own.
+    DNS cannot redirect an address, nor can a name that no public DNS has be another site's:
+    Prometheus asks a Service of Kubernetes or Compose by such a name. The owner of any other name
+    could have it resolve to this server, so it must be this server's own.
     """
 
     def __init__(self, hosts: Collection[str]) -> None:
@@ -44,7 +44,7 @@ class KnownHost:
         text = header(scope, b"host").decode("latin-1")
         if is_address(text):
             host = _host_of(text)
-            if host in self._hosts or _is_nobodys(host):
+            if host in self._hosts or _is_private(host):
                 return None
             if self._own is None:  # DNS may take a while
                 self._own = await asyncio.to_thread(_own_names)
@@ -57,7 +57,7 @@ class KnownHost:
         )
 
 
-def _is_nobodys(host: str) -> bool:
+def _is_private(host: str) -> bool:
     if "." not in host or host.endswith(_LOCAL_DOMAINS):
         return True
     try:
