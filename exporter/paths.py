@@ -6,9 +6,10 @@ A new path needs only a route and its row here; a test finds a route without a r
 from dataclasses import dataclass
 from typing import Literal
 
-Door = Literal["open", "pages", "api", "control"]
-"""The key that a request needs: no key; the key for metrics pages; the API key; for requests that
-may change something, the API key or, without any key, a local request."""
+Door = Literal["open", "shell", "pages", "api", "control"]
+"""The key that a request needs: no key, as also for the live page before its data; the key for
+metrics pages; the API key; for requests that may change something, the API key or, without any key,
+a local request. Where metrics pages need no key, they and the live page need a Host of ours."""
 
 _READING = ("GET", "HEAD", "OPTIONS")
 _API = "/v1/"
@@ -38,8 +39,8 @@ COMPACT = HttpPath(path="/metrics/compact", reading="pages")
 SCRAPE = HttpPath(path="/scrape", reading="pages", other="pages")
 TARGETS = HttpPath(path="/targets", reading="pages", other="pages")
 ANSWERS = HttpPath(path="/api/", reading="pages")
-LIVE = HttpPath(path="/live", reading="open")
-LIVE_FILES = HttpPath(path="/live/static/", reading="open")
+LIVE = HttpPath(path="/live", reading="shell")
+LIVE_FILES = HttpPath(path="/live/static/", reading="shell")
 LIVE_EVENTS = HttpPath(path="/live/events", reading="pages", endless=True)
 LIVE_DATA = HttpPath(path="/live/", reading="pages")
 

@@ -3,8 +3,6 @@
 Declared separately; import them from `events.py` like the others.
 """
 
-from hashlib import sha256
-
 from kvscope_events.event import Event
 from kvscope_events.limits import Count, Label, SpanId, TraceId
 from kvscope_events.vocabulary import (
@@ -17,18 +15,6 @@ from kvscope_events.vocabulary import (
     Tier,
 )
 
-TENANT_FIELD = "kvscope-tenant"
-"""Key of a digest among the headers with which a front end hands a request to its scheduler."""
-
-
-def tenant_digest(named: object) -> str:
-    """Digits for `RequestArrived.tenant`, with its flag; empty: the client names no tenant.
-
-    A user, a session or a salt may be a person or a secret, so it does not leave its process.
-    """
-    text = named if isinstance(named, bytes) else str(named or "").encode(errors="replace")
-    return sha256(text).hexdigest()[:16] if text else ""
-
 
 class RequestArrived(Event, frozen=True):
     """A call passed validation and entered the waiting queue."""
@@ -36,13 +22,13 @@ class RequestArrived(Event, frozen=True):
     request: int
     prompt_tokens: Count  # each of its prompts once
     max_tokens: Count  # of each sequence
-    tenant: str = ""  # see `tenant_digest`; empty: not known
+    tenant: str = ""  # see `tenants.tenant_digest`; empty: not known
     trace_id: TraceId = ""  # 32 hex digits; empty: not part of a known trace
     parent_span_id: SpanId = ""  # 16 hex digits of the caller's span; empty: the trace begins here
     sampled: bool = False  # its flag: the caller records this trace
     operation: Operation = ""  # empty: not known
     adapter: Label = ""  # name of the LoRA adapter; empty: the model itself, or not known
-    tenant_digest: bool = False  # `tenant` begins the SHA-256, in hex, of what the client sent
+    tenant_digest: bool = False  # `tenant` is a digest of what the client sent
 
 
 class SequenceAdded(Event, frozen=True):

@@ -27,6 +27,8 @@ PROGRAMS = {
 SLOW_FILES = Path(__file__).with_name("slow_files.txt")
 """Seconds and name of each, as `python -m tools.run_tests --times FILE` writes them."""
 
+os.environ["KVSCOPE_TENANT_SECRET"] = "a secret of the tests"  # of the servers they start, too
+
 settings.register_profile("default", max_examples=50, deadline=None)
 settings.register_profile("ci", max_examples=50, deadline=None, derandomize=True, database=None)
 settings.register_profile("nightly", settings.get_profile("ci"), max_examples=120)

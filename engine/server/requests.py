@@ -22,7 +22,7 @@ from engine.server.dispatch import Dispatcher
 from engine.server.errors import BadRequestError, prompt_too_long
 from engine.server.logprobs import TokenNames
 from engine.server.protocol import ChatCompletionRequest, GenerationRequest
-from kvscope_events.requests import tenant_digest
+from kvscope_events.tenants import tenant_digest
 from kvscope_events.trace_context import NO_TRACE, TraceContext, trace_context
 
 

@@ -10,10 +10,10 @@ from exporter.fold.tenants import NOBODY, Counters, Demand, Tenants
 LISTED = 50
 
 _NAMES = (
-    "tenant is the first eight hex digits of the SHA-256 of what a request names as its `user`, "
-    "which may be a person: `printf %s USER | sha256sum | cut -c1-8` prints yours; of an "
-    "observed vLLM, of what KVSCOPE_OBSERVER_TENANT names, else of its `cache_salt` or session. "
-    "null: requests without one."
+    "tenant is eight hex digits of an HMAC of what a request names as its `user`, which may be a "
+    "person; of an observed vLLM, of what KVSCOPE_OBSERVER_TENANT names, else of its `cache_salt` "
+    "or session. Its key is the server's KVSCOPE_TENANT_SECRET; without one it is random, and "
+    "changes at each start. null: requests without one."
 )
 
 

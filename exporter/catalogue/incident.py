@@ -46,7 +46,7 @@ PHRASES: dict[str, str] = {
     "slow_steps": "slower steps",
     "stalled": "no steps, although requests wait",
     "gone": "an engine that is silent",
-    "observer_stopped": "an observer that switched itself off",
+    "observer_stopped": "an observer that is off",
     "ledger": "blocks that differ from the engine's own count",
     "pool_full": "a full pool",
     "out_of_memory": "steps without device memory",

@@ -105,9 +105,9 @@ REQUESTS = (
         name="kvscope_top_tenant_tokens_total",
         kind="counter",
         help="Prompt and output tokens by tenant: one of the five that have most, or `other`.",
-        notes="A tenant is the first eight hex digits of "
-        "the SHA-256 of a request's `user`; of an observed vLLM, of what KVSCOPE_OBSERVER_TENANT "
-        "names, else of its `cache_salt` or session. A prompt counts when it arrives, output when "
+        notes="A tenant is eight hex digits of an HMAC, keyed with KVSCOPE_TENANT_SECRET, of a "
+        "request's `user`; of an observed vLLM, of what KVSCOPE_OBSERVER_TENANT names, else of "
+        "its `cache_salt` or session. A prompt counts when it arrives, output when "
         "its request ends. A series ends when its tenant leaves the five, and goes on from there "
         "if it comes back. /api/tenants has fifty.",
         unit="tokens",

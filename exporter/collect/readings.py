@@ -7,32 +7,24 @@ from functools import partial
 from prometheus_client.core import Metric as Family
 from prometheus_client.samples import Sample
 
-from exporter.catalogue import metric
 from exporter.clock import Clock
 from exporter.collect.families import NO_ENGINE, Families
+from exporter.collect.origins import Origins, Told
 from exporter.readings import PageReader, PageState
 from exporter.readings.engines import Engine
 from exporter.readings.mapping import EngineReading
 
 MAX_THREADS = 16
 """Pages of one server that are read at the same time."""
-FrontEnd = dict[Engine, dict[str, frozenset[tuple[str, ...]]]]
-"""Families by engine that come from its front end, with the labels of their series."""
-Told = Mapping[Engine, frozenset[str]]
-"""Families, by their names in OpenMetrics, that come from an engine's events."""
 
 
 class Readings:
-    """The pages of one server; an engine's family comes from the first page that has it.
-
-    A family that the front end knows better than the engine behind it stays the front end's once it
-    was there: a histogram must not change its source, and with it its meaning, when a page fails.
-    """
+    """The pages of one server; an engine's family comes from the first page that has it."""
 
     def __init__(self, readers: Sequence[PageReader], clock: Clock) -> None:
         self.readers = readers
-        self.front_end: FrontEnd = {}
         self._clock = clock
+        self._origins = Origins()
         self._of_endpoint: dict[str, Families] = {}
         self._of_engine: dict[Engine, Families] = {}
 
@@ -42,45 +34,41 @@ class Readings:
         is_ready: an engine takes requests, so its server's page should be available.
         """
         if len(self.readers) < 2:
-            pages = [reader.state(is_ready=is_ready) for reader in self.readers]
-        else:
-            with ThreadPoolExecutor(min(len(self.readers), MAX_THREADS)) as pool:
-                read = partial(PageReader.state, is_ready=is_ready)
-                pages = list(pool.map(read, self.readers))
-        for reader, page in zip(self.readers, pages, strict=True):
-            for engine, reading in page.reading.engines.items():
-                known = {
-                    metric(name).family: frozenset(keys)
-                    for name, keys in reader.front_end.items()
-                    if name in reading.families
-                }
-                if known:
-                    self.front_end.setdefault(engine, {}).update(known)
-        return pages
+            return [reader.state(is_ready=is_ready) for reader in self.readers]
+        with ThreadPoolExecutor(min(len(self.readers), MAX_THREADS)) as pool:
+            return list(pool.map(partial(PageReader.state, is_ready=is_ready), self.readers))
+
+    def decide(self, pages: Sequence[PageState], told: Mapping[Engine, Told]) -> Origins:
+        """Settle where each count comes from, for what `beside` and `collect` then give."""
+        now_ns = self._clock.now().monotonic_ns
+        self._origins.decide(self.readers, pages, told, now_ns)
+        return self._origins
 
     def beside(self, engine: Engine, families: Iterable[Family]) -> Iterator[Family]:
-        """An engine's families from its events, without those that come from its front end."""
-        of_front_end = self.front_end.get(engine, {})
+        """An engine's families from its events, without what comes from its server's page."""
+        without = self._origins.not_of_events.get(engine, {})
         for family in families:
-            taken = of_front_end.get(family.name)
+            taken = without.get(family.name)
             if taken is None:
                 yield family
                 continue
-            left = [sample for sample in family.samples if _key(sample) not in taken]
+            left = [sample for sample in family.samples if taken and _key(sample) not in taken]
             if left:
                 family.samples = left
                 yield family
 
     def collect(
-        self, pages: Sequence[PageState], told: Told, is_elsewhere: Callable[[Engine], bool]
+        self,
+        pages: Sequence[PageState],
+        told: Mapping[Engine, Told],
+        is_elsewhere: Callable[[Engine], bool],
     ) -> Iterator[Family]:
-        """Families of these pages, which were just read.
+        """Families of these pages, for which `decide` was called.
 
         is_elsewhere: whether an engine is on the page of another host, and must not count twice.
         """
         shown: set[tuple[Engine, str]] = set()
         former, self._of_engine = self._of_engine, {}
-        self.front_end = {e: known for e, known in self.front_end.items() if e in told}
         for page in pages:
             if page.is_retired:
                 continue
@@ -91,9 +79,11 @@ class Readings:
                     continue
                 maker = former.get(engine) or self._of_engine.get(engine) or self._maker(engine)
                 self._of_engine[engine] = maker
-                of_events = told.get(engine, frozenset()) - self.front_end.get(engine, {}).keys()
+                told_here = told.get(engine, Told()).families
+                without = told_here - self._origins.not_of_events.get(engine, {}).keys()
+                without |= self._origins.not_of_page.get(engine, frozenset())
                 for family in _families(maker, engine_reading):
-                    if family.name in of_events or (engine, family.name) in shown:
+                    if family.name in without or (engine, family.name) in shown:
                         continue
                     shown.add((engine, family.name))
                     yield family

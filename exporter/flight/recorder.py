@@ -16,7 +16,7 @@ from exporter import build_version
 from exporter.catalogue.server import ServerState
 from exporter.clock import Clock, Moment
 from exporter.collect.observation import RecorderHealth
-from exporter.collect.readings import FrontEnd
+from exporter.collect.origins import ByFamily, BySeries
 from exporter.flight import records
 from exporter.flight.records import (
     Entered,
@@ -106,7 +106,8 @@ class _Notes:
     available: Available | None = None
     gpus: GpuReading | None = None
     pages: Sequence[PageState] = ()
-    front_end: FrontEnd = field(default_factory=dict)
+    not_of_events: BySeries = field(default_factory=dict)
+    not_of_page: ByFamily = field(default_factory=dict)
 
 
 class Recorder:
@@ -192,9 +193,10 @@ class Recorder:
                     notes.available,
                     notes.gpus,
                     notes.pages,
-                    notes.front_end,
+                    notes.not_of_events,
                     notes.unheard,
                     notes.recording,
+                    notes.not_of_page,
                 )
             )
         finally:
@@ -212,12 +214,14 @@ class Recorder:
         if notes is not None:
             notes.state, notes.unheard, notes.advised = state, unheard, advised
 
-    def note_readings(self, pages: Sequence[PageState], front_end: FrontEnd) -> None:
+    def note_readings(
+        self, pages: Sequence[PageState], not_of_events: BySeries, not_of_page: ByFamily
+    ) -> None:
+        """The maps are new ones for each page: they are encoded later."""
         notes = self._noting
         if notes is not None:
-            # Encoded later: what is kept from page to page may have changed by then.
             notes.pages = pages
-            notes.front_end = {engine: dict(known) for engine, known in front_end.items()}
+            notes.not_of_events, notes.not_of_page = not_of_events, not_of_page
 
     @property
     def _noting(self) -> _Notes | None:

@@ -8,7 +8,7 @@ import msgspec
 
 from exporter.catalogue.server import ServerState
 from exporter.collect.observation import RecorderHealth
-from exporter.collect.readings import FrontEnd
+from exporter.collect.origins import ByFamily, BySeries
 from exporter.machine.gpu.poller import Reading as GpuReading
 from exporter.machine.host_memory import Available, HostMemory
 from exporter.readings import PageState
@@ -114,10 +114,13 @@ class Rendered(msgspec.Struct, frozen=True, array_like=True, tag="page"):
     """None: no GPU is watched."""
     pages: Sequence[PageState] = ()
     """Pages of the server's own."""
-    front_end: FrontEnd = {}
+    not_of_events: BySeries = {}
+    """See `Origins`."""
     unheard: Sequence[str] = ()
     """See `Presence.unheard`."""
     recording: RecorderHealth | None = None
+    not_of_page: ByFamily = {}
+    """See `Origins`."""
 
 
 class Marked(msgspec.Struct, frozen=True, array_like=True, tag="mark"):

@@ -42,7 +42,7 @@ class Introduction(Fold):
         self.hello: Hello | None = None
         """The last Hello; None before the first."""
         self.stopped: str | None = None
-        """The reason why the observer switched itself off; None: it has not."""
+        """The reason why the observer is off, by its own fault or by order; None: it is not."""
 
     def _introduced(self, event: Hello) -> None:
         self.hello = event
@@ -51,4 +51,4 @@ class Introduction(Fold):
     def _stopped(self, event: ObserverStopped) -> None:
         self.stopped = event.reason[:MAX_REASON]
         who = "an engine" if self.hello is None else f"{self.hello.model_name} {self.hello.engine}"
-        logger.warning("the observer of %s has switched itself off: %s", who, self.stopped)
+        logger.warning("the observer of %s is off: %s", who, self.stopped)

@@ -19,7 +19,7 @@ from kvscope_events.events import (
     RequestScheduled,
     SequenceFinished,
 )
-from kvscope_events.requests import tenant_digest
+from kvscope_events.tenants import tenant_digest
 
 COUNTERS = 256
 """Tenants with a counter, and adapters: each error is at most a 256th of all tokens."""
@@ -219,5 +219,5 @@ def name_of(event: RequestArrived) -> str:
 
 
 def short_name(user: str) -> str:
-    """The name that replaces a user's: `printf %s USER | sha256sum | cut -c1-8`."""
+    """The name that replaces a user's."""
     return tenant_digest(user)[:HASH_DIGITS] if user else NOBODY

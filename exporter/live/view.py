@@ -141,8 +141,9 @@ class View:
         read = _READ_OF_CONTENT if is_content else _READ
         if pipeline.failed(following) or any(pipeline.failed(folds[kind]) for kind in read):
             raise UnknownHereError("a fold failed and was given up: the log has the reason")
-        if folds[Introduction].stopped is not None:
-            raise UnknownHereError("the engine's observer has switched itself off")
+        stopped = folds[Introduction].stopped
+        if stopped is not None:
+            raise UnknownHereError(f"the engine's observer is off: {stopped}")
         last_place = 0 if is_content else folds[Ledger].blocks.last_place
         if last_place - self._base > MOST_PLACE:
             following.renew()

@@ -5,11 +5,12 @@ any moment, with everything that had arrived by then.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from exporter.catalogue.server import ServerState
 from exporter.clock import Clock
+from exporter.collect.origins import Origins, Told
 from exporter.collect.readings import Readings
 from exporter.flight.reader import RecordingFile
 from exporter.flight.records import (
@@ -30,6 +31,7 @@ from exporter.machine.host_memory import HostMemory
 from exporter.machine.machine import Machine
 from exporter.playback.source import ReplayedSource
 from exporter.readings import PageState
+from exporter.readings.engines import Engine
 from exporter.sources.listener import Listener
 from exporter.watched.exporter import Exporter
 from exporter.watched.presence import Presence
@@ -273,10 +275,13 @@ class _RecordedReadings(Readings):
         self.recorded: Rendered | None = None
 
     def read(self, *, is_ready: bool) -> Sequence[PageState]:
-        if self.recorded is None:
-            return ()
-        self.front_end = dict(self.recorded.front_end)
-        return self.recorded.pages
+        return () if self.recorded is None else self.recorded.pages
+
+    def decide(self, pages: Sequence[PageState], told: Mapping[Engine, Told]) -> Origins:
+        if self.recorded is not None:
+            self._origins.not_of_events = self.recorded.not_of_events
+            self._origins.not_of_page = self.recorded.not_of_page
+        return self._origins
 
 
 class _RecordedGpus:

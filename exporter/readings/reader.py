@@ -113,6 +113,7 @@ class PageReader:
         """When a page was last read, on this process's monotonic clock."""
         self.problem: str | None = None
         """The reason why the last attempt failed."""
+        self.is_beside_events = is_beside_events
         self._is_awaited = not is_beside_events
         self._clock = clock or Clock()
         self._faults = Faults(self.endpoint, PAGE_ERROR_KINDS, self._clock.monotonic_ns)
@@ -167,12 +168,6 @@ class PageReader:
     def is_awaited(self) -> bool:
         """Whether an unreadable page is a fault: once its engines are ready, or it was read."""
         return self._is_awaited or self.last_success_ns is not None
-
-    @property
-    def front_end(self) -> Mapping[str, tuple[tuple[str, ...], ...]]:
-        """Families that pages of this kind report instead of events; see `Table.front_end`."""
-        tables = () if self.kind is None else TABLES[self.kind]
-        return {name: keys for table in tables for name, keys in table.front_end.items()}
 
     def read(self, *, is_ready: bool = False) -> Reading:
         """The page as it is now, at most `MAX_AGE_NS` old. Returns within the time-out.

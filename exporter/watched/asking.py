@@ -31,8 +31,9 @@ def readable(
     """
     if question.needs_state and not (source.up and source.state_known):
         raise UnknownError("the engine's state is not known: it is not connected, or lost")
-    if question.needs_state and folds[Introduction].stopped is not None:
-        raise UnknownError("its observer has switched itself off: its log has the reason")
+    stopped = folds[Introduction].stopped
+    if question.needs_state and stopped is not None:
+        raise UnknownError(f"its observer is off: {stopped}")
     unavailable = question.unavailable(tells)
     if unavailable:
         raise UnknownError(f"this server does not report {', '.join(unavailable)}")

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from prometheus_client.core import Metric as Family
 
 from exporter.collect.families import Families
+from exporter.collect.origins import Told
 from exporter.fold import TimedSample
 from kvscope_events.events import Hello
 
@@ -17,8 +18,8 @@ class EnginePage(NamedTuple):
     maker: Families
     """Makes families with this engine's labels."""
     hello: Hello | None
-    available: frozenset[str]
-    """Families that its events provide, shown or not: no other definition may replace one."""
+    told: Told
+    """Families that its events provide: no other definition may replace one."""
     is_alike: bool
     """Whether another engine on the page has the same labels: only the stream is shown."""
     memory_samples: Mapping[str | None, Sequence[TimedSample]]

@@ -24,6 +24,7 @@ from exporter.collect.observation import (
     collect_server,
     collect_unheard,
 )
+from exporter.collect.origins import Told
 from exporter.collect.parts import Guard, Outlet, ScrapeLimiter
 from exporter.collect.readings import Readings
 from exporter.flight.recorder import Recorder
@@ -106,14 +107,12 @@ class Page:
     def _all(self, outlet: Outlet) -> Iterator[Family]:
         now_ns = self._clock.now().monotonic_ns
         seen: dict[bool, set[tuple[str, str]]] = {False: set(), True: set()}
-        told: dict[tuple[str, str], frozenset[str]] = {}
+        told: dict[tuple[str, str], Told] = {}
         engines: list[EnginePage] = []
         asked: list[tuple[Target, EnginePage]] = []
         targets, readings = self._targets(), self._readings
         is_ready = any(_takes_requests(target) for target in targets)
         pages = self._guard.read("page", lambda: readings.read(is_ready=is_ready))
-        if self.recorder is not None:
-            self.recorder.note_readings(pages, readings.front_end)
         advised, machine = self._advised, self.machine
         asking = next(
             iter(self._guard.read("advice", lambda: [advised.asking(targets, machine)])), None
@@ -121,14 +120,18 @@ class Page:
         for target in targets:
             taken = seen[target.is_content]  # a stream of names may accompany one of blocks
             shown = target.collect(self._guard, taken, outlet, asking)
-            yield from readings.beside(shown.labels, shown.families)
             if shown.hello is not None and shown.worker is None:
                 taken.add(shown.labels)
-            if not shown.is_alike and shown.worker is None:
-                told[shown.labels] = told.get(shown.labels, frozenset()) | shown.available
-                if shown.hello is not None and not target.is_content:
-                    asked.append((target, shown))
+                if not shown.is_alike:
+                    told[shown.labels] = told.get(shown.labels, Told()) | shown.told
+                    if not target.is_content:
+                        asked.append((target, shown))
             engines.append(shown)
+        for origins in self._guard.read("page", lambda: [readings.decide(pages, told)]):
+            if self.recorder is not None:
+                self.recorder.note_readings(pages, origins.not_of_events, origins.not_of_page)
+        for shown in engines:
+            yield from readings.beside(shown.labels, shown.families)
         front_ends = [one.hello for one in engines if one.hello is not None and one.is_front_end]
         elsewhere = partial(is_elsewhere, hellos=front_ends)
         yield from self._guard.read("page", lambda: readings.collect(pages, told, elsewhere))

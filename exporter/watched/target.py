@@ -18,6 +18,7 @@ from exporter.collect.observation import (
     collect_pipeline,
     collect_source,
 )
+from exporter.collect.origins import Told
 from exporter.collect.parts import FRONT_END, START, Guard, Outlet, parts_of
 from exporter.flight.recorder import Recorder
 from exporter.fold import (
@@ -214,7 +215,11 @@ class Target:
                 families=page,
                 maker=families,
                 hello=hello,
-                available=self._shown & _FOLDED if is_observed else frozenset(),
+                told=Told(
+                    self._shown & _FOLDED if is_observed else frozenset(),
+                    frozenset({source.session} if source.up else ()),
+                    None if hello is None else hello.server,
+                ),
                 is_alike=is_alike,
                 memory_samples=memory.samples(),
                 activation_peaks=memory.activation_peaks.copy(),

@@ -159,8 +159,9 @@ def sidecar(
         address=address or listen.address,
         fleet=fleet if wanted.fleet is None else wanted.fleet,
     )
+    names = [*(allowed_host or ()), *([] if where.address is None else [where.address])]
     protection = protection_of_metrics(
-        where.host, metrics_key_file, web_config_file, allowed_host, ssl_certfile, ssl_keyfile
+        where.host, metrics_key_file, web_config_file, names, ssl_certfile, ssl_keyfile
     )
     recording = recording_of(keep, keep_bytes, record_dir)
     with polling(gpu, gpu_devices) as poller:
@@ -212,7 +213,7 @@ def _run(
     sets = given.sets(wanted)
     from_file = given.file is not None
     with (
-        signals_end() as ending,
+        signals_end(reloads=from_file) as ending,
         hangups(wanted=from_file) as hangup,
         listening(where.host, where.port) as listener,
         ExitStack() as last,

@@ -35,8 +35,8 @@ AllowedHost = Annotated[
     list[str] | None,
     typer.Option(
         metavar="HOST",
-        help="Host name accepted for write requests when no key is required, besides loopback and "
-        "the bind address. May be repeated.",
+        help="Host name under which this may be asked when no key is required, besides addresses, "
+        "its own name, and names that only a private network has. May be repeated.",
     ),
 ]
 SslCertfile = Annotated[

@@ -4,6 +4,7 @@ The path is the label `endpoint`, so a restarted server continues its series.
 """
 
 import fcntl
+import logging
 import os
 import shutil
 import tempfile
@@ -13,8 +14,14 @@ from pathlib import Path
 
 from kvscope.run.plugin_folder import write_plugin_folder
 from kvscope_events.wire.endpoint import parse_endpoint
-from kvscope_events.wire.run_directory import prepare_directory, run_directory
+from kvscope_events.wire.run_directory import (
+    prepare_directory,
+    run_directory,
+    settle_run_directory,
+)
 from kvscope_events.wire.socket_file import answers
+
+logger = logging.getLogger("kvscope")
 
 LONGEST_SOCKET = "engine-999-worker-9999.sock"
 _LOCK = "lock"
@@ -27,6 +34,8 @@ def run_folder(port: int) -> Iterator[Path]:
 
     Raises EndpointError or OSError.
     """
+    if remark := settle_run_directory():
+        logger.warning("%s", remark)
     base = run_directory()
     parse_endpoint(f"ipc://{base}/run-{65535}-xxxxxxxx/sockets/{LONGEST_SOCKET}")
     prepare_directory(base)

@@ -28,6 +28,7 @@ from kvscope.serving.protection import Protection
 from kvscope.serving.run import FORCED_SECONDS, AppServer
 from kvscope.serving.signals import signals_end
 from kvscope.serving.telemetry import Telemetry, telemetry
+from kvscope_events.tenants import share_secret
 
 if TYPE_CHECKING:
     from engine.build import Engine
@@ -67,6 +68,8 @@ def run_engine(
 
     Raises typer.Exit(2) after one clear line about the settings, the checkpoint or the ports.
     """
+    if problem := share_secret():
+        raise fail(problem)
     allow_files()
     protection = Protection(listen.protection, hosts=(listen.host, listen.metrics_host))
     if listen.metrics_port is None:

@@ -1,8 +1,4 @@
-"""SIGHUP reloads the configuration, on a thread of its own.
-
-Without a configuration file the signal keeps its meaning: the terminal is gone, so the process
-ends.
-"""
+"""SIGHUP reloads the configuration, on a thread of its own; without a file, see `signals`."""
 
 import logging
 import signal

@@ -146,8 +146,10 @@ def _publishing(bus: EventBus, endpoint: str, name: str) -> Iterator[None]:
     """Publishes the bus's batches inside the block. Raises typer.Exit(2)."""
     from kvscope_events.wire.endpoint import EndpointError
     from kvscope_events.wire.publisher import WirePublisher
-    from kvscope_events.wire.run_directory import run_endpoint
+    from kvscope_events.wire.run_directory import run_endpoint, settle_run_directory
 
+    if endpoint == AUTO and (remark := settle_run_directory()):
+        logger.warning("%s", remark)
     try:
         publisher = WirePublisher(bus, run_endpoint(name) if endpoint == AUTO else endpoint)
     except EndpointError as error:

@@ -66,6 +66,9 @@ class WatchList:
             reloads.count(successful=False)
             logger.error("not reloaded, the previous configuration stays in use: %s", error)
             return
+        except Exception:
+            reloads.count(successful=False)
+            raise  # the caller logs it
         reloads.count(successful=True)
         logger.info("reloaded %s: %s", self.file, changes)
         if wanted.listen != at_start.listen:

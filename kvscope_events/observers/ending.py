@@ -10,7 +10,7 @@ import msgspec
 from kvscope_events.events import EngineEvent, Hello, ObserverStopped
 from kvscope_events.limits import label_of
 
-BY_ORDER = "by order of an operator: `kvscope observer on` continues it"
+BY_ORDER = "an operator switched it off: `kvscope observer on` continues it"
 MAX_REASON = 400
 
 

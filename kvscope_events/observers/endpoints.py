@@ -2,7 +2,8 @@
 
 import os
 
-from kvscope_events.wire.run_directory import run_directory
+from kvscope_events.tenants import share_secret
+from kvscope_events.wire.run_directory import run_directory, settle_run_directory
 
 DIRECTORY_VARIABLE = "KVSCOPE_OBSERVER_DIR"
 REMEDY = f"Set {DIRECTORY_VARIABLE} to another directory"
@@ -15,6 +16,12 @@ SERVERS = ("vllm", "sglang")
 def switched_off() -> bool:
     """Whether the operator has disabled the observer."""
     return os.environ.get(SWITCH_VARIABLE, "").strip().lower() in ("off", "0", "false", "no")
+
+
+def settle() -> list[str]:
+    """Have all processes of this server agree on a secret and a folder; returns what is odd."""
+    folder = "" if os.environ.get(DIRECTORY_VARIABLE) else settle_run_directory()
+    return [odd for odd in (share_secret(), folder) if odd]
 
 
 def directory(server: str = "vllm") -> str:

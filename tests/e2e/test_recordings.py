@@ -4,7 +4,6 @@ import signal
 import stat
 import time
 from collections.abc import Mapping
-from hashlib import sha256
 from pathlib import Path
 
 import httpx
@@ -14,6 +13,7 @@ import pytest
 from exporter.flight.reader import RecordingFile
 from exporter.flight.records import Lost, Took
 from exporter.playback.playback import Playback
+from kvscope_events.tenants import tenant_digest
 from tests.support.process import Process, forked_kvscope
 from tests.support.waiting import wait_for
 
@@ -75,7 +75,7 @@ def test_a_recording_is_saved_listed_and_fetched(tmp_path: Path) -> None:
         (tmp_path / "fetched.kvsr").write_bytes(fetched.content)
         assert finished_in(tmp_path / "fetched.kvsr") == 1
         content = content_of(tmp_path / "fetched.kvsr")
-        assert sha256(USER.encode()).hexdigest()[:16].encode() in content
+        assert tenant_digest(USER).encode() in content
         assert not any(text.encode() in content for text in (USER, PROMPT))
         for name in ("none.kvsr", "..%2f..%2fetc%2fpasswd", "%00"):
             refused = httpx.get(f"{url}/api/recordings/{name}")

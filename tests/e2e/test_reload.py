@@ -171,23 +171,6 @@ def test_check_says_that_a_file_is_right(tmp_path: Path) -> None:
         assert process.text == f"{file}: 1 server(s), no errors\n"
 
 
-@pytest.fixture
-def sighup() -> Iterator[None]:
-    """Not ignored: under nohup it is, and children inherit that."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGHUP, before)
-
-
-@pytest.mark.usefixtures("sighup")
-def test_without_a_file_sighup_ends_the_process_as_it_does_any_other(tmp_path: Path) -> None:
-    with forked_kvscope(*OPTIONS, "--events", f"ipc://{tmp_path}/a.sock") as process:
-        url = process.find(r"(http://[\d.]+:\d+)")
-        wait_for(lambda: _answers(url), "it serves")
-        process.send(signal.SIGHUP)
-        assert process.wait() == -signal.SIGHUP
-
-
 def _targets(url: str) -> list[dict[str, dict[str, str]]]:
     answer: list[dict[str, dict[str, str]]] = httpx.get(f"{url}/targets", timeout=60).json()
     return answer

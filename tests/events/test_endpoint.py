@@ -9,9 +9,15 @@ from pathlib import Path
 import pytest
 
 from kvscope_events.bus import EventBus
+from kvscope_events.wire import run_directory as module
 from kvscope_events.wire.endpoint import EndpointError, parse_endpoint
 from kvscope_events.wire.publisher import WirePublisher
-from kvscope_events.wire.run_directory import connectable, run_directory, run_endpoint
+from kvscope_events.wire.run_directory import (
+    connectable,
+    run_directory,
+    run_endpoint,
+    settle_run_directory,
+)
 
 
 def publisher(endpoint: str) -> WirePublisher:
@@ -71,14 +77,115 @@ def test_a_remote_address_is_taken_where_it_is_allowed() -> None:
     assert parse_endpoint("tcp://10.0.0.1:5557", allow_remote=True).address == "tcp://10.0.0.1:5557"
 
 
-def test_the_run_directory_is_configured_or_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_run_directory_is_configured_or_the_users(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("KVSCOPE_RUN_DIR", "/one")
-    monkeypatch.setenv("XDG_RUNTIME_DIR", "/two")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     assert run_directory() == "/one"
     monkeypatch.delenv("KVSCOPE_RUN_DIR")
-    assert run_endpoint("engine-0") == "ipc:///two/kvscope/engine-0.sock"
+    assert run_endpoint("engine-0") == f"ipc://{tmp_path}/kvscope/engine-0.sock"
+    taken_by("open to all", tmp_path / "kvscope")
+    assert run_directory() == f"/tmp/kvscope-{os.getuid()}"
     monkeypatch.delenv("XDG_RUNTIME_DIR")
     assert run_directory() == f"/tmp/kvscope-{os.getuid()}"
+
+
+@pytest.fixture
+def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Places for the run directory, without one that is configured."""
+    found = [tmp_path / name for name in ("tmp", "var", "shm")]
+    for place in found:
+        place.mkdir()
+        place.chmod(0o1777)
+    monkeypatch.setattr(module, "_PLACES", tuple(map(str, found)))
+    for variable in ("KVSCOPE_RUN_DIR", "XDG_RUNTIME_DIR"):
+        monkeypatch.delenv(variable, raising=False)
+        monkeypatch.setenv(variable, "")
+    return [place / f"kvscope-{os.getuid()}" for place in found]
+
+
+def taken_by(kind: str, place: Path) -> None:
+    """Another user has made it, in one way or another."""
+    if kind == "a link":
+        place.symlink_to("/etc")
+    elif kind == "a file":
+        place.touch()
+    else:
+        place.mkdir(mode=0o700)
+        if kind == "of another":
+            os.chown(place, 4711, -1)
+        else:
+            place.chmod(0o777)
+
+
+@pytest.mark.parametrize("kind", ["a link", "a file", "open to all", "of another"])
+def test_a_run_directory_that_somebody_else_made_first_leads_to_another(
+    kind: str, places: list[Path]
+) -> None:
+    if kind == "of another" and os.geteuid() != 0:
+        pytest.skip("only root can give a directory away")
+    taken_by(kind, places[0])
+    remark = settle_run_directory()
+    assert str(places[0]) in remark
+    assert str(places[1]) in remark
+    assert "\n" not in remark
+    assert os.environ["KVSCOPE_RUN_DIR"] == str(places[1]), "for what this process starts"
+    assert settle_run_directory() == "", "once"
+    publisher(run_endpoint("engine-0")).stop()
+    os.environ["KVSCOPE_RUN_DIR"] = ""
+    places[0].rmdir() if places[0].is_dir() and kind != "a link" else places[0].unlink()
+    assert run_directory() == str(places[1]), "where the server is, also for later commands"
+    assert connectable(run_endpoint("engine-0")).path is not None
+
+
+def test_whatever_is_taken_a_place_is_left_or_said_to_be_missing(places: list[Path]) -> None:
+    assert run_directory() == str(places[0])
+    for number, place in enumerate(places):
+        assert run_directory() == str(place), number
+        taken_by("a link", place)
+    assert run_directory() == f"{places[0]}-1"
+    for number in range(1, 9):
+        taken_by("a link", Path(f"{places[0]}-{number}"))
+    with pytest.raises(EndpointError, match="it is a link"):
+        publisher(run_endpoint("engine-0"))
+
+
+def test_a_directory_below_one_that_others_may_write_to_is_refused(tmp_path: Path) -> None:
+    below = tmp_path / "open" / "ours"
+    below.mkdir(parents=True, mode=0o700)
+    below.parent.chmod(0o777)
+    for use in (publisher, connectable):
+        with pytest.raises(EndpointError, match=r"others may write to \S+/open above it"):
+            use(f"ipc://{below}/a.sock")
+    below.parent.chmod(0o1777)
+    publisher(f"ipc://{below}/a.sock").stop()
+    connectable(f"ipc://{below}/a.sock")
+    (tmp_path / "link").symlink_to("open/ours")
+    below.parent.chmod(0o777)
+    with pytest.raises(EndpointError, match=r"open above it"):
+        publisher(f"ipc://{tmp_path}/link/sub/a.sock")  # a link of ours leads there
+    assert not (below / "sub").exists(), "nothing was made"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a link away")
+def test_a_link_of_another_user_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "target").mkdir()
+    (tmp_path / "link").symlink_to("target")
+    os.lchown(tmp_path / "link", 4711, -1)
+    with pytest.raises(EndpointError, match=r"link above it belongs to uid 4711"):
+        publisher(f"ipc://{tmp_path}/link/sub/a.sock")
+    assert not list((tmp_path / "target").iterdir())
+
+
+def test_what_is_made_on_the_way_is_ours_alone_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        publisher(f"ipc://{tmp_path}/a/b/c/a.sock").stop()
+    finally:
+        os.umask(before)
+    for made in ("a", "a/b", "a/b/c"):
+        assert (tmp_path / made).stat().st_mode & 0o777 == 0o700, made
 
 
 def test_a_missing_directory_is_made_for_us_alone(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +176,54 @@ async def test_same_origin_json_changes_things_without_a_key(host: str) -> None:
         assert (await ask(OPEN, "POST", RESET, headers=headers)).status_code == 200
     charset = {"Content-Type": "application/json; charset=utf-8"}
     assert (await ask(OPEN, "POST", RESET, headers=charset)).status_code == 200
+
+
+READ = (
+    *("/metrics", "/metrics/compact", "/scrape", "/targets", "/", "/live", "/live/static/page.js"),
+    *("/live/events", "/live/past/page", "/api/why", "/api/recordings/a.kvsr"),
+)
+
+
+@pytest.mark.parametrize("path", READ)
+async def test_a_page_of_another_site_reads_nothing(path: str) -> None:
+    app = App()
+    rebound = (
+        *("evil.example", "evil.example:8000", "evil.example.", "localhost.evil.example"),
+        *("127.0.0.1.evil.example", "svc.evil.example", "evil.example, localhost"),
+        *("", "[::1", "kvscope.example.evil.example", f"{socket.gethostname()}.evil.example"),
+    )
+    for host in rebound:
+        refused = await ask(OPEN, "GET", path, app, headers={"Host": host})
+        assert refused.status_code == 403, host
+        assert "--allowed-host" in refused.json()["error"]["message"]
+    assert app.scopes == []
+    assert (await ask(OPEN, "GET", "/health", headers={"Host": "evil.example"})).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("10.1.2.3:8010", "[fd00::7]:8010", "127.0.0.1", "localhost:3000", "pod.localhost"),
+        *("demo:8000", "vllm_sidecar:8010", "host.docker.internal:8010", "KVscope.example."),
+        *("kvscope.monitoring.svc:8010", "kvscope.monitoring.svc.cluster.local.", "DEMO"),
+        socket.gethostname(),
+    ],
+)
+async def test_prometheus_reads_by_address_and_by_any_name_that_nobody_can_register(
+    host: str,
+) -> None:
+    for path in READ:
+        answer = await ask(OPEN, "GET", path, client_address="10.0.0.9", headers={"Host": host})
+        assert answer.status_code == 200, path
+
+
+async def test_with_a_key_for_pages_any_name_will_do() -> None:
+    config = AccessConfig(pages=Credentials(["scraper"]), hosts=frozenset())
+    headers = {**bearer("scraper"), "Host": b"monitor.example"}
+    assert (await ask(config, "GET", "/metrics", headers=headers)).status_code == 200
+    assert (await ask(config, "GET", "/live", headers=headers)).status_code == 200
+    refused = await ask(config, "GET", "/metrics", headers={"Host": "monitor.example"})
+    assert refused.status_code == 401
 
 
 async def test_a_key_makes_host_and_type_irrelevant() -> None:

@@ -140,7 +140,7 @@ async def test_an_observer_that_switched_itself_off_answers_nothing() -> None:
     put(subscription, 1, 0, ObserverStopped("vLLM is not as expected"))
     (engine,) = exporter.answer(QUESTION).engines
     assert engine.unknown is not None
-    assert "switched itself off" in engine.unknown
+    assert engine.unknown == "its observer is off: vLLM is not as expected"
 
 
 async def test_before_the_state_is_known_there_is_no_answer() -> None:

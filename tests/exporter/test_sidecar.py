@@ -192,3 +192,18 @@ def test_beside_a_servers_own_page_none_of_its_names_is_repeated(servers: Server
     finally:
         watched.stop()
     assert signature(run).parameters["compat"].default == "none"
+
+
+def test_a_reload_that_fails_by_a_bug_counts_as_one_that_failed(servers: Servers) -> None:
+    given = WatchList(None, (f"red={servers['red'].events[0]}",), (), None)
+    wanted = given.read()
+    watched, reloads = Sidecar(wanted.servers, compat=given.sets(wanted)), Reloads(Clock())
+    broken = WatchList(None, (17,), (), None)  # type: ignore[arg-type]
+    with pytest.raises(Exception, match=r"int"):
+        broken.reload(watched, reloads, wanted)
+    shown = {family.name: family.samples for family in reloads.collect()}
+    assert shown["kvscope_config_last_reload_successful"][0].value == 0
+    assert watched.names() == ["red"]
+    given.reload(watched, reloads, wanted)
+    shown = {family.name: family.samples for family in reloads.collect()}
+    assert shown["kvscope_config_last_reload_successful"][0].value == 1

@@ -1,7 +1,6 @@
 """`GET /api/tenants`: use by tenant, in fixed memory, and never by name."""
 
 from collections import Counter
-from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -21,12 +20,13 @@ from kvscope_events.events import (
     RequestPreempted,
     RequestScheduled,
 )
+from kvscope_events.tenants import tenant_digest
 from tests.exporter.page import families, make_exporter
 from tests.exporter.scenario import play
 from tests.exporter.stream import ended, finished, put, step
 
 SECOND_NS = 1_000_000_000
-ALICE, BOB = (sha256(name).hexdigest()[:8] for name in (b"alice", b"bob"))
+ALICE, BOB = (tenant_digest(name)[:8] for name in ("alice", "bob"))
 
 
 def told(fold: Tenants, *events: EngineEvent) -> None:
@@ -54,7 +54,7 @@ def test_each_tenant_is_told_with_its_load_and_how_it_goes() -> None:
         each["prompt_tokens"] + each["output_tokens"] for each in answer["tenants"]
     )
     named = {each["tenant"]: each for each in answer["tenants"]}
-    tenant = named[sha256(b"tenant").hexdigest()[:8]]
+    tenant = named[tenant_digest("tenant")[:8]]
     assert tenant["mean_queue_seconds"] == 0.003
     assert tenant["mean_first_token_seconds"] == 0.03
     assert (tenant["requests"], tenant["finished"], tenant["running"]) == (1, 1, 0)
@@ -74,7 +74,7 @@ def test_the_name_of_a_tenant_is_neither_kept_nor_told() -> None:
 
 def test_a_tenant_that_an_observer_hashed_is_not_hashed_again_but_must_be_a_digest() -> None:
     fold = Tenants()
-    whole = sha256(b"alice").hexdigest()[:16]
+    whole = tenant_digest("alice")
     told(
         fold,
         RequestArrived(1, 10, 8, whole, tenant_digest=True),

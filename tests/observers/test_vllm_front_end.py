@@ -24,7 +24,7 @@ from kvscope_events.observers.vllm.answer import Answer, route_of
 from kvscope_events.observers.vllm.requests import tenant_of
 from kvscope_events.observers.vllm.tenant import MAX_BODY_BYTES, TENANT_VARIABLE
 from kvscope_events.observers.vllm.tokenizer import TokenizerQueue
-from kvscope_events.requests import tenant_digest
+from kvscope_events.tenants import tenant_digest
 from kvscope_events.wire.subscriber import WireSubscriber
 from tests.observers.workers import Worker, Wrapper
 from tests.support.waiting import wait_for

@@ -166,10 +166,10 @@ def test_off_and_on_under_load_the_tokens_stay(
             go(sglang, on=False)
             go(sglang, on=True)
 
-    said = sglang.server.log.count("kvscope: off by order of an operator")
+    said = sglang.server.log.count("kvscope: off: an operator switched it off")
     for serve in (reference, many):
         assert while_serving(serve, cycles) > 0
-    offs = sglang.server.log.count("kvscope: off by order of an operator") - said
+    offs = sglang.server.log.count("kvscope: off: an operator switched it off") - said
     assert offs == 2 * CYCLES
     assert set(sglang.server.said_by_us()) == {"observing", "off", "on"}
     sglang.rest()

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from kvscope_events.tenants import SECRET_VARIABLE
 from tests.support.fork_server import Start
 from tests.support.forked import Forked
 from tests.support.waiting import wait_for
@@ -142,5 +143,9 @@ def _start(module: str, arguments: Sequence[str], environment: Mapping[str, str]
 
 
 def _environment(changes: Mapping[str, str]) -> dict[str, str]:
-    inherited = {k: v for k, v in os.environ.items() if not k.startswith("KVSCOPE_")}
+    inherited = {
+        name: text
+        for name, text in os.environ.items()
+        if name == SECRET_VARIABLE or not name.startswith("KVSCOPE_")
+    }
     return {**inherited, "PYTHONUNBUFFERED": "1", **changes}

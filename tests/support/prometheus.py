@@ -35,10 +35,14 @@ class Prometheus:
 
     def ask(self, expression: str) -> list[float]:
         """Values of the instant query."""
+        return [value for _, value in self.labelled(expression)]
+
+    def labelled(self, expression: str) -> list[tuple[dict[str, str], float]]:
+        """Its series with their labels, and their values."""
         response = httpx.get(f"{self.url}/api/v1/query", params={"query": expression}, **_OPTIONS)
         body = response.json()
         assert body["status"] == "success", f"{expression}: {body}"
-        return [float(series["value"][1]) for series in body["data"]["result"]]
+        return [(each["metric"], float(each["value"][1])) for each in body["data"]["result"]]
 
     def answers(self, expression: str) -> bool:
         """Whether there is at least one number."""

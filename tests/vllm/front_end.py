@@ -1,6 +1,5 @@
 """Requests to a vLLM's API server, answered in all ways, and what its observer reports of them."""
 
-import hashlib
 import http.client
 import json
 import threading
@@ -12,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 
 from kvscope_events.events import AnswerSent
+from kvscope_events.tenants import tenant_digest
 from kvscope_events.wire.subscriber import WireSubscriber
 from tests.support.pages import sample
 from tests.support.waiting import wait_for
@@ -123,4 +123,4 @@ def assert_tenants(vllm: Observed, finished: Mapping[str, int]) -> None:
 
 
 def _digits(name: str) -> str:
-    return hashlib.sha256(name.encode()).hexdigest()[:8]
+    return tenant_digest(name)[:8]

@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 
+from kvscope_events.tenants import SECRET_VARIABLE
 from tests.support.operated import START_SECONDS, Operated, operated
 from tests.support.process import ROOT
 
@@ -47,7 +48,8 @@ def server_environment(**further: str) -> dict[str, str]:
     inherited = {
         name: text
         for name, text in os.environ.items()
-        if not name.startswith(("KVSCOPE_", "VLLM_")) and name != "PYTHONPATH"
+        if name == SECRET_VARIABLE
+        or (not name.startswith(("KVSCOPE_", "VLLM_")) and name != "PYTHONPATH")
     }
     return (
         inherited

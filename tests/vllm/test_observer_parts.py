@@ -5,7 +5,6 @@ import logging
 import sys
 import types
 from collections.abc import Iterator
-from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -31,6 +30,7 @@ from kvscope_events.observers.vllm.sizing import bytes_per_block, capacity, size
 from kvscope_events.observers.vllm.snapshot import Counts, State
 from kvscope_events.observers.vllm.tier import tier_of
 from kvscope_events.observers.vllm.wrappers import Hook, Site, compiled
+from kvscope_events.tenants import tenant_digest
 from kvscope_events.trace_context import NO_TRACE, TraceContext
 
 DIGEST = bytes(range(32))
@@ -365,7 +365,7 @@ def test_a_tenant_is_the_digest_of_the_salt_else_of_the_session(
     if same_as is None:
         assert tenant == ""
     else:
-        assert tenant == sha256(same_as.encode()).hexdigest()[:16]
+        assert tenant == tenant_digest(same_as)
     assert tenant_of(types.SimpleNamespace()) == "", "older versions have neither"
 
 

@@ -342,7 +342,7 @@ def test_a_header_names_the_tenant_of_a_request_by_its_hash(vllm: Observed) -> N
 
 @pytest.mark.parametrize("times", [16, pytest.param(50, marks=pytest.mark.weekly)])
 def test_off_and_on_many_times_tokens_stay_and_counters_go_on(vllm: Observed, times: int) -> None:
-    order = "kvscope: off by order of an operator"
+    order = "kvscope: off: an operator switched it off"
     stopped, ordered = vllm.replay.kinds["ObserverStopped"], vllm.server.log.count(order)
     expected = [answer for prompt in PROMPTS for answer in vllm.server.complete(prompt, 24)]
     rounds = 0

@@ -17,12 +17,16 @@ _OBSERVER = {
     "KVSCOPE_OBSERVER_TENANT": "Where requests to an observed vLLM name their tenant: `user` for "
     "that field of their body, else a header such as `authorization` or `x-user`; only its hash is "
     "kept. Default: nowhere.",
+    "KVSCOPE_TENANT_SECRET": "Key of the hashes of tenants, of at least 16 characters, for "
+    "`kvscope serve` and observed servers; the same for all of a fleet. Default: random at each "
+    "start.",
     "VLLM_PLUGINS": "vLLM's list of plugins to load. `kvscope run` appends `kvscope` if it is set.",
     "PYTHONPATH": "`kvscope run` puts the observer's folder in front of it, for its command alone.",
 }
 _ALL = {
     "KVSCOPE_RUN_DIR": "The run directory, which holds the sockets. Default: "
-    "`$XDG_RUNTIME_DIR/kvscope`, else `/tmp/kvscope-UID`.",
+    "`$XDG_RUNTIME_DIR/kvscope`, else `/tmp/kvscope-UID`, or where "
+    "another user has that, the next of a fixed list.",
     "XDG_RUNTIME_DIR": "See `KVSCOPE_RUN_DIR`.",
     "CUDA_VISIBLE_DEVICES": "GPUs to watch, unless `--gpu-devices all`; read by CUDA's rules "
     "([which](engine.md#gpus-that-are-watched)).",

@@ -47,8 +47,9 @@ def engine(scene: Scene) -> Iterator[Finding]:
             kind="observer_stopped",
             began_ns=last or now,
             ended_ns=None,
-            text=f"the observer switched itself off: {scene.observer_stopped}",
-            remedy="The server goes on unharmed and unseen; report the message and restart it.",
+            text=f"the observer is off: {scene.observer_stopped}",
+            remedy="The server goes on unharmed and unseen. If it stopped by itself, report the "
+            "message, and restart the server to observe it again.",
         )
     elif scene.imbalance:
         yield Finding(

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from exporter.catalogue import metric
 from exporter.readings.row import Table
 from exporter.readings.tables.dynamo import DYNAMO, DYNAMO_FRONTEND
 from exporter.readings.tables.llama_cpp import LLAMA_CPP
@@ -24,3 +25,14 @@ TABLES: Mapping[ServerKind, tuple[Table, ...]] = {
     "llama.cpp": (LLAMA_CPP,),
 }
 """By kind of server; each of its tables reads the page, and their series never share labels."""
+
+
+def front_end_of(kind: ServerKind | None) -> dict[str, frozenset[tuple[str, ...]]]:
+    """`Table.front_end` of a kind of server, by the families' names in OpenMetrics; None: of a kind
+    that is not known."""
+    tables = () if kind is None else TABLES.get(kind, ())
+    return {
+        metric(name).family: frozenset(series)
+        for table in tables
+        for name, series in table.front_end.items()
+    }

@@ -1,11 +1,13 @@
 """Without a key, only this machine may change anything here, but not another site's page in its
-browser.
+browser, which may not read anything either.
 
 Another site's page can send a form to any address; that is not JSON, and names its origin. A page
 whose own name resolves to this server (DNS rebinding) sends that name in Host.
 """
 
+import asyncio
 import ipaddress
+import socket
 from collections.abc import Collection
 
 from starlette.types import Scope
@@ -18,6 +20,55 @@ from kvscope_events.printable import one_line
 _SHOWN_CHARACTERS = 80
 _LOOPBACK_NAME = "localhost"
 _JSON = b"application/json"
+_LOCAL_DOMAINS = (".localhost", ".svc", ".cluster.local", ".internal", ".home.arpa")
+"""Domains that cannot be registered: of this machine, of a cluster, of a private network."""
+
+
+class KnownHost:
+    """Admits requests under a name that cannot be another site's.
+
+    DNS cannot redirect an address, nor can a name that no public DNS has be another site's:
+    Prometheus asks a Service of Kubernetes or Compose by such a name. The owner of any other name
+    could have it resolve to this server, so it must be this server's own.
+    """
+
+    def __init__(self, hosts: Collection[str]) -> None:
+        """hosts: names of this server."""
+        self._hosts = {_host_of(host) for host in hosts}
+        self._own: frozenset[str] | None = None
+
+    async def admit(self, scope: Scope) -> str | None:
+        """Always None: the client stays anonymous. Raises Refused."""
+        if not has_header(scope, b"host"):
+            return None  # no browser
+        text = header(scope, b"host").decode("latin-1")
+        if is_address(text):
+            host = _host_of(text)
+            if host in self._hosts or _is_private(host):
+                return None
+            if self._own is None:  # DNS may take a while
+                self._own = await asyncio.to_thread(_own_names)
+            if host in self._own:
+                return None
+        raise Refused(
+            403,
+            f"the Host {one_line(text, _SHOWN_CHARACTERS)!r} is not known here: ask by the "
+            "address, name it with --allowed-host, or have a key required",
+        )
+
+
+def _is_private(host: str) -> bool:
+    if "." not in host or host.endswith(_LOCAL_DOMAINS):
+        return True
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _own_names() -> frozenset[str]:
+    return frozenset({socket.gethostname().lower(), socket.getfqdn().lower()})
 
 
 class SameOrigin:

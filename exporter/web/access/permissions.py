@@ -1,4 +1,4 @@
-"""The four doors of a port, and what each requires.
+"""The five doors of a port, and what each requires.
 
 Anything not known to be harmless is behind the strictest door.
 """
@@ -12,11 +12,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from exporter.faults import Faults
 from exporter.paths import Door, door_of
 from exporter.web.access.credentials import Credentials
-from exporter.web.access.origin import SameOrigin
+from exporter.web.access.origin import KnownHost, SameOrigin
 from exporter.web.refusal import Refused
 from kvscope_events.vocabulary import CLIENT_KEY
 
-Guard = Credentials | SameOrigin
+Guard = Credentials | KnownHost | SameOrigin
 
 REFUSALS = ("401", "403", "415", "503")
 """Status codes of requests that a guard refuses."""
@@ -36,14 +36,16 @@ class AccessConfig:
 
     @property
     def guards(self) -> Mapping[Door, Guard]:
-        """A door without a guard is open. Without keys, requests that change something are for
-        those who can reach this port, but not for other sites' pages in their browsers."""
+        """A door without a guard is open. Without keys, requests are for those who can reach this
+        port, but not for other sites' pages in their browsers."""
         control = self.api or self.pages or SameOrigin(self.hosts)
         guards: dict[Door, Guard] = {"control": control}
         if self.api is not None:
             guards["api"] = self.api
         if self.pages is not None:
             guards["pages"] = self.pages
+        else:
+            guards["pages"] = guards["shell"] = KnownHost(self.hosts)
         return guards
 
 

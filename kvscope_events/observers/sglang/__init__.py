@@ -15,10 +15,13 @@ ever read. `start` has a stream of its own, which begins with the scheduler's co
 def register() -> None:
     """Prepare this process to be observed; never raises, and opens nothing yet."""
     try:
-        from kvscope_events.observers.endpoints import switched_off
+        from kvscope_events.observers.endpoints import settle, switched_off
+        from kvscope_events.observers.log import warn
         from kvscope_events.observers.sglang.plugin import install
 
         if not switched_off():
+            for odd in settle():
+                warn(odd)
             install()
     except Exception as error:  # a broken installation must not end a foreign server
         import sys

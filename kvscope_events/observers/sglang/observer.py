@@ -216,7 +216,7 @@ class Observer:
     def rest(self) -> None:
         """The same by order, between two passes of the scheduler's loop."""
         if self.live:
-            self._stop(BY_ORDER, lambda: say(f"off {BY_ORDER}. {RUNS_ON}"), rests=True)
+            self._stop(BY_ORDER, lambda: say(f"off: {BY_ORDER}. {RUNS_ON}"), rests=True)
 
     def _stop(self, reason: str, report: Callable[[], None], *, rests: bool = False) -> None:
         self.patches.live = False

@@ -15,7 +15,7 @@ from kvscope_events.events import (
     SequenceFinished,
 )
 from kvscope_events.limits import count_of
-from kvscope_events.requests import tenant_digest
+from kvscope_events.tenants import tenant_digest
 from kvscope_events.vocabulary import FinishReason, PageReleaseCause, PreemptionCause
 
 _REASONS: dict[str, FinishReason] = {"stop": "stop", "length": "length", "abort": "abort"}

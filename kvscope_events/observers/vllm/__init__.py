@@ -13,17 +13,21 @@ of it, with names that `facts` cuts from vLLM's hashes.
 def register() -> None:
     """Prepare this process to be observed; never raises, and opens nothing yet."""
     try:
-        from kvscope_events.observers.endpoints import switched_off
+        from kvscope_events.observers.endpoints import settle, switched_off
+        from kvscope_events.observers.log import warn
         from kvscope_events.observers.vllm.front_end import install_front_end
         from kvscope_events.observers.vllm.plugin import install
         from kvscope_events.observers.vllm.signals import answer_signals
         from kvscope_events.observers.vllm.worker import install_worker_hooks
+
+        if switched_off():
+            return
+        for odd in settle():
+            warn(odd)
     except Exception as error:  # a broken installation must not end a foreign server
         import sys
 
         print(f"kvscope: off: {error!r}", file=sys.stderr)
-        return
-    if switched_off():
         return
     answer_signals()
     install()

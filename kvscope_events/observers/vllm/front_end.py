@@ -29,7 +29,7 @@ from kvscope_events.observers.vllm.served import local_engines
 from kvscope_events.observers.vllm.tenant import Body, TenantPlace
 from kvscope_events.observers.vllm.tokenizer import TokenizerQueue
 from kvscope_events.producers import VLLM_FRONT_END_EVENTS, in_order
-from kvscope_events.requests import TENANT_FIELD
+from kvscope_events.tenants import TENANT_FIELD
 from kvscope_events.wire.endpoint import EndpointError
 
 MAX_FRONT_ENDS = 64

@@ -227,7 +227,7 @@ class Observer:
         self.live = False
         try:
             self._on_end("rests")
-            say(f"off {BY_ORDER}. vLLM runs on, unobserved.")
+            say(f"off: {BY_ORDER}. vLLM runs on, unobserved.")
             self._say_stopped(BY_ORDER)
         except Exception as error:  # as above
             last_words(error)

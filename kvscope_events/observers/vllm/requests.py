@@ -15,7 +15,7 @@ from kvscope_events.events import (
     SequenceFinished,
 )
 from kvscope_events.limits import count_of, label_of
-from kvscope_events.requests import TENANT_FIELD, tenant_digest
+from kvscope_events.tenants import TENANT_FIELD, tenant_digest
 from kvscope_events.trace_context import NO_TRACE, TraceContext, trace_context
 from kvscope_events.vocabulary import FinishReason, ReleaseCause
 

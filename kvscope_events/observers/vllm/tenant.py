@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from kvscope_events.observers.vllm.answer import Answer
-from kvscope_events.requests import tenant_digest
+from kvscope_events.tenants import tenant_digest
 
 TENANT_VARIABLE = "KVSCOPE_OBSERVER_TENANT"
 """`user`, a field of the request's body, or the name of a header."""
