@@ -9,7 +9,7 @@ from alerts.rule import Group, Record, Rule
 from alerts.scope import Scope
 from alerts.thresholds import JOB, SEEN
 from alerts.timing import Timing
-from monitoring import formulas, identity
+from monitoring import formulas
 from monitoring.selectors import series
 
 PREEMPTIONS = "kvscope_preemptions_total"
@@ -100,8 +100,9 @@ def _seen(timing: Timing, scope: Scope) -> list[Rule]:
     answered, ready = "server:kvscope_answered:timestamp", "server:kvscope_ready:max"
     heard, heard_seen = "server:kvscope_heard:timestamp", f"server:kvscope_heard:timestamp{SEEN}"
     named = 'model_name!=""'
-    now = f"{series('kvscope_source_up', named)} == 1"
-    here = f"{series('kvscope_source_up', f'{identity.HAS_ENGINE},{named}')} == 1"
+    requests = series("kvscope_requests", named)  # of an engine that only its own page has
+    now = f"timestamp({series('kvscope_source_up', named)} == 1) or timestamp({requests})"
+    here = formulas.engine_signs(named)
     up = f'timestamp(up{{job="{JOB}"}} == 1)'
     last = f"max by ({scope.server}) (max_over_time({answered}[{past}]))"
     model = f"topk by ({scope.server}) (1, {heard_seen})"
@@ -109,7 +110,7 @@ def _seen(timing: Timing, scope: Scope) -> list[Rule]:
     replicas = f"count by ({scope.model}) (group by ({scope.server}, model_name) ({here}))"
     return [
         Record(record=answered, expr=f"max by ({scope.server}) ({up})"),
-        Record(record=heard, expr=f"max by ({scope.server}, model_name) (timestamp({now}))"),
+        Record(record=heard, expr=f"max by ({scope.server}, model_name) ({now})"),
         Record(record=heard_seen, expr=f"max_over_time({heard}[{past}])"),
         Record(
             record=LAST_ANSWER,

@@ -13,7 +13,7 @@ from alerts.paging import paged_below
 from alerts.recordings import LAST_ANSWER, READY_SEEN
 from alerts.rule import SERVER, Alert, Group
 from alerts.scope import Scope
-from alerts.thresholds import LOADING
+from alerts.thresholds import LOADING, SILENCE_SECONDS
 from alerts.timing import Timing
 from monitoring.selectors import series
 
@@ -49,7 +49,10 @@ def _not_ready(timing: Timing, scope: Scope, loading: Mapping[str, str]) -> list
     same = f"on ({scope.server})"
     states = "\n  or ".join(f"{value} * ({_in(name, timing)})" for name, value in _STATES.items())
     ended = f"({_in('gone', timing)} and {same} {READY_SEEN} == 1)"
-    plain = f"max without (state) (\n  {states}\n)\nunless {same} {ended}"
+    # an engine that was ready and has fallen silent: the server is not starting
+    silent = timing.last(series("kvscope_engine_silence_seconds"))
+    silent = f"{silent} > {timing.seconds(f'{SILENCE_SECONDS}s'):g}"
+    plain = f"max without (state) (\n  {states}\n)\nunless {same} {ended}\nunless {same} {silent}"
     named = f"({plain})\n+ {same} group_left (model_name) 0 * {LAST_ANSWER}"
     alert = Alert(
         name="KvscopeServerNotReady",

@@ -16,6 +16,7 @@ from alerts.timing import Timing
 from monitoring import formulas
 from monitoring import objectives as promised
 
+_NEAREST = " (or the nearest bound of the server's histogram)"
 INTERVAL = "1m"
 """Interval of evaluation: the sums count the samples of the recorded rates."""
 
@@ -90,7 +91,7 @@ TTFT = Slo(
     what="first tokens",
     missed=lambda o: (
         f"of the requests to {MODEL} had no first token within "
-        f"{_by_model(o.ttft_default, o.ttft)} s"
+        f"{_by_model(o.ttft_default, o.ttft)} s{_NEAREST}"
     ),
     budgets=lambda _: (1 - promised.TTFT_OBJECTIVE, {}),
     min_bad=promised.BURN_MIN_BAD,
@@ -104,7 +105,7 @@ ITL = Slo(
     what="the time between two tokens",
     missed=lambda o: (
         f"of the tokens of {MODEL} came later than "
-        f"{_by_model(o.itl_default, o.itl)} s after the one before"
+        f"{_by_model(o.itl_default, o.itl)} s{_NEAREST} after the one before"
     ),
     budgets=lambda _: (1 - promised.ITL_OBJECTIVE, {}),
     min_bad=promised.BURN_MIN_BAD_TOKENS,

@@ -221,10 +221,11 @@ class PageReader:
         return engines
 
     def _mapped(self, text: str) -> dict[Engine, EngineReading]:
-        now = self._clock.wall_seconds(self._clock.monotonic_ns())
+        now_ns = self._clock.monotonic_ns()
+        now, monotonic = self._clock.wall_seconds(now_ns), now_ns / 1e9
         engines: dict[Engine, EngineReading] = {}
         for mapper in self._mappers:
-            page = mapper.read(text, now=now, model_name=self._model_name)
+            page = mapper.read(text, now=now, monotonic=monotonic, model_name=self._model_name)
             if not page.is_page:
                 raise _Rejected("not_metrics", "has no sample")
             if page.is_cut:

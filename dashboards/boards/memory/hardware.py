@@ -22,7 +22,7 @@ from dashboards.kit.queries import (
 )
 from dashboards.kit.tables import Column, rows
 
-_SAMPLED = series("kvscope_gpu_sample_timestamp_seconds", SERVER)
+_SAMPLE_AGE = series("kvscope_gpu_sample_age_seconds", SERVER)
 _NO_GPU = "No GPU is read here: `kvscope doctor` shows why."
 
 
@@ -219,7 +219,7 @@ def row() -> Row:
                 "driver hangs, and `nvidia-smi` will hang as well.",
                 SECONDS,
                 among(
-                    worst(of_chosen(f"timestamp({_SAMPLED}) - {_SAMPLED}"), "instance"),
+                    worst(of_chosen(_SAMPLE_AGE), "instance"),
                     "age, {{instance}}",
                     by="instance",
                 ),
