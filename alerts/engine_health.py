@@ -2,7 +2,8 @@
 
 from alerts.rule import COUNT, ENGINE, Alert, Group
 from alerts.scope import Scope
-from alerts.thresholds import SILENCE_SECONDS, STARVED_FACTOR, STARVED_SECONDS
+from alerts.server_state import silent
+from alerts.thresholds import STARVED_FACTOR, STARVED_SECONDS
 from alerts.timing import Timing
 from monitoring import formulas
 from monitoring.selectors import series
@@ -28,6 +29,7 @@ def engine_groups(timing: Timing, scope: Scope) -> list[Group]:
                 _dropped(timing),
                 _folds(),
                 _page_incomplete(timing),
+                _not_reloaded(),
                 _imbalance(),
             ],
         ),
@@ -73,7 +75,7 @@ def _dead(timing: Timing, scope: Scope) -> tuple[Alert, ...]:
             name="KvscopeEngineDead",
             severity="critical",
             topic="engine",
-            expr=f"{_silent(timing)}\n"
+            expr=f"topk by ({scope.engine}) (1, {silent(timing)})\n"
             f"unless on ({scope.engine}) ({formulas.in_engine()} > 0)\n"
             f"unless on ({scope.engine}) ({_delivers(timing)})",
             wait="10s",
@@ -88,12 +90,6 @@ def _dead(timing: Timing, scope: Scope) -> tuple[Alert, ...]:
             labels={"sign": "silence"},
         ),
     )
-
-
-def _silent(timing: Timing) -> str:
-    """Parts of engines that were ready, and are not heard any more."""
-    silence = timing.last(series("kvscope_engine_silence_seconds"))
-    return f"{silence} > {timing.seconds(f'{SILENCE_SECONDS}s'):g}"
 
 
 def _delivers(timing: Timing) -> str:
@@ -165,7 +161,7 @@ def _source_down(timing: Timing, scope: Scope) -> Alert:
         expr=f"{series('kvscope_source_up')} == 0\n"
         f"unless {same} (\n"
         f"  max by ({scope.server}) ({_whole('expected', 'loading', 'gone')})\n"
-        f"  unless {same} {_silent(timing)}\n)",
+        f"  unless {same} {silent(timing)}\n)",
         wait="1m",
         summary="The exporter does not hear an engine that it watches.",
         description="For a minute the exporter of {{ $labels.instance }} has not heard "
@@ -237,6 +233,22 @@ def _page_incomplete(timing: Timing) -> Alert:
         description="Parts of the page of {{ $labels.instance }}, which the log names, raised an "
         f"exception about {COUNT} times in the last five minutes: their families are absent, and "
         "alerts on them cannot fire. This is a bug.",
+        board="kvscope-exporter",
+        by=("instance",),
+    )
+
+
+def _not_reloaded() -> Alert:
+    return Alert(
+        name="KvscopeReloadFailed",
+        severity="warning",
+        topic="exporter",
+        expr=f"{series('kvscope_config_last_reload_successful')} == 0",
+        wait="1m",
+        summary="A sidecar could not read its configuration again, and goes on with the old one.",
+        description="The sidecar of {{ $labels.instance }} was told to read its configuration file "
+        "again, and the file, as its log says, cannot be used: what was changed is not in effect, "
+        "and a restart would fail.",
         board="kvscope-exporter",
         by=("instance",),
     )

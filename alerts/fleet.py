@@ -85,8 +85,8 @@ def _gone(scope: Scope, to_zero: Collection[str]) -> Alert:
         expr=f"{seen}\nunless on ({scope.model}) {ENGINES}{renamed}",
         wait="5m",
         summary="No engine serves a model any more.",
-        description=f"{MODEL} has had up to {COUNT} engines within the last {SEEN}, and has had "
-        "none for five minutes: requests to it fail.",
+        description=f"{MODEL} has had up to {COUNT} engines within the last {SEEN}, and none has "
+        "been heard for five minutes: unless only their sidecars have failed, requests to it fail.",
         board="kvscope-overview",
         by=("model_name",),
     )

@@ -42,6 +42,12 @@ def _in(state: str, timing: Timing) -> str:
     return f"{timing.last(series('kvscope_server_state', state=state))} == 1"
 
 
+def silent(timing: Timing) -> str:
+    """Parts of engines that were ready and are not heard any more; their servers do not start."""
+    silence = timing.last(series("kvscope_engine_silence_seconds"))
+    return f"{silence} > {timing.seconds(f'{SILENCE_SECONDS}s'):g}"
+
+
 def _not_ready(timing: Timing, scope: Scope, loading: Mapping[str, str]) -> list[Alert]:
     """Whatever state it is in: a server that crashes while loading is loading, then gone, and so
     on. A server that was ready and has gone is a different alert. One expression for all states, so
@@ -49,10 +55,7 @@ def _not_ready(timing: Timing, scope: Scope, loading: Mapping[str, str]) -> list
     same = f"on ({scope.server})"
     states = "\n  or ".join(f"{value} * ({_in(name, timing)})" for name, value in _STATES.items())
     ended = f"({_in('gone', timing)} and {same} {READY_SEEN} == 1)"
-    # an engine that was ready and has fallen silent: the server is not starting
-    silent = timing.last(series("kvscope_engine_silence_seconds"))
-    silent = f"{silent} > {timing.seconds(f'{SILENCE_SECONDS}s'):g}"
-    plain = f"max without (state) (\n  {states}\n)\nunless {same} {ended}\nunless {same} {silent}"
+    plain = f"max without (state) (\n  {states}\n)\nunless {same} {ended}\nunless {same} {silent(timing)}"
     named = f"({plain})\n+ {same} group_left (model_name) 0 * {LAST_ANSWER}"
     alert = Alert(
         name="KvscopeServerNotReady",

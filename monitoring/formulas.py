@@ -191,9 +191,8 @@ def _timely(family: str, seconds: float, window: str, selector: str) -> str:
     cumulative, so that of the largest bound below has most, that of the smallest above least."""
 
     def buckets(bound: str) -> str:
-        return rate(
-            f"{family}_bucket", window, ",".join(filter(None, (f'le=~"{bound}"', selector)))
-        )
+        matchers = ",".join(filter(None, (f'le=~"{bound}"', selector)))
+        return rate(f"{family}_bucket", window, matchers)
 
     below, above = buckets(bounds.at_or_below(seconds)), buckets(bounds.above(seconds))
     return f"max without (le) ({below}) or min without (le) ({above})"
