@@ -55,7 +55,8 @@ def _not_ready(timing: Timing, scope: Scope, loading: Mapping[str, str]) -> list
     same = f"on ({scope.server})"
     states = "\n  or ".join(f"{value} * ({_in(name, timing)})" for name, value in _STATES.items())
     ended = f"({_in('gone', timing)} and {same} {READY_SEEN} == 1)"
-    plain = f"max without (state) (\n  {states}\n)\nunless {same} {ended}\nunless {same} {silent(timing)}"
+    plain = f"max without (state) (\n  {states}\n)\nunless {same} {ended}"
+    plain += f"\nunless {same} {silent(timing)}"
     named = f"({plain})\n+ {same} group_left (model_name) 0 * {LAST_ANSWER}"
     alert = Alert(
         name="KvscopeServerNotReady",
