@@ -101,7 +101,7 @@ class Kind:
         )
         if not fronted and (row.name not in _on_a_page(self.server) or self._tells_of(row)):
             yield {"le": _texts(row.buckets or ())} if name.endswith("_bucket") else {}
-        if self.page:
+        if self.page and (fronted or not self._tells_of(row)):
             known = BOUNDS.get(row.name, {}).get(self.server)
             for reported in _rows_on_a_page(self.server, row.name):
                 values = {label: {reported.labels.get(label, "")} for label in row.closed_labels}

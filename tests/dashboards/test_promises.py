@@ -222,7 +222,7 @@ def test_the_table_of_engines_says_what_is_worst_about_each(tmp_path: Path) -> N
         f"kvscope_engine_ready{{{engine('loading')}}}": f"0x{SCRAPES}",
         f"kvscope_requests_oldest_wait_seconds{{{engine('slow')}}}": f"3x{SCRAPES}",
         f"kvscope_requests_oldest_wait_seconds{{{engine('well')}}}": f"1x{SCRAPES}",
-        f"kvscope_last_step_timestamp_seconds{{{engine('stalled')}}}": f"100x{SCRAPES}",
+        f"kvscope_last_step_age_seconds{{{engine('stalled')}}}": f"0+15x{SCRAPES}",
         f'kvscope_requests{{state="running",{engine("stalled")}}}': f"1x{SCRAPES}",
         f"kvscope_kv_active_ratio{{{engine('pressure')}}}": f"0.97x{SCRAPES}",
         f'kvscope_requests{{state="waiting",{engine("pressure")}}}': f"2x{SCRAPES}",
