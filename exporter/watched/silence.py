@@ -33,7 +33,7 @@ def collect_silence(
     for of_engine in engines.values():
         if not _serves(of_engine):
             continue
-        ages: dict[tuple[str], float] = {}
+        ages: dict[tuple[str, ...], float] = {}
         for shown in of_engine:
             if shown.heard_ns is None or not shown.is_observed:
                 continue

@@ -37,8 +37,8 @@ def traffic(late: int, gave_up: int = 0, failed: int = 0, gaps_late: int = 0) ->
 
 def recorded(slo: Slo) -> str:
     """The share over five minutes by which the alert judges, without recording it."""
-    group, _ = slo_groups(Timing(), Objectives())
-    exprs = {rule.record: rule.expr for rule in group.rules if hasattr(rule, "record")}
+    rules = [rule for group in slo_groups(Timing(), Objectives()) for rule in group.rules]
+    exprs = {rule.record: rule.expr for rule in rules if hasattr(rule, "record")}
     judged, bad = (f"model:{slo.metric}_{kind}:rate5m" for kind in ("judged", "bad"))
     missed = exprs[bad].replace(judged, f"({exprs[judged]})")
     return f"({missed}) / ({exprs[judged]})"

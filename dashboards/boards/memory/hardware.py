@@ -1,6 +1,5 @@
 """Memory: is the hardware well?"""
 
-
 from dashboards.kit import thresholds as limits
 from dashboards.kit.fleet import among, outstanding
 from dashboards.kit.frame import Row

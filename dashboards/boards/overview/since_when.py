@@ -41,7 +41,7 @@ _STATES = {
 
 def _waits() -> str:
     oldest = worst(series("kvscope_requests_oldest_wait_seconds"), BY_ENGINE)
-    return f"({oldest} > bool $ttft) + ({oldest} > bool $ttft / 2)"
+    return f"({oldest} > bool ${{ttft:text}}) + ({oldest} > bool ${{ttft:text}} / 2)"
 
 
 def _states() -> str:
