@@ -11,8 +11,6 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from prometheus_client.utils import floatToGoString
-
 from alerts.rule import Group, Record
 from alerts.rules import groups
 from exporter.catalogue import Metric, metric
@@ -137,7 +135,7 @@ def _rows_on_a_page(server: ServerKind, family: str) -> Iterator[Row]:
 
 def _texts(bounds: Iterable[float]) -> frozenset[str]:
     """The label `le` as the exporter writes it."""
-    return frozenset({*(floatToGoString(bound) for bound in bounds), "+Inf"})
+    return frozenset({*(f"{float(bound)}" for bound in bounds), "+Inf"})
 
 
 def _matchers(selector: str) -> list[tuple[str, str, str]]:
