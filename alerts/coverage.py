@@ -1,17 +1,20 @@
 """The kinds of servers for which an alert can fire: its expression compared with their reports.
 
-Whether a series is reported follows from the declarations that also make servers.md: the
-events that a source reports, and the tables by which a server's own page is read.
+Whether a series is reported, with the labels and the bounds that a selector asks for, follows from
+the declarations that also make servers.md: the events that a source reports, and the tables by
+which a server's own page is read.
 """
 
 import functools
+import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from alerts.rule import Group, Record
 from alerts.rules import groups
 from exporter.catalogue import Metric, metric
+from exporter.readings.row import Row
 from exporter.readings.tables import TABLES
 from kvscope_events.producers import (
     CONTENT_EVENTS,
@@ -21,20 +24,35 @@ from kvscope_events.producers import (
     VLLM_EVENTS,
 )
 from kvscope_events.vocabulary import ServerKind
+from monitoring.bounds import BOUNDS
 
 _HARDWARE = ("kvscope_gpu_memory_headroom_bytes",)
 """Families of torch's figures that need the driver's as well."""
-_IGNORED = re.compile(
-    r'"(?:[^"\\]|\\.)*"|\{[^}]*\}|\[[^\]]*\]|\boffset\s+\w+'
+_TEXT = r'"(?:[^"\\]|\\.)*"'
+_MATCHERS = rf'\{{(?:[^}}"]|{_TEXT})*\}}'
+_SKIPPED = (
+    r"\[[^\]]*\]|\boffset\s+\w+"
     r"|\b(?:by|without|on|ignoring|group_left|group_right)\s*\([^)]*\)"
 )
-_TOKEN = re.compile(r"[A-Za-z_:][\w:]*|[\d.]+(?:e\d+)?|[<>=!]=|[-+*/<>^%(),]")
+_TOKEN = re.compile(
+    rf"{_SKIPPED}"
+    rf"|([A-Za-z_:][\w:]*(?:{_MATCHERS})?|{_TEXT}|[\d.]+(?:e\d+)?|[<>=!]=|[-+*/<>^%(),])"
+)
+_MATCHER = re.compile(rf"(\w+)\s*(=~|!~|!=|=)\s*({_TEXT})")
 _OPERATORS = {*"+-*/<>^%", "==", "!=", "<=", ">="}
 _ONLY_BY = {
+    "kvscope_engine_silence_seconds": {"StepCompleted"},
     "kvscope_observer_stopped": {"ObserverStopped"},
     "kvscope_event_batches_dropped_total": {"Hello", "NamesStored"},
 }
 """Families about the stream of events itself, and the events of which a source needs one."""
+_OF_PAGES = (
+    "kvscope_source_up",
+    "kvscope_source_last_message_age_seconds",
+    "kvscope_source_last_message_timestamp_seconds",
+    "kvscope_page_errors_total",
+)
+"""Families about a stream that a server's own page has as well."""
 _ALWAYS = ("up", "process_start_time_seconds", "process_cpu_seconds_total")
 
 
@@ -51,10 +69,47 @@ class Kind:
     nvml: bool = False
     """Whether the exporter reaches the driver."""
 
-    def has(self, name: str) -> bool:
-        """Whether such a series can exist."""
+    def has(self, selector: str) -> bool:
+        """Whether such a series can exist: the family, with labels that match."""
+        name = selector.partition("{")[0]
         if name in _ALWAYS:
             return True
+        if not self._has_family(name):
+            return False
+        wanted = _matchers(selector)
+        row = _row(name)
+        return any(
+            all(_can_match(matcher, row, labels) for matcher in wanted)
+            for labels in self._labels(name, row)
+        )
+
+    def _labels(self, name: str, row: Metric) -> Iterator[Mapping[str, Collection[str]]]:
+        """Values of the labels whose values are known, for each source of the family."""
+        if "source" in row.labels:
+            inside = self.server == "kvscope"
+            if self.tells:
+                by_events = "kv_events" if self.tells == KV_STREAM_EVENTS else "wire"
+                yield {"source": {"inprocess" if inside else by_events}}
+            if self.page and row.name in _OF_PAGES:
+                nobody = {"model_name": {""}, "engine": {""}}
+                yield {"source": {"page"}, **nobody}
+            return
+        fronted = self.page and any(
+            row.name in table.front_end for table in TABLES.get(self.server, ())
+        )
+        if not fronted and (row.name not in _on_a_page(self.server) or self._tells_of(row)):
+            yield {"le": _texts(row.buckets or ())} if name.endswith("_bucket") else {}
+        if self.page and (fronted or not self._tells_of(row)):
+            known = BOUNDS.get(row.name, {}).get(self.server)
+            for reported in _rows_on_a_page(self.server, row.name):
+                values = {label: {reported.labels.get(label, "")} for label in row.closed_labels}
+                yield {**values, **({"le": _texts(known)} if known else {})}
+
+    def _tells_of(self, row: Metric) -> bool:
+        """Whether its events give the family."""
+        return bool(row.events) and row.is_observable(self.tells, self.server)
+
+    def _has_family(self, name: str) -> bool:
         row = _row(name)
         if row.group == "gpu" or row.name in _HARDWARE:
             return self.nvml and (row.group == "gpu" or row.is_observable(self.tells, self.server))
@@ -62,15 +117,48 @@ class Kind:
             return "StepCompleted" in self.tells  # the engine's process is known
         if row.group == "fleet":
             return "PrefixLookup" in self.tells  # the engines that `kvscope fleet` can follow
-        told = bool(row.events) and row.is_observable(self.tells, self.server)
+        if name.startswith("kvscope_config_"):
+            return self.server != "kvscope"  # whose exporter is in its process
         if row.group in ("self", "server"):
             return name not in _ONLY_BY or not self.tells.isdisjoint(_ONLY_BY[name])
-        return told or (self.page and row.name in _on_a_page(self.server))
+        return self._tells_of(row) or (self.page and row.name in _on_a_page(self.server))
 
 
 @functools.cache  # of two kinds of servers
 def _on_a_page(server: ServerKind) -> frozenset[str]:
-    return frozenset(row.family for table in TABLES[server] for row in table.rows)
+    return frozenset(row.family for table in TABLES.get(server, ()) for row in table.rows)
+
+
+def _rows_on_a_page(server: ServerKind, family: str) -> Iterator[Row]:
+    return (row for table in TABLES.get(server, ()) for row in table.rows if row.family == family)
+
+
+def _texts(bounds: Iterable[float]) -> frozenset[str]:
+    """The label `le` as the exporter writes it."""
+    return frozenset({*(f"{float(bound)}" for bound in bounds), "+Inf"})
+
+
+def _matchers(selector: str) -> list[tuple[str, str, str]]:
+    """Label, operator and text of each."""
+    return [
+        (label, operator, json.loads(text))
+        for label, operator, text in _MATCHER.findall(selector.partition("{")[2])
+    ]
+
+
+def _can_match(
+    matcher: tuple[str, str, str], row: Metric, known: Mapping[str, Collection[str]]
+) -> bool:
+    """Whether a series can have such a label; a label of the target may have any value, as may one
+    without a closed set."""
+    label, operator, text = matcher
+    values = known.get(label)
+    if values is None:
+        values = row.closed_labels.get(label)
+    if values is None:
+        return True
+    pattern = text if "~" in operator else re.escape(text)
+    return any(bool(re.fullmatch(pattern, value)) != operator.startswith("!") for value in values)
 
 
 _KINDS = (
@@ -84,6 +172,7 @@ _KINDS = (
         server="sglang",
         page=True,  # with --enable-metrics
     ),
+    Kind(title="SGLang by page", server="sglang", page=True),
 )
 KINDS = {kind.title: kind for kind in _KINDS}
 YES, WITH_NVML, NO = "yes", "with NVML", "-"
@@ -134,7 +223,7 @@ def _answer(expressions: list[str], kind: Kind, all_groups: Iterable[Group]) -> 
 def can_be(expression: str, kind: Kind, records: Mapping[str, list[str]]) -> bool:
     """Whether the expression can have a value: one side of `or` is enough, what follows `unless` is
     not needed, everything else is."""
-    tokens = _TOKEN.findall(_IGNORED.sub(" ", expression))
+    tokens = [token for token in _TOKEN.findall(expression) if token]
     return _Parser(iter([*tokens, ""]), kind, records).whole()
 
 
@@ -183,13 +272,14 @@ class _Parser:
             return self._one()
         if word == "(":
             return self._bracket()
-        if word[0].isdigit():
+        if word[0] in '"0123456789':
             return True
         if self._next == "(":
             self._take()
             return self._bracket() or word == "absent"
-        if word in self._records:
-            return any(can_be(e, self._kind, self._records) for e in self._records[word])
+        recorded = self._records.get(word.partition("{")[0])
+        if recorded is not None:
+            return any(can_be(each, self._kind, self._records) for each in recorded)
         return self._kind.has(word)
 
     def _bracket(self) -> bool:

@@ -2,7 +2,8 @@
 
 from alerts.rule import COUNT, ENGINE, Alert, Group
 from alerts.scope import Scope
-from alerts.thresholds import SILENCE_SECONDS, STARVED_FACTOR, STARVED_SECONDS
+from alerts.server_state import silent
+from alerts.thresholds import STARVED_FACTOR, STARVED_SECONDS
 from alerts.timing import Timing
 from monitoring import formulas
 from monitoring.selectors import series
@@ -23,11 +24,12 @@ def engine_groups(timing: Timing, scope: Scope) -> list[Group]:
         Group(
             name="kvscope-exporter",
             rules=[
-                _source_down(scope),
+                _source_down(timing, scope),
                 _observer_stopped(),
                 _dropped(timing),
                 _folds(),
                 _page_incomplete(timing),
+                _not_reloaded(),
                 _imbalance(),
             ],
         ),
@@ -36,7 +38,7 @@ def engine_groups(timing: Timing, scope: Scope) -> list[Group]:
 
 def _stalled(timing: Timing, scope: Scope) -> Alert:
     windows = timing.range("1m"), timing.range("5s")
-    stalled = formulas.stalled(*windows, same=scope.engine, last=timing.last_of)
+    stalled = formulas.stalled(*windows, same=scope.engine, last=timing.last)
     return Alert(
         name="KvscopeEngineStalled",
         severity="critical",
@@ -51,13 +53,9 @@ def _stalled(timing: Timing, scope: Scope) -> Alert:
 
 
 def _dead(timing: Timing, scope: Scope) -> tuple[Alert, ...]:
-    """A dead engine has three signs: it refuses requests; it is silent, since a load balancer that
-    checks /health sends it none; its process has ended, while the exporter's is still running."""
+    """A dead engine refuses requests, or is silent: it hangs where no Python runs, or its process
+    has ended, while other parts of its server go on."""
     refused = series("kvscope_requests_rejected_total", reason="engine_dead")
-    silence = formulas.age("kvscope_source_last_message_timestamp_seconds")
-    heard = timing.last(series("kvscope_source_up", 'model_name!=""'))
-    gone = timing.last(series("kvscope_server_state", state="gone"))
-    same = f"on ({scope.engine})"
     summary = "An engine has failed and no longer serves requests."
     return (
         Alert(
@@ -77,35 +75,27 @@ def _dead(timing: Timing, scope: Scope) -> tuple[Alert, ...]:
             name="KvscopeEngineDead",
             severity="critical",
             topic="engine",
-            expr=f"max without (source, endpoint) ({silence})\n"
-            f"> {timing.seconds(f'{SILENCE_SECONDS}s'):g}\n"
-            f"and {same} ({formulas.in_engine()} == 0)\n"
-            f"unless {same} ({series('kvscope_engine_ready')} == 0)",  # it is still loading
+            expr=f"topk by ({scope.engine}) (1, {silent(timing)})\n"
+            f"unless on ({scope.engine}) ({formulas.in_engine()} > 0)\n"
+            f"unless on ({scope.engine}) ({_delivers(timing)})",
             wait="10s",
+            keep="2m",  # requests that come to it now are of KvscopeEngineStalled, in a minute
             summary=summary,
-            description=f"{ENGINE} has been silent for {{{{ $value | humanizeDuration }}}} and has "
-            "no requests, but an idle engine emits events every second. Its step loop has ended, "
-            "and it serves nothing until it is restarted.",
+            description='{{ if eq $labels.part "front_end" }}An API server{{ else if eq '
+            '$labels.part "worker" }}A worker{{ else }}The scheduler{{ end }} of '
+            f"{ENGINE} has not been heard for {{{{ $value | humanizeDuration }}}}, although it "
+            "reports every second even while it idles, and the engine was ready before. It hangs "
+            "or has ended, and the engine serves nothing until it is restarted.",
             board="kvscope-overview",
             labels={"sign": "silence"},
         ),
-        Alert(
-            name="KvscopeEngineDead",
-            severity="critical",
-            topic="engine",
-            # an engine that was never heard has no model_name: it may not have started yet a server
-            # that has gone entirely has its own alert
-            expr=f"max without (source, endpoint) ({heard}) == 0\n"
-            f"unless on ({scope.server}) {gone} == 1",
-            wait="5m",
-            summary=summary,
-            description=f"The exporter has not heard {ENGINE} for five minutes, although it did "
-            "before. Its process has probably ended, and it serves nothing until it is "
-            "restarted.",
-            board="kvscope-overview",
-            labels={"sign": "unheard"},
-        ),
     )
+
+
+def _delivers(timing: Timing) -> str:
+    """Engines that their server's own page shows at work: then only our stream is cut off."""
+    first_tokens = series("kvscope_time_to_first_token_seconds_count")
+    return f"increase({first_tokens}[{timing.range('1m')}]) > 0"
 
 
 def _whole(*states: str) -> str:
@@ -160,15 +150,18 @@ def _starved(timing: Timing, scope: Scope) -> Alert:
     )
 
 
-def _source_down(scope: Scope) -> Alert:
-    """Not for a starting server, whose socket may be older than its scheduler."""
+def _source_down(timing: Timing, scope: Scope) -> Alert:
+    """Not for a starting server, whose socket may be older than its scheduler; one of which a ready
+    engine has fallen silent has not been ready since, but does not start."""
+    same = f"on ({scope.server})"
     return Alert(
         name="KvscopeSourceDown",
         severity="warning",
         topic="exporter",
         expr=f"{series('kvscope_source_up')} == 0\n"
-        f"unless on ({scope.server}) max by ({scope.server}) ("
-        f"{_whole('expected', 'loading', 'gone')})",
+        f"unless {same} (\n"
+        f"  max by ({scope.server}) ({_whole('expected', 'loading', 'gone')})\n"
+        f"  unless {same} {silent(timing)}\n)",
         wait="1m",
         summary="The exporter does not hear an engine that it watches.",
         description="For a minute the exporter of {{ $labels.instance }} has not heard "
@@ -240,6 +233,22 @@ def _page_incomplete(timing: Timing) -> Alert:
         description="Parts of the page of {{ $labels.instance }}, which the log names, raised an "
         f"exception about {COUNT} times in the last five minutes: their families are absent, and "
         "alerts on them cannot fire. This is a bug.",
+        board="kvscope-exporter",
+        by=("instance",),
+    )
+
+
+def _not_reloaded() -> Alert:
+    return Alert(
+        name="KvscopeReloadFailed",
+        severity="warning",
+        topic="exporter",
+        expr=f"{series('kvscope_config_last_reload_successful')} == 0",
+        wait="1m",
+        summary="A sidecar could not read its configuration again, and goes on with the old one.",
+        description="The sidecar of {{ $labels.instance }} was told to read its configuration file "
+        "again, and the file, as its log says, cannot be used: what was changed is not in effect, "
+        "and a restart would fail.",
         board="kvscope-exporter",
         by=("instance",),
     )

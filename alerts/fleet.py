@@ -78,15 +78,19 @@ def _matching(record: str, matcher: str) -> str:
 def _gone(scope: Scope, to_zero: Collection[str]) -> Alert:
     seen = _without(ENGINES_SEEN, to_zero)
     renamed = _relabelled(lambda matcher: _matching(seen, matcher), scope)
+    ready = series("kvscope_server_state", state="ready")
     return Alert(
         name="KvscopeModelGone",
         severity="critical",
         topic="fleet",
-        expr=f"{seen}\nunless on ({scope.model}) {ENGINES}{renamed}",
+        expr=f"{seen}\nunless on ({scope.model}) {ENGINES}\n"
+        # what it is, nobody hears, but its server answers: only its sockets have vanished
+        f"unless on ({scope.model}) (\n  {LAST_ANSWER} and on ({scope.server}) {ready} == 1\n)"
+        f"{renamed}",
         wait="5m",
         summary="No engine serves a model any more.",
-        description=f"{MODEL} has had up to {COUNT} engines within the last {SEEN}, and has had "
-        "none for five minutes: requests to it fail.",
+        description=f"{MODEL} has had up to {COUNT} engines within the last {SEEN}, and none has "
+        "been heard for five minutes: unless only their sidecars have failed, requests to it fail.",
         board="kvscope-overview",
         by=("model_name",),
     )

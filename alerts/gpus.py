@@ -76,13 +76,13 @@ def _xids(timing: Timing) -> list[Alert]:
             "Nothing has to be done for the GPU itself.",
         ),
     }
-    family = "kvscope_gpu_xid_last_timestamp_seconds"
+    family = "kvscope_gpu_xid_last_age_seconds"
     return [
         Alert(
             name=alert,
             severity=severity,
             topic="gpu-errors",
-            expr=f"time() - {timing.last(series(family, xid=XIDS[severity]))}"
+            expr=timing.last(series(family, xid=XIDS[severity]))
             + ("" if severity == "critical" else f" < {timing.seconds('10m'):g}"),
             wait="10s",
             summary=summary,

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from alerts.scope import Scope
 from alerts.thresholds import PAGE_BELOW
 from alerts.timing import seconds_of
-from exporter.fold.buckets import FIRST_TOKEN_SECONDS, INTER_TOKEN_SECONDS
+from monitoring.bounds import FIRST_TOKEN, TOKEN_GAP, limits
 from monitoring.objectives import ERROR_OBJECTIVE, ITL_SECONDS, TTFT_SECONDS
 
 _NOBODY: Mapping[str, float] = MappingProxyType({})
@@ -22,8 +22,8 @@ _NONE = "none"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objectives:
-    """Limits by model; each is a bound of its histogram, whose buckets count timely
-    observations."""
+    """Limits by model. Buckets count timely observations, so each is near a bound of the histogram
+    of every kind of server."""
 
     ttft: Mapping[str, float] = field(default_factory=lambda: _NOBODY)
     """Seconds to the first token by model, for models that differ from `ttft_default`."""
@@ -51,9 +51,9 @@ class Objectives:
     def __post_init__(self) -> None:
         others = "every other model"
         for model, seconds in ((others, self.ttft_default), *self.ttft.items()):
-            _check_bound(model, seconds, "the first token", FIRST_TOKEN_SECONDS)
+            _check_bound(model, seconds, "the first token", limits(FIRST_TOKEN))
         for model, seconds in ((others, self.itl_default), *self.itl.items()):
-            _check_bound(model, seconds, "the next token", INTER_TOKEN_SECONDS)
+            _check_bound(model, seconds, "the next token", limits(TOKEN_GAP))
         for model, share in ((others, self.errors_default), *self.errors.items()):
             if not 0 < share < 1:
                 raise ValueError(
@@ -102,8 +102,8 @@ def _check_bound(model: str, seconds: float, what: str, bounds: tuple[float, ...
     if seconds not in bounds:
         known = ", ".join(f"{bound:g}" for bound in bounds)
         raise ValueError(
-            f"the objective of {model} is {seconds:g} s for {what}, which is not "
-            f"a bound of the histogram: use one of {known}"
+            f"the objective of {model} is {seconds:g} s for {what}, which some servers' "
+            f"histograms have no bound near: use one of {known}"
         )
 
 

@@ -9,7 +9,7 @@ from alerts.rule import Group, Record, Rule
 from alerts.scope import Scope
 from alerts.thresholds import JOB, SEEN
 from alerts.timing import Timing
-from monitoring import formulas, identity
+from monitoring import formulas
 from monitoring.selectors import series
 
 PREEMPTIONS = "kvscope_preemptions_total"
@@ -28,6 +28,7 @@ ENGINES_SEEN = f"model:kvscope_engines:max{SEEN}"
 REPLICAS = "server:kvscope_replicas:count"
 LAST_ANSWER = f"server:kvscope_answered:timestamp{SEEN}"
 READY_SEEN = f"server:kvscope_ready:max{SEEN}"
+SIDECAR_SEEN = f"server:kvscope_sidecar:max{SEEN}"
 GPUS_SEEN = f"server:kvscope_gpus:max{SEEN}"
 GPUS = "server:kvscope_gpus:count"
 
@@ -99,9 +100,11 @@ def _seen(timing: Timing, scope: Scope) -> list[Rule]:
     past = timing.range(SEEN)
     answered, ready = "server:kvscope_answered:timestamp", "server:kvscope_ready:max"
     heard, heard_seen = "server:kvscope_heard:timestamp", f"server:kvscope_heard:timestamp{SEEN}"
+    sidecar, elsewhere = "server:kvscope_sidecar:max", 'source!="inprocess"'
     named = 'model_name!=""'
-    now = f"{series('kvscope_source_up', named)} == 1"
-    here = f"{series('kvscope_source_up', f'{identity.HAS_ENGINE},{named}')} == 1"
+    requests = series("kvscope_requests", named)  # of an engine that only its own page has
+    now = f"timestamp({series('kvscope_source_up', named)} == 1) or timestamp({requests})"
+    here = formulas.engine_signs(named)
     up = f'timestamp(up{{job="{JOB}"}} == 1)'
     last = f"max by ({scope.server}) (max_over_time({answered}[{past}]))"
     model = f"topk by ({scope.server}) (1, {heard_seen})"
@@ -109,7 +112,7 @@ def _seen(timing: Timing, scope: Scope) -> list[Rule]:
     replicas = f"count by ({scope.model}) (group by ({scope.server}, model_name) ({here}))"
     return [
         Record(record=answered, expr=f"max by ({scope.server}) ({up})"),
-        Record(record=heard, expr=f"max by ({scope.server}, model_name) (timestamp({now}))"),
+        Record(record=heard, expr=f"max by ({scope.server}, model_name) ({now})"),
         Record(record=heard_seen, expr=f"max_over_time({heard}[{past}])"),
         Record(
             record=LAST_ANSWER,
@@ -125,6 +128,12 @@ def _seen(timing: Timing, scope: Scope) -> list[Rule]:
             expr=f"max by ({scope.server}) ({series('kvscope_server_state', state='ready')})",
         ),
         Record(record=READY_SEEN, expr=f"max_over_time({ready}[{past}])"),
+        Record(
+            record=sidecar,
+            # our own engine has its exporter in its process
+            expr=f"group by ({scope.server}) ({series('kvscope_source_up', elsewhere)})",
+        ),
+        Record(record=SIDECAR_SEEN, expr=f"max_over_time({sidecar}[{past}])"),
         Record(record=GPUS_SEEN, expr=f"max_over_time({GPUS}[{past}])"),
         Record(record=ENGINES_SEEN, expr=f"max_over_time({ENGINES}[{past}])"),
     ]

@@ -62,11 +62,11 @@ GPU = (
 """The subject of an alert, in descriptions. A GPU has no index if NVML does not answer; pod, node,
 namespace and cluster are named if the targets have them."""
 _OF_MODEL = '{job="kvscope",model_name=%q,cluster=%q,namespace=%q}'
-_INCIDENTS = f"min by (instance) (kvscope_incident_start_timestamp_seconds{_OF_MODEL})"
+_INCIDENTS = f"max by (instance) (kvscope_incident_age_seconds{_OF_MODEL})"
 _REQUESTS = f"sum by (instance) (kvscope_requests{_OF_MODEL})"
 _PLACE_OF_MODEL = "$labels.model_name $labels.cluster $labels.namespace"
 SERVERS = (
-    f"{{{{ with query (printf `topk(3, (1e9 + time() - {_INCIDENTS}) or {_REQUESTS})`"
+    f"{{{{ with query (printf `topk(3, (1e9 + {_INCIDENTS}) or {_REQUESTS})`"
     f" {_PLACE_OF_MODEL} {_PLACE_OF_MODEL}) }}}}"
     "{{ range . }}{{ .Labels.instance }} {{ end }}{{ else }}-{{ end }}"
 )

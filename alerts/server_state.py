@@ -13,7 +13,7 @@ from alerts.paging import paged_below
 from alerts.recordings import LAST_ANSWER, READY_SEEN
 from alerts.rule import SERVER, Alert, Group
 from alerts.scope import Scope
-from alerts.thresholds import LOADING
+from alerts.thresholds import LOADING, SILENCE_SECONDS
 from alerts.timing import Timing
 from monitoring.selectors import series
 
@@ -42,6 +42,12 @@ def _in(state: str, timing: Timing) -> str:
     return f"{timing.last(series('kvscope_server_state', state=state))} == 1"
 
 
+def silent(timing: Timing) -> str:
+    """Parts of engines that were ready and are not heard any more; their servers do not start."""
+    silence = timing.last(series("kvscope_engine_silence_seconds"))
+    return f"{silence} > {timing.seconds(f'{SILENCE_SECONDS}s'):g}"
+
+
 def _not_ready(timing: Timing, scope: Scope, loading: Mapping[str, str]) -> list[Alert]:
     """Whatever state it is in: a server that crashes while loading is loading, then gone, and so
     on. A server that was ready and has gone is a different alert. One expression for all states, so
@@ -50,6 +56,7 @@ def _not_ready(timing: Timing, scope: Scope, loading: Mapping[str, str]) -> list
     states = "\n  or ".join(f"{value} * ({_in(name, timing)})" for name, value in _STATES.items())
     ended = f"({_in('gone', timing)} and {same} {READY_SEEN} == 1)"
     plain = f"max without (state) (\n  {states}\n)\nunless {same} {ended}"
+    plain += f"\nunless {same} {silent(timing)}"
     named = f"({plain})\n+ {same} group_left (model_name) 0 * {LAST_ANSWER}"
     alert = Alert(
         name="KvscopeServerNotReady",

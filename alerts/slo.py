@@ -16,6 +16,7 @@ from alerts.timing import Timing
 from monitoring import formulas
 from monitoring import objectives as promised
 
+_NEAREST = " (or the nearest bound of the server's histogram)"
 INTERVAL = "1m"
 """Interval of evaluation: the sums count the samples of the recorded rates."""
 
@@ -90,7 +91,7 @@ TTFT = Slo(
     what="first tokens",
     missed=lambda o: (
         f"of the requests to {MODEL} had no first token within "
-        f"{_by_model(o.ttft_default, o.ttft)} s"
+        f"{_by_model(o.ttft_default, o.ttft)} s{_NEAREST}"
     ),
     budgets=lambda _: (1 - promised.TTFT_OBJECTIVE, {}),
     min_bad=promised.BURN_MIN_BAD,
@@ -104,7 +105,7 @@ ITL = Slo(
     what="the time between two tokens",
     missed=lambda o: (
         f"of the tokens of {MODEL} came later than "
-        f"{_by_model(o.itl_default, o.itl)} s after the one before"
+        f"{_by_model(o.itl_default, o.itl)} s{_NEAREST} after the one before"
     ),
     budgets=lambda _: (1 - promised.ITL_OBJECTIVE, {}),
     min_bad=promised.BURN_MIN_BAD_TOKENS,
@@ -126,7 +127,14 @@ SLOS = (TTFT, ITL, ERRORS)
 
 def slo_groups(timing: Timing, objectives: Objectives) -> list[Group]:
     return [
-        Group(name="kvscope-slo.rules", rules=_recorded(timing, objectives), interval=INTERVAL),
+        *(
+            Group(
+                name=f"kvscope-slo-{slo.flag}.rules",
+                rules=_recorded(slo, timing, objectives),
+                interval=INTERVAL,
+            )
+            for slo in SLOS
+        ),
         Group(
             name="kvscope-slo",
             rules=[
@@ -137,35 +145,36 @@ def slo_groups(timing: Timing, objectives: Objectives) -> list[Group]:
     ]
 
 
-def _recorded(timing: Timing, objectives: Objectives) -> list[Rule]:
-    rules: list[Rule] = []
+def _recorded(slo: Slo, timing: Timing, objectives: Objectives) -> list[Rule]:
     # shortened rules are evaluated every second
     interval = timing.seconds(INTERVAL) if timing.divisor == 1 else 1
-    for slo in SLOS:
-        bad, judged = f"model:{slo.metric}_bad:rate5m", f"model:{slo.metric}_judged:rate5m"
-        judged_expr, bad_expr = _judge(slo, judged, timing.range("5m"), objectives)
-        rules += [Record(record=judged, expr=judged_expr), Record(record=bad, expr=bad_expr)]
-        rules += [
-            Record(
-                record=f"model:{slo.metric}_bad:ratio_rate{window}",
-                expr=formulas.share(
-                    f"sum_over_time({bad}[{timing.range(window)}])",
-                    f"sum_over_time({judged}[{timing.range(window)}])",
-                )
-                if window != "5m"
-                else formulas.share(bad, judged),
+    bad, judged = f"model:{slo.metric}_bad:rate5m", f"model:{slo.metric}_judged:rate5m"
+    judged_expr, bad_expr = _judge(slo, judged, timing.range("5m"), objectives)
+    rules: list[Rule] = [
+        Record(record=judged, expr=judged_expr),
+        Record(record=bad, expr=bad_expr),
+    ]
+    rules += [
+        Record(
+            record=f"model:{slo.metric}_bad:ratio_rate{window}",
+            expr=formulas.share(
+                f"sum_over_time({bad}[{timing.range(window)}])",
+                f"sum_over_time({judged}[{timing.range(window)}])",
             )
-            for window in _WINDOWS
-        ]
-        rules += [
-            Record(
-                record=f"model:{slo.metric}_bad:increase{window}",
-                expr=f"sum_over_time({bad}[{timing.range(window)}]) * {interval:g}",
-            )
-            for window in _LONG
-        ]
-        ordinary = f"avg_over_time({judged}[{timing.range(promised.ORDINARY)}])"
-        rules.append(Record(record=_ordinary(slo), expr=ordinary))
+            if window != "5m"
+            else formulas.share(bad, judged),
+        )
+        for window in _WINDOWS
+    ]
+    rules += [
+        Record(
+            record=f"model:{slo.metric}_bad:increase{window}",
+            expr=f"sum_over_time({bad}[{timing.range(window)}]) * {interval:g}",
+        )
+        for window in _LONG
+    ]
+    ordinary = f"avg_over_time({judged}[{timing.range(promised.ORDINARY)}])"
+    rules.append(Record(record=_ordinary(slo), expr=ordinary))
     return rules
 
 

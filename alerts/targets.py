@@ -1,7 +1,7 @@
 """Alerts about targets: servers that do not answer, or come and go. And the watchdog."""
 
 from alerts.paging import paged_below
-from alerts.recordings import LAST_ANSWER
+from alerts.recordings import LAST_ANSWER, SIDECAR_SEEN
 from alerts.rule import COUNT, SERVER, Alert, Group
 from alerts.scope import Scope
 from alerts.thresholds import JOB, MANY_TARGETS, MANY_TARGETS_SHARE, OUTAGES, SEEN
@@ -18,6 +18,7 @@ def target_groups(timing: Timing, scope: Scope, page_below: int) -> list[Group]:
             name="kvscope-targets",
             rules=[
                 *paged_below(_down(scope), scope, page_below),
+                _blind(scope),
                 _many_down(scope),
                 _never_up(timing, scope),
                 *paged_below(_restarts(timing, scope), scope, page_below),
@@ -36,7 +37,8 @@ def _down(scope: Scope) -> Alert:
         name="KvscopeTargetDown",
         severity="critical",
         topic="target",
-        expr=f"({_UP} == 0)\n+ on ({scope.server}) group_left (model_name) ({age})",
+        expr=f"({_UP} == 0 unless on ({scope.server}) {SIDECAR_SEEN})\n"
+        f"+ on ({scope.server}) group_left (model_name) ({age})",
         wait="5m",
         summary="An inference server no longer answers scrapes.",
         description=f"{SERVER} (job {{{{ $labels.job }}}}) answered Prometheus "
@@ -44,6 +46,26 @@ def _down(scope: Scope) -> Alert:
         "answers even while it loads a model. Requests to its engines probably fail as well.",
         board="kvscope-overview",
         by=("model_name", "instance"),
+    )
+
+
+def _blind(scope: Scope) -> Alert:
+    """A sidecar that does not answer says nothing about its server; if no other engine of the model
+    is heard, KvscopeModelGone pages."""
+    return Alert(
+        name="KvscopeTargetDown",
+        severity="warning",
+        topic="target",
+        expr=f"({_UP} == 0 and on ({scope.server}) {SIDECAR_SEEN})\n"
+        f"+ on ({scope.server}) group_left (model_name) (time() - {LAST_ANSWER})",
+        wait="5m",
+        summary="A sidecar no longer answers scrapes, so nothing is known of its server.",
+        description=f"The sidecar of {SERVER} (job {{{{ $labels.job }}}}) answered Prometheus "
+        "{{ $value | humanizeDuration }} ago and has not for five minutes. Whether its server "
+        "serves is not known from here: ask it. No other alert about it can fire.",
+        board="kvscope-overview",
+        by=("model_name", "instance"),
+        labels={"sign": "sidecar"},
     )
 
 

@@ -73,8 +73,9 @@ and speeds it up again for work."""
 # Engine
 
 
-SILENCE_SECONDS = 60
-"""An idle engine emits an event every second: a memory sample or a heartbeat."""
+SILENCE_SECONDS = 45
+"""An idle engine emits an event every second: a memory sample or a heartbeat. So it is told within
+two minutes also where scrapes and evaluations are half a minute apart."""
 
 STARVED_SECONDS = 600
 """As long as a whole queue has to be stuck for KvscopeQueueStuck."""

@@ -42,10 +42,6 @@ class Timing:
         offset = "" if ago is None else f" offset {self.range(ago)}"
         return f"last_over_time({selector}[{self.range(within)}]{offset})"
 
-    def last_of(self, expr: str, within: str = RECENT) -> str:
-        """The same of an expression."""
-        return f"last_over_time(({expr})[{self.range(within)}:{self.range('5s')}])"
-
     def wait(self, duration: str) -> str:
         """A duration for `for` and `keep_firing_for`; at least a second, so that alerts can be
         pending."""

@@ -8,7 +8,7 @@ an aggregation clause such as `by (model_name)` or `without (phase)`, empty for 
 from collections.abc import Callable
 
 from exporter.fold.buckets import ABANDONED_SECONDS
-from monitoring import identity
+from monitoring import bounds, identity
 from monitoring.selectors import bucket, rate, series
 
 PER_ENGINE = identity.clause(*identity.ENGINE)
@@ -157,9 +157,8 @@ def first_tokens(window: str, grouping: str, selector: str = "") -> str:
 
 
 def timely_first_tokens(window: str, grouping: str, seconds: float, selector: str = "") -> str:
-    """First tokens per second that came within the given seconds, a bound of the histogram."""
-    timely = bucket("kvscope_time_to_first_token_seconds", seconds, selector)
-    return _sum(f"rate({timely}[{window}])", grouping)
+    """First tokens per second that came within the given seconds, by the bound nearest to them."""
+    return _sum(_timely(bounds.FIRST_TOKEN, seconds, window, selector), grouping)
 
 
 def abandoned_late(window: str, grouping: str, seconds: float, selector: str = "") -> str:
@@ -183,9 +182,20 @@ def token_gaps(window: str, grouping: str, selector: str = "") -> str:
 
 
 def timely_token_gaps(window: str, grouping: str, seconds: float, selector: str = "") -> str:
-    """Tokens per second that followed within the given seconds, a bound of the histogram."""
-    timely = bucket("kvscope_inter_token_latency_seconds", seconds, selector)
-    return _sum(f"rate({timely}[{window}])", grouping)
+    """Tokens per second that followed within the given seconds, by the bound nearest to them."""
+    return _sum(_timely(bounds.TOKEN_GAP, seconds, window, selector), grouping)
+
+
+def _timely(family: str, seconds: float, window: str, selector: str) -> str:
+    """A histogram's observations up to the bound that it has nearest to a limit: buckets are
+    cumulative, so that of the largest bound below has most, that of the smallest above least."""
+
+    def buckets(bound: str) -> str:
+        matchers = ",".join(filter(None, (f'le=~"{bound}"', selector)))
+        return rate(f"{family}_bucket", window, matchers)
+
+    below, above = buckets(bounds.at_or_below(seconds)), buckets(bounds.above(seconds))
+    return f"max without (le) ({below}) or min without (le) ({above})"
 
 
 def mean(family: str, window: str, grouping: str, selector: str = "") -> str:
@@ -227,23 +237,19 @@ def _of_one_engine(selector: str) -> str:
 # Engine
 
 
-def age(name: str, selector: str = "") -> str:
-    """Seconds from the Unix time that a series holds to the moment it was scraped.
-
-    `time() - x` would include the age of the scrape: with one scrape a minute, an idle engine would
-    look a minute late. Never negative, even if the clocks of two machines differ.
-    """
-    when = series(name, selector)
-    return f"clamp_min(timestamp({when}) - {when}, 0)"
-
-
 def engines_heard(grouping: str = "", selector: str = "", same: str = PER_ENGINE) -> str:
     """Engines that an exporter hears from. An engine may have several streams: one for each
     worker."""
+    engines = f"count by ({same}) ({engine_signs(selector)})"
+    return f"count {grouping} ({engines})" if grouping else f"count({engines})"
+
+
+def engine_signs(selector: str = "") -> str:
+    """One or more series for each engine that an exporter hears from: streams of its events that
+    are up, or its requests, which its server's own page has as well."""
     matchers = ",".join(filter(None, (identity.HAS_ENGINE, selector)))
     streams = f"{series('kvscope_source_up', matchers)} == 1"
-    engines = f"count by ({same}) ({streams})"
-    return f"count {grouping} ({engines})" if grouping else f"count({engines})"
+    return f"{streams} or {series('kvscope_requests', selector)}"
 
 
 def in_engine(selector: str = "") -> str:
@@ -261,11 +267,11 @@ def stalled(
     """Seconds since the last step, of engines that have had requests for the whole window.
 
     Idle engines make no steps, and the first step after an idle hour must not count as an hour.
-    last: makes of an expression that a lost scrape leaves empty one that it does not.
+    last: makes of a selector that a lost scrape leaves empty an expression that it does not.
     """
-    last_step = last(age("kvscope_last_step_timestamp_seconds", selector))
+    last_step = last(series("kvscope_last_step_age_seconds", selector))
     work = f"min_over_time(({in_engine(selector)})[{window}:{resolution}])"
-    return f"({last_step})\nand on ({same}) ({work} > 0)"
+    return f"{last_step}\nand on ({same}) ({work} > 0)"
 
 
 # Host

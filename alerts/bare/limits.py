@@ -7,6 +7,8 @@ from types import MappingProxyType
 
 from alerts.bare.server import SGLANG, VLLM
 from alerts.scope import Scope
+from exporter.fold.buckets import VLLM_FIRST_TOKEN_SECONDS, VLLM_INTER_TOKEN_SECONDS
+from monitoring.bounds import SGLANG_FIRST_TOKEN_SECONDS, SGLANG_INTER_TOKEN_SECONDS
 
 FAILING_MIN = 5
 """Minimum failures in the window: fewer affect only one user."""
@@ -36,21 +38,10 @@ GAPS_MIN_BAD = 100
 """Minimum late gaps in the long window: one reply has hundreds."""
 
 BOUNDS = {
-    VLLM.first_token: (
-        *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10),
-        *(20, 40, 80, 160, 640, 2560),
-    ),
-    VLLM.gap: (
-        *(0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20),
-        *(40, 80),
-    ),
-    SGLANG.first_token: (
-        *(0.1, 0.2, 0.4, 0.6, 0.8, 1, 2, 4, 6, 8, 10, 20, 40, 60, 80, 100, 200, 400),
-    ),
-    SGLANG.gap: (
-        *(0.002, 0.004, 0.006, 0.008, 0.01, 0.015, 0.02, 0.025, 0.03, 0.035, 0.04, 0.06, 0.08),
-        *(0.1, 0.2, 0.4, 0.6, 0.8, 1, 2, 4, 6, 8),
-    ),
+    VLLM.first_token: VLLM_FIRST_TOKEN_SECONDS,
+    VLLM.gap: VLLM_INTER_TOKEN_SECONDS,
+    SGLANG.first_token: SGLANG_FIRST_TOKEN_SECONDS,
+    SGLANG.gap: SGLANG_INTER_TOKEN_SECONDS,
 }
 """The servers' default histogram bounds; both allow configuring them."""
 

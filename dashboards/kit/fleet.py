@@ -1,7 +1,16 @@
 """Lines for any number of engines: those that stand out, and the median of all."""
 
 from dashboards.kit.panels import MEDIAN, Q
-from dashboards.kit.queries import BY_ENGINE, ENGINE, ENGINE_LEGEND, rate, total
+from dashboards.kit.queries import (
+    BY_ENGINE,
+    ENGINE,
+    ENGINE_LEGEND,
+    OF_THE_SERVERS,
+    quantile,
+    quantile_apart,
+    rate,
+    total,
+)
 
 SHOWN = 10
 """Number of lines that can still be distinguished."""
@@ -57,3 +66,15 @@ def largest(name: str, label: str) -> tuple[Q, Q]:
 def median(expr: str) -> Q:
     """The median of all lines; absent if all are drawn."""
     return Q(f"quantile(0.5, {expr}) and on () (count({expr}) > {SHOWN})", MEDIAN)
+
+
+def quantile_lines(name: str, *quantiles: float, legend: str = "p{}") -> list[Q]:
+    """Quantiles of a histogram over all engines, or of each model where engines have different
+    bounds."""
+    lines = []
+    for q in quantiles:
+        text = legend.format(f"{q * 100:g}")
+        lines.append(Q(quantile(q, name), text))
+        if name in OF_THE_SERVERS:
+            lines.append(Q(quantile_apart(q, name), f"{text}, {{{{model_name}}}}"))
+    return lines

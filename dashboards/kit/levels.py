@@ -16,8 +16,8 @@ FIRST_TOKEN, TOKEN_GAP = (
 )
 _GAVE_UP = "kvscope_request_abandoned_seconds"
 
-FIRST_TOKEN_OBJECTIVE = Q("vector($ttft)", OBJECTIVE)
-TOKEN_GAP_OBJECTIVE = Q("vector($itl)", OBJECTIVE)
+FIRST_TOKEN_OBJECTIVE = Q("vector(${ttft:text})", OBJECTIVE)
+TOKEN_GAP_OBJECTIVE = Q("vector(${itl:text})", OBJECTIVE)
 
 BY_SERVICE = identity.clause(*identity.SERVICE)
 _USED, _PAGES = (bound for bound, _ in limits.BURN_RATE[1:])
@@ -90,9 +90,10 @@ def verdict(promise: str, legend: str) -> tuple[Q, Q, Q]:
 
 
 def _timely(name: str, limit: str, window: str, by: str, selector: str) -> str:
-    """Prometheus 2 writes an integer bound as `5`, Prometheus 3 as `5.0`: this matches both."""
-    bound = f'le=~"{limit}([.]0)?",{selector}'
-    return total(f"rate({name}_bucket{{{bound}}}[{window}])", by)
+    """By the largest bound at or below the limit that a server's histogram has: its bucket has
+    most. The value of the variable matches these bounds, its text is the limit."""
+    bounds = f'le=~"{limit}",{selector}'
+    return total(f"max without (le) (rate({name}_bucket{{{bounds}}}[{window}]))", by)
 
 
 def _every(name: str, window: str, by: str, selector: str) -> str:

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 
 from dashboards.kit.thresholds import SEVERITIES
+from exporter.readings.labels import Passed
+from exporter.readings.tables import TABLES
 from monitoring import identity, selectors
 from monitoring.formulas import share
 from monitoring.objectives import FAST
@@ -97,11 +99,17 @@ def or_zero(expr: str, there: str) -> str:
 
 
 def quantile(q: float, name: str, by: str = "", selector: str = ENGINE) -> str:
-    """Quantile of a histogram's observations in the rate window."""
+    """Quantile of a histogram's observations in the rate window; none of engines with different
+    bounds together."""
     rates = rate(f"{name}_bucket", selector)
-    if name not in _OF_THE_SERVERS or BY_ENGINE in by:
+    if name not in OF_THE_SERVERS or BY_ENGINE in by:
         return quantile_of(q, rates, by)
-    return f"histogram_quantile({q}, {_shared_bounds(rates, by)})"
+    return f"histogram_quantile({q}, {_alike(rates, by)})"
+
+
+def quantile_apart(q: float, name: str) -> str:
+    """The quantiles of each model, where all engines have none together."""
+    return f"{quantile(q, name, identity.MODEL)} unless on () {quantile(q, name)}"
 
 
 def quantile_of(q: float, bucket_rates: str, by: str = "") -> str:
@@ -115,21 +123,28 @@ def mean(name: str, by: str = "") -> str:
 
 
 def buckets(name: str, selector: str = ENGINE) -> str:
-    """Observations by bucket, for a heatmap."""
+    """Observations by bucket, for a heatmap; none of engines with different bounds together."""
     increases = f"increase({series(f'{name}_bucket', selector)}[{RATE_WINDOW}])"
-    return _shared_bounds(increases) if name in _OF_THE_SERVERS else total(increases, "le")
+    return _alike(increases) if name in OF_THE_SERVERS else total(increases, "le")
 
 
-_OF_THE_SERVERS = ("kvscope_time_to_first_token_seconds", "kvscope_request_duration_seconds")
+OF_THE_SERVERS = frozenset(
+    row.family
+    for tables in TABLES.values()
+    for table in tables
+    for row in table.rows
+    if isinstance(row.value, Passed)
+)
 """Histograms that are read from the pages of servers, in the buckets of each kind of server."""
 
 
-def _shared_bounds(growth: str, by: str = "") -> str:
-    """Sums by bucket, of the bounds that all servers of a group have: what one of them does not
-    count would be missing from the sum, and a higher bucket hold less than a lower one."""
+def _alike(growth: str, by: str = "") -> str:
+    """Sums by bucket, of the groups whose engines all have the same bounds: what one of them does
+    not count would be missing from the sum, and a higher bucket hold less than a lower one."""
     group = f"le, {by}" if by else "le"
     count = f"count by ({group}) ({growth})"
-    return f"{total(growth, group)} and {count} == on ({by}) group_left () {worst(count, by)}"
+    least = f"min by ({by}) ({count})" if by else f"min({count})"
+    return f"{total(growth, group)} and on ({by}) ({least} == {worst(count, by)})"
 
 
 def firing_by_rank(aggregate: str) -> str:

@@ -1,6 +1,6 @@
 """Variables of all dashboards: the selection, and the service levels that curves refer to."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from grafana_foundation_sdk.builders import dashboard as db
@@ -9,6 +9,7 @@ from grafana_foundation_sdk.models import dashboard as dm
 from dashboards.kit.links import SOURCE
 from dashboards.kit.queries import PLACE
 from exporter.fold.buckets import FIRST_TOKEN_SECONDS, INTER_TOKEN_SECONDS
+from monitoring.bounds import at_or_below
 from monitoring.objectives import ERROR_OBJECTIVE, ITL_SECONDS, TTFT_OBJECTIVE, TTFT_SECONDS
 
 EVERY_ENGINE = "kvscope_source_up"
@@ -137,18 +138,19 @@ def level_variables(levels: Levels) -> list[db.CustomVariable]:
         choice(
             "ttft",
             "Promise: first token within",
-            [f"{bound:g}" for bound in FIRST_TOKEN_SECONDS],
+            _limits(FIRST_TOKEN_SECONDS),
             FIRST_TOKEN,
-            "Seconds; the bounds that the histogram has. The share of requests that must keep it, "
-            "and the other promises, are chosen on Service levels.",
+            "Seconds; judged by the bound at or next below it that a server's histogram has. The "
+            "share of requests that must keep it, and the other promises, are chosen on Service "
+            "levels.",
             levels != "none",
         ),
         choice(
             "itl",
             "Next token within",
-            [f"{bound:g}" for bound in INTER_TOKEN_SECONDS],
+            _limits(INTER_TOKEN_SECONDS),
             TOKEN_GAP,
-            "Seconds; the bounds that the histogram has.",
+            "Seconds; judged by the bound at or next below it that a server's histogram has.",
             shown,
         ),
         choice(
@@ -181,19 +183,33 @@ def filters() -> db.AdHocVariable:
 
 
 def choice(
-    name: str, label: str, values: Iterable[str], default: str, help: str, shown: bool = True
+    name: str,
+    label: str,
+    values: Mapping[str, str] | Iterable[str],
+    default: str,
+    help: str,
+    shown: bool = True,
 ) -> db.CustomVariable:
-    """A variable with one of these values."""
-    options = [dm.VariableOption(text=v, value=v, selected=v == default) for v in values]
+    """A variable with one of these values; a mapping gives them by the texts that are shown."""
+    pairs = values if isinstance(values, Mapping) else {value: value for value in values}
+    options = [
+        dm.VariableOption(text=text, value=value, selected=text == default)
+        for text, value in pairs.items()
+    ]
     return (
         db.CustomVariable(name)
         .label(label)
         .description(help)
-        .values(",".join(str(option.value) for option in options))
+        .values(",".join(v if v == text else f"{text} : {v}" for text, v in pairs.items()))
         .options(options)
-        .current(dm.VariableOption(text=default, value=default, selected=True))
+        .current(dm.VariableOption(text=default, value=pairs[default], selected=True))
         .hide(_hidden(shown))
     )
+
+
+def _limits(known: Iterable[float]) -> Mapping[str, str]:
+    """By their numbers, the bounds by which they are judged."""
+    return {f"{limit:g}": at_or_below(limit) for limit in known}
 
 
 def _hidden(shown: bool) -> dm.VariableHide:

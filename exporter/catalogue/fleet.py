@@ -111,8 +111,8 @@ FLEET = (
         labels={"sidecar": None},
     ),
     _fleet(
-        "sidecar_last_answer_timestamp_seconds",
-        "Unix time of a sidecar's last answer.",
+        "sidecar_last_answer_age_seconds",
+        "Time since a sidecar's last answer.",
         unit="seconds",
         labels={"sidecar": None},
         notes="Absent before the first. What is not answered within ten seconds is not known.",

@@ -57,12 +57,12 @@ GPU = (
         labels={},
     ),
     _gpu(
-        "sample_timestamp_seconds",
-        "Unix time of the last sample of NVML. While kvscope_gpu_nvml_up is 0, its values are "
+        "sample_age_seconds",
+        "Time since the last sample of NVML. While kvscope_gpu_nvml_up is 0, its values are "
         "absent.",
         unit="seconds",
         labels={},
-        otel="kvscope.gpu.sample.timestamp",
+        otel="kvscope.gpu.sample.age",
     ),
     _gpu(
         "sample_duration_seconds",
@@ -216,6 +216,12 @@ GPU = (
         unit="events",
         labels={**DEVICE, "xid": XIDS},
         aliases=("XID_ERRORS",),
+    ),
+    _gpu(
+        "xid_last_age_seconds",
+        "Time since the last event with this XID, by the exporter's monotonic clock.",
+        unit="seconds",
+        labels={**DEVICE, "xid": XIDS},
     ),
     _gpu(
         "xid_last_timestamp_seconds",

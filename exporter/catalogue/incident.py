@@ -62,9 +62,9 @@ PHRASES: dict[str, str] = {
 
 INCIDENT = (
     Metric(
-        name="kvscope_incident_start_timestamp_seconds",
+        name="kvscope_incident_age_seconds",
         kind="gauge",
-        help="Unix time when the trouble began whose cause `kvscope why` names first; absent while "
+        help="Time since the trouble began whose cause `kvscope why` names first; absent while "
         "nothing is wrong that it sees.",
         notes="At most one series for each engine, up to ten seconds old. `kvscope why` prints the "
         "whole sentence: what followed, what it cost, what to do. Causes: "
@@ -73,7 +73,7 @@ INCIDENT = (
         unit="seconds",
         group="incident",
         labels={**ENGINE, "cause": tuple(PHRASES)},
-        otel_name="kvscope.incident.start",
+        otel_name="kvscope.incident.age",
         events=("StepCompleted",),
     ),
 )

@@ -5,7 +5,7 @@ until the engine's first Hello, and for a server's own page, which has several e
 and `engine` are left out.
 """
 
-from typing import get_args
+from typing import Literal, get_args
 
 from exporter.catalogue.metric import ENGINE, Kind, Labels, Metric
 from exporter.fetch.error import FETCH_ERROR_KINDS
@@ -19,6 +19,9 @@ PAGE_ERROR_KINDS = (
     *("malformed", "contradictory", "engines", "bug"),
 )
 """Kinds of failures of a server's own page."""
+
+EnginePart = Literal["scheduler", "worker", "front_end"]
+"""The processes of an engine, as its figures distinguish them."""
 
 _STREAM: Labels = {**ENGINE, "source": (*get_args(SourceKind), REMOTE), "endpoint": None}
 
@@ -60,10 +63,18 @@ SELF = (
         "until the next one.",
     ),
     _stream(
+        "source_last_message_age_seconds",
+        "Time since the last message from the engine, or since the page was last read, by the "
+        "exporter's monotonic clock.",
+        notes="Absent before the first.",
+        unit="seconds",
+    ),
+    _stream(
         "source_last_message_timestamp_seconds",
         "Unix time of the last message from the engine, or of the page as last read; absent before "
         "the first.",
         unit="seconds",
+        notes="Rules and panels use kvscope_source_last_message_age_seconds.",
     ),
     _stream(
         "observer_stopped",
@@ -151,6 +162,19 @@ SELF = (
         group="self",
         labels={},
         otel_name="kvscope.recording.gaps",
+    ),
+    Metric(
+        name="kvscope_engine_silence_seconds",
+        kind="gauge",
+        help="Time since a part of an engine that took requests was last heard; of several "
+        "workers or front ends, the longest.",
+        notes="Every part is heard each second, also while the engine idles: after a minute it "
+        "hangs or has ended. Absent while the engine loads, after another start of its server, "
+        "once the server is gone, and while its observer is off.",
+        unit="seconds",
+        group="self",
+        labels={**ENGINE, "part": get_args(EnginePart)},
+        otel_name="kvscope.engine.silence",
     ),
     Metric(
         name="kvscope_collect_errors_total",

@@ -51,6 +51,10 @@ class Families:
         """Seconds since a monotonic reading of this process."""
         return max(0, self._clock.now().monotonic_ns - monotonic_ns) / 1e9
 
+    def since(self, wall_seconds: float) -> float:
+        """Seconds since a Unix time that this process took from its own clock."""
+        return max(0.0, self._clock.now().wall_ns / 1e9 - wall_seconds)
+
     def single(self, name: str, value: float) -> Family:
         """A family of one series."""
         return self.table(name, {(): value})

@@ -20,7 +20,7 @@ def collect_nvml(families: Families, reading: Reading) -> Iterator[Family]:
         return
     yield families.single("kvscope_gpu_nvml_up", reading.sample is not None)
     if last is not None:
-        yield families.single("kvscope_gpu_sample_timestamp_seconds", families.wall(last.taken_ns))
+        yield families.single("kvscope_gpu_sample_age_seconds", families.age(last.taken_ns))
         yield families.single("kvscope_gpu_sample_duration_seconds", last.duration_seconds)
     if reading.errors:
         yield families.table(
@@ -31,6 +31,12 @@ def collect_nvml(families: Families, reading: Reading) -> Iterator[Family]:
         counts = {tuple(key): count.events for key, count in reading.xids.items()}
         times = {tuple(key): count.last_wall_ns / 1e9 for key, count in reading.xids.items()}
         yield families.table("kvscope_gpu_xid_events_total", counts)
+        ages = {
+            tuple(key): families.age(count.last_ns)
+            for key, count in reading.xids.items()
+            if count.last_ns is not None
+        }
+        yield families.table("kvscope_gpu_xid_last_age_seconds", ages)
         yield families.table("kvscope_gpu_xid_last_timestamp_seconds", times)
 
 

@@ -54,6 +54,9 @@ def collect_source(families: Families, source: Seen, running: bool) -> Iterator[
     yield families.single("kvscope_source_state_known", source.state_known)
     if source.last_message_ns is not None:
         yield families.single(
+            "kvscope_source_last_message_age_seconds", families.age(source.last_message_ns)
+        )
+        yield families.single(
             "kvscope_source_last_message_timestamp_seconds", families.wall(source.last_message_ns)
         )
     yield families.single("kvscope_event_batches_dropped_total", source.batches_dropped)

@@ -32,9 +32,9 @@ class FleetCollector(Collector):
             "kvscope_fleet_sidecar_up", {(member.name,): member.is_up for member in members}
         )
         yield families.table(
-            "kvscope_fleet_sidecar_last_answer_timestamp_seconds",
+            "kvscope_fleet_sidecar_last_answer_age_seconds",
             {
-                (member.name,): families.wall(member.last_answer_ns)
+                (member.name,): families.age(member.last_answer_ns)
                 for member in members
                 if member.last_answer_ns is not None
             },

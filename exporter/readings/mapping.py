@@ -68,11 +68,15 @@ class PageMapper:
         )
         self._keys = [row.key for row in table.rows]
         self._history = History()
-        self._now = 0.0
+        self._now = self._monotonic = 0.0
 
-    def read(self, text: str, *, now: float, model_name: str = "") -> PageReading:
-        """Total: any text gives a reading. now: Unix time."""
+    def read(
+        self, text: str, *, now: float, monotonic: float | None = None, model_name: str = ""
+    ) -> PageReading:
+        """Total: any text gives a reading. now: Unix time. monotonic: seconds of a clock that is
+        never set; None: the same."""
         self._now = now
+        self._monotonic = now if monotonic is None else monotonic
         self._history.next_page()
         samples = self._parser.parse(text)
         if samples.is_cut:
@@ -120,7 +124,9 @@ class PageMapper:
             if count is None:
                 return False
             _check_size(row, count)
-            value = self._history.last_moved(place, count, self._now)
+            present = self._monotonic if row.value.is_age else self._now
+            moved = self._history.last_moved(place, count, present)
+            value = present - moved if row.value.is_age else moved
         else:
             read = self._value(view, row, row.value, place)
             if read is None:

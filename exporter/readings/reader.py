@@ -240,10 +240,11 @@ class PageReader:
         return engines
 
     def _mapped(self, text: str, problems: list[str]) -> dict[Engine, EngineReading]:
-        now = self._clock.wall_seconds(self._clock.monotonic_ns())
+        now_ns = self._clock.monotonic_ns()
+        now, monotonic = self._clock.wall_seconds(now_ns), now_ns / 1e9
         engines: dict[Engine, EngineReading] = {}
         for mapper in self._mappers:
-            page = mapper.read(text, now=now, model_name=self._model_name)
+            page = mapper.read(text, now=now, monotonic=monotonic, model_name=self._model_name)
             if page.is_cut:
                 raise _Rejected("too_large", "has too many series, or takes too long to read")
             count = self._faults.count

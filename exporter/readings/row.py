@@ -6,7 +6,7 @@ from typing import Literal
 
 from exporter.catalogue import metric
 from exporter.readings.labels import LastMoved, Passed
-from exporter.readings.value import Value
+from exporter.readings.value import Series, Value
 from kvscope_events.vocabulary import ServerKind
 
 Worth = Literal["exact", "passed through", "bound"]
@@ -83,6 +83,25 @@ class Table:
     def names(self) -> frozenset[str]:
         """Every name of a sample that a row looks for."""
         return frozenset(name for row in self.rows for name in row.value.names())
+
+
+def last_step(steps: Series) -> tuple[Row, Row]:
+    """When the last step ended, as an age for rules and as a moment. steps: counts steps, or their
+    work."""
+    return (
+        Row(
+            family="kvscope_last_step_age_seconds",
+            value=LastMoved(steps, is_age=True),
+            worth="bound",
+            reason="lower bound: the step ended up to one reading of the page earlier",
+        ),
+        Row(
+            family="kvscope_last_step_timestamp_seconds",
+            value=LastMoved(steps),
+            worth="bound",
+            reason="upper bound: the step ended up to one reading of the page earlier",
+        ),
+    )
 
 
 _OF_ENGINE = ("model_name", "engine")

@@ -70,9 +70,8 @@ class AdviceCollector:
 def _incident(families: Families, answer: WhyAnswer) -> Iterator[Family]:
     """Empty while nothing is wrong."""
     for cause in answer.chain[:1]:
-        yield families.column(
-            "kvscope_incident_start_timestamp_seconds", {cause.kind: cause.at_seconds}
-        )
+        age = families.since(cause.at_seconds)
+        yield families.column("kvscope_incident_age_seconds", {cause.kind: age})
 
 
 def _families_of(families: Families, made: Sequence[Proposal]) -> Iterator[Family]:

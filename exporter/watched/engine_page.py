@@ -29,6 +29,12 @@ class EnginePage(NamedTuple):
     startup_terms: Mapping[str, int]
     """A worker's measurements at start-up; empty while its state is not known."""
     up: bool
+    heard_ns: int | None
+    """Arrival of its last message; None: it has never been heard."""
+    began_ns: int
+    """When this exporter first heard of its present session, or began to listen."""
+    is_observed: bool
+    """Whether its observer works."""
     is_here: bool
     """Whether its pid names the same process for us; it does not from another container."""
     read: Mapping[str, Any]

@@ -34,6 +34,7 @@ from exporter.watched.advised import AdviceCollector
 from exporter.watched.engine_page import EnginePage, is_elsewhere
 from exporter.watched.engine_processes import collect_processes
 from exporter.watched.presence import Presence
+from exporter.watched.silence import collect_silence
 from exporter.watched.target import Target
 
 _OF_TIERS = "kvscope_kv_tier_"
@@ -142,6 +143,14 @@ class Page:
         health = self.recording()
         yield from self._guard.read("server", lambda: collect_recording(self._families, health))
         yield from collect_processes(engines, self._guard, self.machine, now_ns)
+        processes = [
+            one for target, one in zip(targets, engines, strict=True) if not target.is_content
+        ]
+        answers = any(page.reading.answers for page in pages)
+        yield from self._guard.read(
+            "self",
+            lambda: collect_silence(processes, state, page_answers=answers, now_ns=now_ns),
+        )
         is_new = asking is not None
         yield from self._guard.read("advice", lambda: advised.collect(asked, is_new=is_new))
         if self.recorder is not None:

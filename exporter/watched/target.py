@@ -225,6 +225,9 @@ class Target:
                 activation_peaks=memory.activation_peaks.copy(),
                 startup_terms=memory.startup_terms if known else {},
                 up=source.up,
+                heard_ns=source.last_message_ns,
+                began_ns=self._began_ns,
+                is_observed=is_observed,
                 is_here=hello is not None and self._is_here(hello),
                 read=answerable,
             )
@@ -342,6 +345,7 @@ class Target:
 
     def _listeners(self) -> tuple[Listener, ...]:
         """New folds for a new session; the former producer's state is dropped with the old ones."""
+        self._began_ns = self._clock.now().monotonic_ns
         for listener in self._further:
             listener.on_gap()  # requests of the former producer will not end
         if self._stream is not None:

@@ -127,15 +127,15 @@ def sick_card() -> Situation:
         for state, before, after in (("running", 8, 8), ("waiting", 0, 30)):
             labels = {**replica.engine, "state": state}
             situation.add("kvscope_requests", labels, (hangs, before), (END + 1, after))
-        last = "kvscope_last_step_timestamp_seconds"
-        situation.count(last, replica.engine, (hangs, 60), (END + 1, 0))
+        last = "kvscope_last_step_age_seconds"
+        situation.count(last, replica.engine, (hangs, 0), (END + 1, 60))
     sick = Replica(situation, "s0")
     sick.situation.add("kvscope_gpu_up", sick.card, (CALM, 1), (END + 1, 0))
     source = {**sick.engine, "source": "inprocess"}
     situation.add("kvscope_source_up", source, (END + 1, 1))
     xid = {**sick.card, "xid": "79"}
-    family = "kvscope_gpu_xid_last_timestamp_seconds"
-    situation.add(family, xid, (CALM, None), (END + 1, CALM * 60))
+    family = "kvscope_gpu_xid_last_age_seconds"
+    situation.count(family, xid, (CALM, None), (END + 1, 60))
     situation.add("kvscope_gpu_recovery_action", sick.card, (CALM + 1, 0), (END + 1, 2))
     hot = {**sick.card, "reason": "hw_thermal"}
     situation.add("kvscope_gpu_clocks_event_active", hot, (CALM - 1, 0), (END + 1, 1))

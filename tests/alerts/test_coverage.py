@@ -9,10 +9,14 @@ import pytest
 import yaml
 
 from alerts.coverage import KINDS, NO, WITH_NVML, YES, Kind, coverage, table
-from tests.alerts.tools import CASE_FILES, DAYS, WATCHDOG, promtools, rules_of, run
+from tests.alerts.tools import CASE_FILES, DAYS, RULE_FILE, WATCHDOG, promtools, rules_of, run
 from tests.repo.checkout import ROOT
 
 COVERAGE = coverage()
+SELECTOR = re.compile(r'\w+\{(?:[^}"]|"[^"]*")*\}')
+RULES = [
+    rule for group in yaml.safe_load(RULE_FILE.read_text())["groups"] for rule in group["rules"]
+]
 FILES = [path for path in CASE_FILES if path.name not in DAYS]
 """Alerts of the other files need the same as those of these files."""
 
@@ -32,6 +36,10 @@ def test_the_document_has_the_table() -> None:
         ("KvscopeTierThrashes", "vLLM by KV events and page", YES),
         ("KvscopeObserverStopped", "own engine", NO),
         ("KvscopeServerGone", "vLLM by page", YES),
+        ("KvscopeEngineDead", "vLLM by page", NO),
+        ("KvscopeModelGone", "vLLM by page", YES),
+        ("KvscopeErrorOutlier", "SGLang by page", NO),
+        ("KvscopeTtftBudgetBurnsFast", "SGLang by page", YES),
     ],
 )
 def test_an_alert_fires_for_the_servers_that_tell_what_it_needs(
@@ -40,13 +48,50 @@ def test_an_alert_fires_for_the_servers_that_tell_what_it_needs(
     assert COVERAGE[alert][title] == answer
 
 
+@pytest.mark.parametrize(
+    ("selector", "without"),
+    [
+        ('kvscope_time_to_first_token_seconds_bucket{le="2.5"}', {"SGLang by page"}),
+        ('kvscope_time_to_first_token_seconds_bucket{le="2.0"}', set(KINDS) - {"SGLang by page"}),
+        ('kvscope_source_up{model_name!=""}', {"vLLM by page", "SGLang by page"}),
+        ('kvscope_requests_finished_total{reason="error"}', {"SGLang by page"}),
+    ],
+)
+def test_a_selector_needs_its_labels_and_its_bound(selector: str, without: set[str]) -> None:
+    assert {title for title, kind in KINDS.items() if not kind.has(selector)} == without
+
+
+def test_a_rule_that_asks_for_a_bound_finds_one_in_the_histograms_of_every_kind() -> None:
+    asked = {s for rule in RULES for s in SELECTOR.findall(rule["expr"]) if "le=" in s}
+    assert asked
+    for title, kind in KINDS.items():
+        families: dict[str, bool] = {}
+        for selector in asked:
+            name = selector.partition("{")[0]
+            if kind.has(name):
+                families[name] = families.get(name, False) or kind.has(selector)
+        assert all(families.values()), (title, families)
+
+
+def test_a_panel_that_asks_for_a_bound_finds_one_in_the_histograms_of_every_kind() -> None:
+    for path in sorted((ROOT / "dashboards").glob("*.json")):
+        board = json.loads(path.read_text())
+        values = {v["name"]: v.get("current", {}).get("value") for v in board["templating"]["list"]}
+        for selector in SELECTOR.findall(path.read_text().replace('\\"', '"')):
+            if "le=" not in selector or not selector.startswith("kvscope_"):
+                continue
+            chosen = selector.replace("$ttft", values.get("ttft") or "")
+            chosen = chosen.replace("$itl", values.get("itl") or "")
+            for title, kind in KINDS.items():
+                name = selector.partition("{")[0]
+                assert not kind.has(name) or kind.has(chosen), (path.name, title, selector)
+
+
 def _told(case: Any, kind: Kind) -> list[Any]:
     """Its series without those that such a server does not report."""
     found = []
     for each in case["input_series"]:
-        name = re.match(r"\w+", each["series"])
-        assert name is not None
-        if kind.has(name[0]):
+        if kind.has(each["series"]):
             found.append(each)
     return found
 

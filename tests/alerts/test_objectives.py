@@ -7,12 +7,22 @@ from typing import Any
 
 import pytest
 import yaml
+from prometheus_client.utils import floatToGoString
 
 from alerts.__main__ import main
 from alerts.bare.__main__ import main as bare_main
 from alerts.objectives import Objectives
 from alerts.rules import rule_file
 from alerts.scope import Scope
+from monitoring.bounds import (
+    BOUNDS,
+    FIRST_TOKEN,
+    TOKEN_GAP,
+    above,
+    at_or_below,
+    judged_at,
+    limits,
+)
 from tests.alerts.tools import promtools, run
 from tests.repo.checkout import ROOT
 
@@ -115,9 +125,9 @@ def test_whoever_gives_up_after_the_limit_had_no_first_token_in_time(tmp_path: P
 
 
 def test_a_limit_beyond_the_last_bound_counts_delivered_first_tokens_alone() -> None:
-    text = rule_file(objectives=Objectives(ttft_default=600))
+    text = rule_file(objectives=Objectives(ttft_default=80))
     assert "kvscope_request_abandoned_seconds" not in text
-    assert 'kvscope_time_to_first_token_seconds_bucket{le=~"600([.]0)?"}' in text
+    assert f'kvscope_time_to_first_token_seconds_bucket{{le=~"{at_or_below(80)}"}}' in text
 
 
 DOCUMENTS = "\n".join(path.read_text() for path in sorted((ROOT / "docs").rglob("*.md")))
@@ -218,12 +228,25 @@ def test_an_objective_between_two_bounds_is_refused_with_the_list(
         main(["--ttft", "llama=2.4"])
     message = capsys.readouterr().err
     assert "the objective of llama is 2.4 s" in message
-    assert "1, 2.5, 5" in message
+    assert "1, 2, 2.5, 4, 5" in message
 
 
 def test_a_token_limit_between_two_bounds_is_refused_with_the_list() -> None:
-    with pytest.raises(ValueError, match=r"0\.3 s for the next token.*0\.25, 0\.5, 1"):
-        Objectives.parse(itl=["llama=0.3"])
+    with pytest.raises(ValueError, match=r"0\.33 s for the next token.*0\.3, 0\.4, 0\.5"):
+        Objectives.parse(itl=["llama=0.33"])
+
+
+@pytest.mark.parametrize("family", [FIRST_TOKEN, TOKEN_GAP])
+def test_each_limit_is_judged_by_one_bound_of_the_histograms_of_every_kind(family: str) -> None:
+    """The regular expressions of a rule find the bound, and none that counts for it."""
+    for limit in limits(family):
+        for kind, bounds in BOUNDS[family].items():
+            texts = {floatToGoString(bound): bound for bound in bounds}
+            below = [texts[text] for text in texts if re.fullmatch(at_or_below(limit), text)]
+            over = [texts[text] for text in texts if re.fullmatch(above(limit), text)]
+            found = max(below) if below else min(over)
+            assert found == judged_at(limit, bounds), (limit, kind)
+    assert {1, 2, 2.5, 4, 10} <= {*limits(FIRST_TOKEN)}, "2 and 4 are SGLang's"
 
 
 @pytest.mark.parametrize("share", ["1", "0", "99.9"])

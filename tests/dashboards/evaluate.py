@@ -27,7 +27,21 @@ def filled(expr: str) -> str:
     """A query that is on several boards, with all variables of the overview at All or default."""
     variables = [v for v in board("overview")["templating"]["list"] if "current" in v]
     values = {v["name"]: v.get("allValue") or v["current"]["value"] for v in variables} | MACROS
-    return VARIABLE.sub(lambda match: str(values[match[1] or match[2]]), expr)
+    return _substituted(expr, values, _texts(variables))
+
+
+def _texts(variables: list[Any]) -> dict[str, str]:
+    """`${name:text}` of each: what is shown for its value."""
+    return {
+        v["name"]: str(v["current"]["text"]) for v in variables if "text" in v.get("current", {})
+    }
+
+
+def _substituted(expr: str, values: dict[str, str], texts: dict[str, str]) -> str:
+    return VARIABLE.sub(
+        lambda match: str((texts if match[0].endswith(":text}") else values)[match[1] or match[2]]),
+        expr,
+    )
 
 
 def query(name: str, panel: int, ref: str = "A", **chosen: str) -> str:
@@ -40,7 +54,7 @@ def query(name: str, panel: int, ref: str = "A", **chosen: str) -> str:
     values |= MACROS | chosen
     (found,) = (p for p in panels_of(shown) if p["id"] == panel)
     (expr,) = (t["expr"] for t in found["targets"] if t["refId"] == ref)
-    return VARIABLE.sub(lambda match: values[match[1] or match[2]], expr)
+    return _substituted(expr, values, _texts(variables) | chosen)
 
 
 def check(

@@ -2,10 +2,13 @@
 
 NOT_SHOWN = {
     "kvscope_build_info": "a version, not a state; `kvscope doctor` and the page show it",
-    "kvscope_config_last_reload_successful": "of a sidecar with a configuration file; it says so "
-    "when asked to reload",
-    "kvscope_config_last_reload_success_timestamp_seconds": "as before: an act of the operator's",
+    "kvscope_config_last_reload_success_timestamp_seconds": "an act of the operator's",
     "kvscope_config_reloads_total": "as before: an act of the operator's",
+    **{
+        f"kvscope_{name}_timestamp_seconds": "a moment by the clock of the host, for its logs; "
+        "panels and rules have its age"
+        for name in ("gpu_xid_last", "last_step", "source_last_message")
+    },
     "kvscope_kv_content_dropped_blocks_total": "rare: failed loads of a connector, moved state",
     **{
         f"kvscope_kv_tier_{name}": "of servers that publish KV events, which the boards do not know"

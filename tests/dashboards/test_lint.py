@@ -34,12 +34,12 @@ def exposed(stage: Stage) -> Exposed:
         'kvscope_gpu_mig_memory_bytes{gpu="0",uuid="",gpu_instance_id="1",state="used"} 0\n'
         "# TYPE kvscope_gpu_xid_events_total counter\n"
         'kvscope_gpu_xid_events_total{gpu="0",uuid="",xid="79"} 1\n'
-        "# TYPE kvscope_gpu_xid_last_timestamp_seconds gauge\n"
-        'kvscope_gpu_xid_last_timestamp_seconds{gpu="0",uuid="",xid="79"} 1\n'
+        "# TYPE kvscope_gpu_xid_last_age_seconds gauge\n"
+        'kvscope_gpu_xid_last_age_seconds{gpu="0",uuid="",xid="79"} 1\n'
         "# TYPE kvscope_gpu_nvml_errors_total counter\n"
         'kvscope_gpu_nvml_errors_total{call="Shutdown",code="timeout"} 1\n'
-        "# TYPE kvscope_incident_start_timestamp_seconds gauge\n"
-        'kvscope_incident_start_timestamp_seconds{model_name="demo",engine="0",cause="queue"} 1\n'
+        "# TYPE kvscope_incident_age_seconds gauge\n"
+        'kvscope_incident_age_seconds{model_name="demo",engine="0",cause="queue"} 1\n'
         "# TYPE kvscope_kv_time_to_exhaustion_seconds gauge\n"
         'kvscope_kv_time_to_exhaustion_seconds{model_name="demo",engine="0"} 1\n'
         "# TYPE kvscope_kv_exhaustion_probability gauge\n"

@@ -37,8 +37,8 @@ def traffic(late: int, gave_up: int = 0, failed: int = 0, gaps_late: int = 0) ->
 
 def recorded(slo: Slo) -> str:
     """The share over five minutes by which the alert judges, without recording it."""
-    group, _ = slo_groups(Timing(), Objectives())
-    exprs = {rule.record: rule.expr for rule in group.rules if hasattr(rule, "record")}
+    rules = [rule for group in slo_groups(Timing(), Objectives()) for rule in group.rules]
+    exprs = {rule.record: rule.expr for rule in rules if hasattr(rule, "record")}
     judged, bad = (f"model:{slo.metric}_{kind}:rate5m" for kind in ("judged", "bad"))
     missed = exprs[bad].replace(judged, f"({exprs[judged]})")
     return f"({missed}) / ({exprs[judged]})"
@@ -222,7 +222,7 @@ def test_the_table_of_engines_says_what_is_worst_about_each(tmp_path: Path) -> N
         f"kvscope_engine_ready{{{engine('loading')}}}": f"0x{SCRAPES}",
         f"kvscope_requests_oldest_wait_seconds{{{engine('slow')}}}": f"3x{SCRAPES}",
         f"kvscope_requests_oldest_wait_seconds{{{engine('well')}}}": f"1x{SCRAPES}",
-        f"kvscope_last_step_timestamp_seconds{{{engine('stalled')}}}": f"100x{SCRAPES}",
+        f"kvscope_last_step_age_seconds{{{engine('stalled')}}}": f"0+15x{SCRAPES}",
         f'kvscope_requests{{state="running",{engine("stalled")}}}': f"1x{SCRAPES}",
         f"kvscope_kv_active_ratio{{{engine('pressure')}}}": f"0.97x{SCRAPES}",
         f'kvscope_requests{{state="waiting",{engine("pressure")}}}': f"2x{SCRAPES}",

@@ -72,7 +72,7 @@ class Still:
             sample=sample,
             last=sample,
             errors={("DeviceGetPowerUsage", "timeout"): 2},
-            xids={XidKey("0", UUID, "94"): XidCount(2, NOW_NS - 10**9)},
+            xids={XidKey("0", UUID, "94"): XidCount(2, NOW_NS - 10**9, NOW_NS - 10**9)},
         )
 
 

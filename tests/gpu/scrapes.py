@@ -25,7 +25,7 @@ seconds on a busy machine."""
 SERVER_PID = 4242
 OWN_FAMILIES = {
     "kvscope_gpu_nvml_up",
-    "kvscope_gpu_sample_timestamp_seconds",
+    "kvscope_gpu_sample_age_seconds",
     "kvscope_gpu_sample_duration_seconds",
 }
 """Families that stay while NVML is down, for a poller that ever had a sample."""

@@ -15,13 +15,17 @@ NAME = "kvscope_gpu_xid_events_total"
 
 
 def xids(scrapes: Scrapes) -> set[tuple[str, ...]]:
-    """(gpu, xid) of the series on one page, the same for both families."""
+    """(gpu, xid) of the series on one page, the same for all families."""
     page = scrapes.page()
-    counted, last = (
+    counted, last, ages = (
         {(labels["gpu"], labels["xid"]) for labels, _ in page.get(name, [])}
-        for name in (NAME, "kvscope_gpu_xid_last_timestamp_seconds")
+        for name in (
+            NAME,
+            "kvscope_gpu_xid_last_timestamp_seconds",
+            "kvscope_gpu_xid_last_age_seconds",
+        )
     )
-    assert counted == last
+    assert counted == last == ages
     return last
 
 

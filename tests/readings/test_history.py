@@ -56,3 +56,18 @@ def test_a_counter_from_two_does_not_fall_while_one_is_ahead() -> None:
 
 def test_a_counter_from_two_falls_when_the_server_restarts() -> None:
     assert recomputed((100, 40), (10, 10), (20, 15)) == [60, 0, 5]
+
+
+def ages(*pages: tuple[float, float, int]) -> list[float]:
+    """By Unix time, seconds of the monotonic clock, and number of steps on the page."""
+    mapper = PageMapper(TABLES["vllm"][0])
+    found = []
+    for now, monotonic, steps in pages:
+        page = f'vllm:iteration_tokens_total_count{{engine="0",model_name="m"}} {steps}\n'
+        reading = mapper.read(page, now=now, monotonic=monotonic).engines["m", "0"]
+        found.append(reading.values["kvscope_last_step_age_seconds"][()])
+    return found
+
+
+def test_the_age_of_the_last_step_does_not_follow_a_clock_that_is_set() -> None:
+    assert ages((1000, 10, 5), (1015, 25, 5), (400, 40, 5), (9000, 55, 6)) == [0, 15, 30, 0]

@@ -11,7 +11,8 @@ _OF_THE_MOMENT = frozenset(
         "kvscope_kv_exhaustion_probability",
         "kvscope_advice_value",
         "kvscope_advice_saved_tokens_per_second",
-        "kvscope_incident_start_timestamp_seconds",
+        "kvscope_incident_age_seconds",
+        "kvscope_last_step_age_seconds",
     }
 )
 """Ages, windows, forecasts and judgements of them: they move between two pages of one step."""

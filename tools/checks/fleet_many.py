@@ -232,11 +232,11 @@ def _counted(fleet: str) -> int:
 
 def _lag(page: str, replicas: int) -> float:
     """The longest time since an answer, of the sidecars that are never cut off."""
-    name = "kvscope_fleet_sidecar_last_answer_timestamp_seconds"
+    name = "kvscope_fleet_sidecar_last_answer_age_seconds"
     answered = [
         sample(page, name, sidecar=f"r{number}") for number in range(replicas) if number != CUT_OFF
     ]
-    return time.time() - min(at for at in answered if at is not None)
+    return max(age for age in answered if age is not None)
 
 
 def _sums(fleet: str, replicas: int) -> tuple[int, int]:

@@ -129,7 +129,7 @@ class Day:
         self.play(LOADING, slice(at, until))
         waited = self.clock.step * np.arange(1, until - at + 1)
         for key, ages in self.ages.items():
-            if key[0] == "kvscope_source_last_message_timestamp_seconds":
+            if key[0] == "kvscope_source_last_message_age_seconds":
                 ages[at:until] = waited
 
     def lines(self) -> Iterator[tuple[str, Labels, Floats]]:
@@ -143,7 +143,9 @@ class Day:
         for (name, labels), values in self.gauges.items():
             yield name, self._labels(labels), np.where(absent, np.nan, values)
         for (name, labels), ages in self.ages.items():
-            yield name, self._labels(labels), np.where(absent, np.nan, self.clock.times - ages)
+            is_age = name.endswith("_age_seconds")
+            values = ages if is_age else self.clock.times - ages
+            yield name, self._labels(labels), np.where(absent, np.nan, values)
         began = np.full(self.clock.count, self.clock.times[0] - DAY_SECONDS)
         for start in self.starts:
             began[start:] = self.clock.times[start]

@@ -14,7 +14,7 @@ LONE = "solo"
 _STATE = "kvscope_server_state"
 _SOURCE = "kvscope_source_up"
 _FIRST_TOKEN = "kvscope_time_to_first_token_seconds"
-_XID = "kvscope_gpu_xid_last_timestamp_seconds"
+_XID = "kvscope_gpu_xid_last_age_seconds"
 
 
 def _named(table: Iterable[Key], name: str, **labels: str) -> list[Key]:

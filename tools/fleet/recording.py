@@ -25,15 +25,16 @@ Key = tuple[str, Labels]
 Floats = npt.NDArray[np.float64]
 
 COUNTERS = {"counter", "histogram"}
+AGES = ("_age_seconds", "_timestamp_seconds")
 _OF_THE_PROCESS = "process_start_time_seconds"
-_MACHINE_TIME = "kvscope_gpu_sample_timestamp_seconds"
+_MACHINE_TIME = "kvscope_gpu_sample_age_seconds"
 """By the clock of the machine that records: the sample is the only one."""
 _PAGE_AGE = 0.5
 
 
 @dataclass(frozen=True)
 class Recording:
-    """For each series one number a page: a counter's growth, a timestamp's age."""
+    """For each series one number a page: a counter's growth, an age."""
 
     counters: dict[Key, Floats]
     gauges: dict[Key, Floats]
@@ -60,8 +61,9 @@ def record(load: Load, cards: Reading, *, seed: int, minutes: float) -> Recordin
                 if kind in COUNTERS:
                     was = before.get(key, (kind, 0.0))[1]
                     counters.setdefault(key, [0.0] * steps)[step] = value - was
-                elif key[0].endswith("_timestamp_seconds"):
-                    age = _PAGE_AGE if key[0] == _MACHINE_TIME else engine.now_ns / 1e9 - value
+                elif key[0].endswith(AGES):
+                    age = value if key[0].endswith("_age_seconds") else engine.now_ns / 1e9 - value
+                    age = _PAGE_AGE if key[0] == _MACHINE_TIME else age
                     ages.setdefault(key, [np.nan] * steps)[step] = age
                 else:
                     gauges.setdefault(key, [np.nan] * steps)[step] = value
@@ -98,7 +100,6 @@ def record_loading(cards: Reading) -> Recording:
         exporter.stop()
     parts: list[dict[Key, Floats]] = [{}, {}, {}]
     for key, (kind, value) in found.items():
-        timestamp = key[0].endswith("_timestamp_seconds")
-        number = 0 if kind in COUNTERS else 2 if timestamp else 1
+        number = 0 if kind in COUNTERS else 2 if key[0].endswith(AGES) else 1
         parts[number][key] = np.array([value if number == 1 else 0.0])
     return Recording(*parts)

@@ -14,13 +14,12 @@ from dashboards.kit.queries import (
     worst,
 )
 from dashboards.kit.tables import Column, rows
-from monitoring import formulas
 
 _BY_STREAM = f"{BY_ENGINE}, source, endpoint"
 
 
 def row() -> Row:
-    silence = formulas.age("kvscope_source_last_message_timestamp_seconds", SERVER)
+    silence = series("kvscope_source_last_message_age_seconds", SERVER)
     return Row(
         200,
         "Which engine, since when?",
@@ -34,7 +33,7 @@ def row() -> Row:
                 "since that costs its requests. Lost batches: give the exporter more CPU.",
                 Q(worst(series("kvscope_source_up", SERVER), _BY_STREAM), "heard"),
                 Q(worst(series("kvscope_source_state_known", SERVER), _BY_STREAM), "known"),
-                Q(f"clamp_min({worst(silence, _BY_STREAM)}, 0)", "silence"),
+                Q(worst(silence, _BY_STREAM), "silence"),
                 Q(worst(series("kvscope_fold_lag_seconds", SERVER), _BY_STREAM), "lag"),
                 Q(total(rate("kvscope_events_total", SERVER), _BY_STREAM), "events"),
                 Q(total(over_range("kvscope_event_gaps_total", SERVER), _BY_STREAM), "gaps"),

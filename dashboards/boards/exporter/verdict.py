@@ -7,10 +7,6 @@ from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
 from dashboards.kit.panels import COUNT, SECONDS, Q, numbers
 from dashboards.kit.queries import SERVER, or_zero, over_range, series, total, worst
-from monitoring import formulas
-
-_SILENCE = formulas.age("kvscope_source_last_message_timestamp_seconds", SERVER)
-"""Below 0 if the clocks of two machines differ."""
 
 
 def row() -> Row:
@@ -44,7 +40,7 @@ def row() -> Row:
                 "How long the quietest engine has been silent. If it is minutes although its "
                 "server takes requests, find the engine in the table below.",
                 SECONDS,
-                Q(f"clamp_min({worst(_SILENCE)}, 0)", ""),
+                Q(worst(series("kvscope_source_last_message_age_seconds", SERVER)), ""),
             ),
             numbers(
                 104,

@@ -6,7 +6,6 @@ from dashboards.kit.frame import Row
 from dashboards.kit.panels import COUNT, PER_SECOND, RATIO, SECONDS, Q, graph, numbers
 from dashboards.kit.queries import over_range, rate, series, total, worst
 from dashboards.kit.tables import Column, rows
-from monitoring import formulas
 
 _REPLICAS = "kvscope_fleet_replicas"
 _ANSWERS = {0: ("no", "red"), 1: ("yes", "green")}
@@ -59,7 +58,7 @@ def row() -> Row:
                 Q(worst(series("kvscope_fleet_sidecar_up", PROCESS), "sidecar"), "up"),
                 Q(
                     "min by (sidecar) ("
-                    + formulas.age("kvscope_fleet_sidecar_last_answer_timestamp_seconds", PROCESS)
+                    + series("kvscope_fleet_sidecar_last_answer_age_seconds", PROCESS)
                     + ")",
                     "age",
                 ),

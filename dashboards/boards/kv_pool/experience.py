@@ -1,9 +1,10 @@
 """KV pool: what do users feel?"""
 
+from dashboards.kit.fleet import quantile_lines
 from dashboards.kit.frame import Row
 from dashboards.kit.levels import FIRST_TOKEN_OBJECTIVE, TOKEN_GAP_OBJECTIVE
 from dashboards.kit.panels import Q, heat, quantiles
-from dashboards.kit.queries import buckets, mean, quantile
+from dashboards.kit.queries import buckets, mean
 
 
 def row() -> Row:
@@ -25,10 +26,7 @@ def row() -> Row:
                 "Between two tokens",
                 "Each preemption is one long gap. p99 up with p50 flat: preemptions. Both up: "
                 "large prefills in the same steps; lower --max-num-batched-tokens.",
-                *(
-                    Q(quantile(q, "kvscope_inter_token_latency_seconds"), f"p{q * 100:g}")
-                    for q in (0.5, 0.95, 0.99)
-                ),
+                *quantile_lines("kvscope_inter_token_latency_seconds", 0.5, 0.95, 0.99),
                 TOKEN_GAP_OBJECTIVE,
                 height=9,
             ),
@@ -48,10 +46,7 @@ def row() -> Row:
                 "From arrival until a request first runs; part of its time to first token. Long "
                 "with a full pool: more memory or replicas. Long with a pool that is not full: "
                 "raise --max-num-seqs.",
-                *(
-                    Q(quantile(q, "kvscope_request_queue_seconds"), f"p{q * 100:g}")
-                    for q in (0.5, 0.95)
-                ),
+                *quantile_lines("kvscope_request_queue_seconds", 0.5, 0.95),
                 FIRST_TOKEN_OBJECTIVE,
                 height=9,
                 span=8,
@@ -61,10 +56,7 @@ def row() -> Row:
                 "Whole request",
                 "From arrival to the end, whatever the reason. It depends on how many tokens were "
                 "requested: judge it beside the first token and the gaps.",
-                *(
-                    Q(quantile(q, "kvscope_request_duration_seconds"), f"p{q * 100:g}")
-                    for q in (0.5, 0.95)
-                ),
+                *quantile_lines("kvscope_request_duration_seconds", 0.5, 0.95),
                 Q(mean("kvscope_request_duration_seconds"), "mean"),
                 height=9,
                 span=8,

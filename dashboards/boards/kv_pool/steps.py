@@ -1,7 +1,7 @@
 """KV pool: what does the engine do?"""
 
 from dashboards.kit import thresholds as limits
-from dashboards.kit.fleet import largest
+from dashboards.kit.fleet import largest, quantile_lines
 from dashboards.kit.frame import Row
 from dashboards.kit.panels import (
     COUNT,
@@ -12,7 +12,7 @@ from dashboards.kit.panels import (
     graph,
     quantiles,
 )
-from dashboards.kit.queries import quantile, rate, series, total
+from dashboards.kit.queries import rate, series, total
 
 
 def row() -> Row:
@@ -50,10 +50,7 @@ def row() -> Row:
                 "Duration of an engine step, the lower bound of any token's latency. p99 shows "
                 "the large prefills. If all go up, the GPU slows down; look at its clocks in "
                 "Memory and OOM risk.",
-                *(
-                    Q(quantile(q, "kvscope_step_duration_seconds"), f"p{q * 100:g}")
-                    for q in (0.5, 0.99)
-                ),
+                *quantile_lines("kvscope_step_duration_seconds", 0.5, 0.99),
                 span=8,
             ),
             graph(

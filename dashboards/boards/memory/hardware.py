@@ -1,7 +1,5 @@
 """Memory: is the hardware well?"""
 
-from grafana_foundation_sdk.models import units
-
 from dashboards.kit import thresholds as limits
 from dashboards.kit.fleet import among, outstanding
 from dashboards.kit.frame import Row
@@ -22,7 +20,7 @@ from dashboards.kit.queries import (
 )
 from dashboards.kit.tables import Column, rows
 
-_SAMPLED = series("kvscope_gpu_sample_timestamp_seconds", SERVER)
+_SAMPLE_AGE = series("kvscope_gpu_sample_age_seconds", SERVER)
 _NO_GPU = "No GPU is read here: `kvscope doctor` shows why."
 
 
@@ -219,7 +217,7 @@ def row() -> Row:
                 "driver hangs, and `nvidia-smi` will hang as well.",
                 SECONDS,
                 among(
-                    worst(of_chosen(f"timestamp({_SAMPLED}) - {_SAMPLED}"), "instance"),
+                    worst(of_chosen(_SAMPLE_AGE), "instance"),
                     "age, {{instance}}",
                     by="instance",
                 ),
@@ -281,13 +279,13 @@ def row() -> Row:
                 "46, 109, 119, 120, 143, 158: reset the card. 79: it fell off the bus, drain and "
                 "reboot. Click a number for the runbook.",
                 Q(worst(_gpu("xid_events_total"), f"{BY_GPU}, xid"), "events"),
-                Q(f"1000 * max by ({BY_GPU}, xid) ({_gpu('xid_last_timestamp_seconds')})", "last"),
+                Q(worst(_gpu("xid_last_age_seconds"), f"{BY_GPU}, xid"), "last"),
                 columns={
                     "xid": Column("XID", width=60, link=RUNBOOK_OF_XIDS),
                     "gpu": Column("GPU", width=60),
                     "instance": Column("Server"),
                     "events": Column("Events", COUNT, width=70),
-                    "last": Column("Last", units.DateTimeFromNow, width=140),
+                    "last": Column("Ago", SECONDS, width=140),
                 },
                 span=8,
                 height=5,

@@ -60,7 +60,7 @@ def verdict() -> str:
         4: f"{burn['first token']} >= {pages:g} or {burn['answered']} >= {pages:g} "
         f"or {every_engine()} and on ({server}) ({_api_burn(server)} >= {pages:g})",
         3: f"{series('kvscope_engine_ready')} == 0 or {_loading()}",
-        2: f"{burn['first token']} >= {used_up:g} or {_OLDEST} > $ttft",
+        2: f"{burn['first token']} >= {used_up:g} or {_OLDEST} > ${{ttft:text}}",
         1: pressure.crowded(),
         0: every_engine(),
     }

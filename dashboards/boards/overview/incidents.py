@@ -1,16 +1,14 @@
 """Overview: the first clause of `kvscope why`, of each engine with trouble."""
 
-from grafana_foundation_sdk.models import units
-
 from dashboards.kit.links import KV_POOL, WHY_OF_ROW, to_engine_of_row
-from dashboards.kit.panels import Panel, Q
-from dashboards.kit.queries import BY_ENGINE, series
+from dashboards.kit.panels import SECONDS, Panel, Q
+from dashboards.kit.queries import BY_ENGINE, series, worst
 from dashboards.kit.tables import Column, rows
 from exporter.catalogue.incident import PHRASES
 
 
 def table() -> Panel:
-    since = f"min by ({BY_ENGINE}, cause) ({series('kvscope_incident_start_timestamp_seconds')})"
+    ago = worst(series("kvscope_incident_age_seconds"), f"{BY_ENGINE}, cause")
     return rows(
         110,
         "What began?",
@@ -18,9 +16,9 @@ def table() -> Panel:
         "usual level, did harm, and followed from nothing else. Click a server for the whole "
         "sentence: what followed, what it cost, what to do (those of a sidecar have no address: "
         "kvscope why SIDECAR --target SERVER).",
-        Q(f"1000 * {since}", "since"),
+        Q(ago, "ago"),
         columns={
-            "since": Column("Since", unit=units.DateTimeFromNow, width=140),
+            "ago": Column("Ago", SECONDS, width=140),
             "cause": Column(
                 "Cause", words={str(cause): words for cause, words in PHRASES.items()}, least=260
             ),
@@ -30,5 +28,5 @@ def table() -> Panel:
         },
         height=4,
         when_absent="Nothing is wrong that kvscope sees.",
-        least_first=("Since",),
+        worst_first=("Ago",),
     )

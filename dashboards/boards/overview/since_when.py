@@ -3,7 +3,7 @@
 from typing import get_args
 
 from dashboards.kit import thresholds as limits
-from dashboards.kit.fleet import among, outstanding
+from dashboards.kit.fleet import among, outstanding, quantile_lines
 from dashboards.kit.frame import Row
 from dashboards.kit.levels import FIRST_TOKEN_OBJECTIVE
 from dashboards.kit.links import KV_POOL, to_dashboard
@@ -41,7 +41,7 @@ _STATES = {
 
 def _waits() -> str:
     oldest = worst(series("kvscope_requests_oldest_wait_seconds"), BY_ENGINE)
-    return f"({oldest} > bool $ttft) + ({oldest} > bool $ttft / 2)"
+    return f"({oldest} > bool ${{ttft:text}}) + ({oldest} > bool ${{ttft:text}} / 2)"
 
 
 def _states() -> str:
@@ -102,7 +102,7 @@ def row() -> Row:
                 "requests pay for the others; look at waiting requests and preemptions at that "
                 "moment. One engine far worse than all others: only that engine is in trouble; "
                 "sort the table of engines by first token. promise: what is chosen above.",
-                *(Q(quantile(q, _FIRST_TOKEN), f"p{q * 100:g}") for q in (0.5, 0.95)),
+                *quantile_lines(_FIRST_TOKEN, 0.5, 0.95),
                 Q(worst(quantile(0.95, _FIRST_TOKEN, BY_ENGINE)), "p95, worst engine"),
                 FIRST_TOKEN_OBJECTIVE,
                 colours={"p50": "light-blue", "p95": "blue", "p95, worst engine": "purple"},

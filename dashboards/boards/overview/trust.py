@@ -7,7 +7,6 @@ from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
 from dashboards.kit.panels import COUNT, PER_SECOND, RATIO, SECONDS, Q, graph, numbers
 from dashboards.kit.queries import BY_ENGINE, SERVER, or_zero, rate, series, total, worst
-from monitoring import formulas
 
 
 def _costliest(counter: str) -> str:
@@ -75,7 +74,7 @@ def row() -> Row:
                 Q(worst(series("kvscope_fold_lag_seconds", SERVER)), "lag"),
                 Q(worst(series("kvscope_scrape_duration_seconds", SERVER)), "page"),
                 Q(
-                    worst(formulas.age("kvscope_source_last_message_timestamp_seconds", SERVER)),
+                    worst(series("kvscope_source_last_message_age_seconds", SERVER)),
                     "last message",
                 ),
                 span=6,

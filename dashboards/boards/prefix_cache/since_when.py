@@ -1,11 +1,11 @@
 """Prefix cache: since when did it change?"""
 
-from dashboards.kit.fleet import outstanding
+from dashboards.kit.fleet import outstanding, quantile_lines
 from dashboards.kit.frame import Row
 from dashboards.kit.levels import FIRST_TOKEN_OBJECTIVE
 from dashboards.kit.links import FLEET_CACHE, to_dashboard
 from dashboards.kit.panels import RATIO, Q, graph, quantiles
-from dashboards.kit.queries import EACH_ENGINE, ENGINE, RATE_WINDOW, WHOLE_RANGE, quantile
+from dashboards.kit.queries import EACH_ENGINE, ENGINE, RATE_WINDOW, WHOLE_RANGE
 from monitoring import formulas
 
 
@@ -58,10 +58,7 @@ def row() -> Row:
                 "Time to first token",
                 "The latency that hits reduce. If it rises when the hit ratio falls, users wait "
                 "for the misses. If it rises alone, look at the queue in KV pool.",
-                *(
-                    Q(quantile(q, "kvscope_time_to_first_token_seconds"), f"p{q * 100:g}")
-                    for q in (0.5, 0.95)
-                ),
+                *quantile_lines("kvscope_time_to_first_token_seconds", 0.5, 0.95),
                 FIRST_TOKEN_OBJECTIVE,
                 span=8,
             ),

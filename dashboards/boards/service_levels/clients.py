@@ -1,6 +1,7 @@
 """Service levels: what clients saw of the API servers that are observed."""
 
 from dashboards.kit import thresholds as limits
+from dashboards.kit.fleet import quantile_lines
 from dashboards.kit.frame import Row
 from dashboards.kit.panels import COUNT, REQUESTS_PER_SECOND, SECONDS, Q, graph, quantiles
 from dashboards.kit.queries import SERVER, quantile, rate, series, total
@@ -10,6 +11,7 @@ from monitoring.formulas import share
 _FRONT_END = f'{SERVER},model_name=~"$model"'
 """One API server may serve several engines: its families have no engine."""
 _FIRST_PART = "kvscope_front_end_first_part_seconds"
+_FIRST_TOKEN = "kvscope_time_to_first_token_seconds"
 _ABSENT = "No API server is observed: that takes a vLLM with kvscope's observer."
 
 
@@ -60,7 +62,7 @@ def row() -> Row:
                     Q(quantile(q, _FIRST_PART, selector=_FRONT_END), f"p{q * 100:g}")
                     for q in (0.5, 0.95)
                 ),
-                Q(quantile(0.95, "kvscope_time_to_first_token_seconds"), "p95, engines alone"),
+                *quantile_lines(_FIRST_TOKEN, 0.95, legend="p{}, engines alone"),
                 colours={"p50": "light-blue", "p95": "blue", "p95, engines alone": "purple"},
                 coarse=True,
                 span=8,

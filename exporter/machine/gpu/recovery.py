@@ -29,7 +29,7 @@ class Recovery:
     def opened(self, index: int, after: Opening) -> None:
         """The device of that index was opened."""
         if after != "start":
-            self._opened_ns[index] = self._clock.wall_ns()
+            self._opened_ns[index] = self._clock.monotonic_ns()
 
     def observed(self, identity: Identity, action: int | None) -> None:
         """action: what the device needs to recover; 0: nothing, None: not reported."""
@@ -37,6 +37,6 @@ class Recovery:
         needed, self._needed[identity.index] = self._needed.get(identity.index), action
         if action or (opened_ns is None and not needed):
             return
-        until_ns = self._clock.wall_ns() if opened_ns is None else opened_ns
+        until_ns = self._clock.monotonic_ns() if opened_ns is None else opened_ns
         if over := self._xids.forget(identity.uuid, until_ns):
             logger.info("GPU %d was reset: XID %s is over", identity.index, ", ".join(over))

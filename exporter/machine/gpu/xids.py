@@ -30,10 +30,12 @@ class XidKey(NamedTuple):
 
 
 class XidCount(NamedTuple):
-    """Number of events, and the time of the last."""
+    """Number of events, and the time of the last by both clocks."""
 
     events: int
     last_wall_ns: int
+    last_ns: int | None = None
+    """On the exporter's monotonic clock; None: in a recording of before there was such a time."""
 
 
 class Xids:
@@ -50,13 +52,13 @@ class Xids:
         with self._lock:
             return self._counts.copy()
 
-    def forget(self, uuid: str, until_wall_ns: int) -> list[str]:
+    def forget(self, uuid: str, until_ns: int) -> list[str]:
         """Forget the device's XIDs whose last event is not after that time; returns them."""
         with self._lock:
             over = [
                 key
                 for key, count in self._counts.items()
-                if key.uuid == uuid and count.last_wall_ns <= until_wall_ns
+                if key.uuid == uuid and (count.last_ns or 0) <= until_ns
             ]
             for key in over:
                 del self._counts[key]
@@ -68,7 +70,8 @@ class Xids:
         key = XidKey(str(identity.index), identity.uuid, xid)
         with self._lock:
             before = self._counts.get(key, XidCount(0, 0))
-            self._counts[key] = XidCount(before.events + 1, self._clock.wall_ns())
+            now = self._clock.now()
+            self._counts[key] = XidCount(before.events + 1, now.wall_ns, now.monotonic_ns)
         if not before.events:  # a storm is one line
             logger.warning("GPU %s: XID %d", identity.index, number)
 

@@ -1,7 +1,7 @@
 """llama.cpp's server: `llamacpp:*` with --metrics, without labels; nothing about its KV cache."""
 
-from exporter.readings.labels import LastMoved, counter, gauge
-from exporter.readings.row import Identity, Row, Table
+from exporter.readings.labels import counter, gauge
+from exporter.readings.row import Identity, Row, Table, last_step
 
 _CACHED = counter("llamacpp:prompt_tokens_cached")
 _PROMPT = counter("llamacpp:prompt_tokens") + _CACHED
@@ -35,12 +35,7 @@ LLAMA_CPP = Table(
             labels={"phase": "first"},
             value=_CACHED,
         ),
-        Row(
-            family="kvscope_last_step_timestamp_seconds",
-            value=LastMoved(counter("llamacpp:n_decode")),
-            worth="bound",
-            reason="upper bound: the step ended up to one reading of the page earlier",
-        ),
+        *last_step(counter("llamacpp:n_decode")),
         Row(family="kvscope_prompt_tokens_total", value=_PROMPT, reason=_ADDED),
         Row(
             family="kvscope_generated_tokens_total",

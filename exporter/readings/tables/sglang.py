@@ -5,8 +5,8 @@ engine. Its blocks are pages. Most families are absent before the first request.
 """
 
 from exporter.catalogue.http import STATUSES
-from exporter.readings.labels import LastMoved, counter, gauge, histogram
-from exporter.readings.row import Identity, Row, Table
+from exporter.readings.labels import counter, gauge, histogram
+from exporter.readings.row import Identity, Row, Table, last_step
 from exporter.readings.value import Number, Value
 
 _PAGE_SIZE = gauge("sglang:page_size")
@@ -207,12 +207,7 @@ SGLANG_ROWS = (
         )
         for phase, mode in (("prefill", "prefill_compute"), ("decode", "decode"))
     ),
-    Row(
-        family="kvscope_last_step_timestamp_seconds",
-        value=LastMoved(counter("sglang:realtime_tokens")),
-        worth="bound",
-        reason="upper bound: the step ended up to one reading of the page earlier",
-    ),
+    *last_step(counter("sglang:realtime_tokens")),
     Row(
         family="kvscope_prompt_tokens_total",
         value=counter("sglang:prompt_tokens"),

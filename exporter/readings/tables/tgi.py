@@ -1,7 +1,7 @@
 """Text Generation Inference: `tgi_*`, without labels; it exports nothing about its KV cache."""
 
-from exporter.readings.labels import LastMoved, gauge, histogram, sum_of, untotalled
-from exporter.readings.row import Identity, Row, Table
+from exporter.readings.labels import gauge, histogram, sum_of, untotalled
+from exporter.readings.row import Identity, Row, Table, last_step
 
 _IN_BUCKETS = "in TGI's buckets"
 
@@ -76,12 +76,7 @@ TGI = Table(
             worth="passed through",
             reason=f"prefill and decode steps together, {_IN_BUCKETS}",
         ),
-        Row(
-            family="kvscope_last_step_timestamp_seconds",
-            value=LastMoved(untotalled("tgi_batch_inference_count")),
-            worth="bound",
-            reason="upper bound: the step ended up to one reading of the page earlier",
-        ),
+        *last_step(untotalled("tgi_batch_inference_count")),
         Row(family="kvscope_prompt_tokens_total", value=sum_of("tgi_request_input_length")),
         Row(family="kvscope_generated_tokens_total", value=sum_of("tgi_request_generated_tokens")),
     ),

@@ -5,8 +5,8 @@ last step, so a hung engine keeps its last ones.
 """
 
 from exporter.catalogue.http import STATUSES
-from exporter.readings.labels import LastMoved, count_of, counter, gauge, histogram, label
-from exporter.readings.row import Identity, Row, Table
+from exporter.readings.labels import count_of, counter, gauge, histogram, label
+from exporter.readings.row import Identity, Row, Table, last_step
 from exporter.readings.tables.lmcache import IN_PROCESS
 from exporter.readings.value import Engines, IfPlain, Number, Value, Whole
 
@@ -214,12 +214,7 @@ VLLM_ROWS = (
         worth="passed through",
         reason=f"observed when the request ends, {_OWN_BUCKETS}",
     ),
-    Row(
-        family="kvscope_last_step_timestamp_seconds",
-        value=LastMoved(count_of("vllm:iteration_tokens_total")),
-        worth="bound",
-        reason="upper bound: the step ended up to one reading of the page earlier",
-    ),
+    *last_step(count_of("vllm:iteration_tokens_total")),
     Row(
         family="kvscope_prompt_tokens_total",
         value=counter("vllm:prompt_tokens"),

@@ -160,6 +160,7 @@ tgi_request_generated_tokens_sum 3423
                 "kvscope_request_queue_seconds": (2, 2, 0.5),
                 "kvscope_step_duration_seconds": (8, 10, 4.0),
                 "kvscope_prompt_tokens_total": 662,
+                "kvscope_last_step_age_seconds": 0,
                 "kvscope_last_step_timestamp_seconds": NOW,
                 "kvscope_generated_tokens_total": 3423,
             }
@@ -188,6 +189,7 @@ llamacpp:n_decode_total 1451
                 "kvscope_prefix_cache_queried_tokens_total:first": 49715,
                 "kvscope_prefix_cache_hit_tokens_total:first": 19698,
                 "kvscope_prompt_tokens_total": 49715,
+                "kvscope_last_step_age_seconds": 0,
                 "kvscope_last_step_timestamp_seconds": NOW,
                 "kvscope_generated_tokens_total": 5456,
             }

@@ -99,6 +99,7 @@ LOADED_READ: Series = {
     "kvscope_step_tokens_total:prefill": 17158,
     "kvscope_step_tokens_total:decode": 6321,
     "kvscope_prompt_tokens_total": 21107,
+    "kvscope_last_step_age_seconds": 0,
     "kvscope_last_step_timestamp_seconds": NOW,
     "kvscope_generated_tokens_total": 6064,
     "kvscope_kv_tier_hit_tokens_total:device": 6064,

@@ -73,6 +73,7 @@ CURRENT_READ: Series = {
     "kvscope_requests_rejected_total:queue_full": 14,
     "kvscope_preemptions_total:recompute": 3,
     "kvscope_prompt_tokens_total": 33000,
+    "kvscope_last_step_age_seconds": 0,
     "kvscope_last_step_timestamp_seconds": NOW,
     "kvscope_generated_tokens_total": 7952,
     "kvscope_kv_tier_hit_tokens_total:device": 9000,
