@@ -1,6 +1,6 @@
 """Files that only we may read: made with mode 0600, and opened again only if they are still ours.
 
-Where others may write to the folder, a name may be a link, a pipe, or somebody else's file.
+Where others may write to the folder, a name may be a link, a pipe, or a file of another user.
 """
 
 import fcntl

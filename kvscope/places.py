@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from exporter.flight.reader import RecordingFile
 
 HERE = tuple(f"http://127.0.0.1:{port}" for port in (SIDECAR_PORT, ListenConfig().port))
-"""Where a server of this machine is looked for: `kvscope run` and `sidecar`, `serve` and `demo`."""
+"""Addresses at which a server of this machine is looked for: `kvscope run` and `sidecar`, `serve` and `demo`."""
 SERVER = "a URL, HOST:PORT or HOST, whose port is then {port}"
 SERVER_HELP = (
     "A kvscope server (serve, demo, run or sidecar): "
@@ -64,7 +64,7 @@ def source_named(text: str) -> str | Path:
 
 
 def check_target(recording: "RecordingFile", target: str, option: str = "--target") -> None:
-    """A recording has one server. Raises typer.Exit(2) if another one was named."""
+    """A recording has one server. Raises typer.Exit(2) if a different one was named."""
     if target not in ("", recording.opened.server):
         raise fail(
             f"{option} {target}: {recording.path} is a recording of {recording.opened.server} alone"

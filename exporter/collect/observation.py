@@ -15,7 +15,7 @@ from exporter.sources.pipeline import Pipeline
 
 
 class RecorderHealth(msgspec.Struct, frozen=True, array_like=True):
-    """How the flight recorder itself is."""
+    """State of the flight recorder itself."""
 
     up: bool
     """Whether it keeps what arrives."""

@@ -1,4 +1,4 @@
-"""Gaps of a recording: times of which it lacks something, and how people are told."""
+"""Gaps of a recording: times of which it lacks something, and the words for people."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -18,7 +18,7 @@ class Gap(NamedTuple):
 
 
 def told(gaps: Sequence[Gap]) -> str | None:
-    """The longest is described. None: there are none."""
+    """A sentence about the longest; None without gaps."""
     if not gaps:
         return None
     longest = max(gaps, key=lambda gap: gap.ends_ns - gap.begins_ns)

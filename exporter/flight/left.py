@@ -2,7 +2,7 @@
 killed, which become saved ones.
 
 Nothing here raises: what cannot be taken over stays as it is, and the log names it. A segment is
-left over if nobody holds the lock of its recorder's newest; process numbers say nothing, since
+left over if no process holds the lock of its recorder's newest; process numbers say nothing, since
 another container has the same.
 """
 
@@ -48,7 +48,7 @@ class _Found:
 
 
 class Left:
-    """What is in a folder; `take` one by one, the newest first."""
+    """The content of a folder; `take` one by one, the newest first."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -166,7 +166,7 @@ class Left:
                     if num_bytes or not path.stat().st_size:
                         taken.append(path)
                     else:
-                        raise OSError(errno.EINVAL, "it is no recording")
+                        raise OSError(errno.EINVAL, "it is not a recording")
                 except OSError as error:
                     self._leave(path, error)
 

@@ -83,7 +83,7 @@ class RecordingFile:
 
     @property
     def problem(self) -> str | None:
-        """What it lacks; None: it is whole."""
+        """The parts that it lacks; None: it is whole."""
         return "; ".join(filter(None, (self._cut, told(self.gaps)))) or None
 
     def ahead_ns(self, opened: Opened) -> int:

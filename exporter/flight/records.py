@@ -16,7 +16,7 @@ from exporter.sources.attachments import SourceKind
 
 
 class Missing(msgspec.Struct, frozen=True, array_like=True):
-    """What the recorder could not keep, before a segment begins."""
+    """Records that the recorder could not keep, before a segment begins."""
 
     since_ns: int
     """When the last record before it was kept, on the monotonic clock."""

@@ -43,7 +43,7 @@ class Segment:
             raise FileExistsError(EEXIST, "another process took it for one left behind", str(path))
 
     def _is_claimed(self) -> bool:
-        """Whether it is ours. In a folder without locks it is; nobody adopts anything there."""
+        """Whether it is ours. In a folder without locks it is; nothing is adopted there."""
         assert self._file is not None
         with suppress(OSError):
             if not lock(self._file) or is_removed(self._file):
@@ -53,7 +53,7 @@ class Segment:
 
     @property
     def is_removed(self) -> bool:
-        """Whether somebody has removed its file, so that what is written to it is lost."""
+        """Whether its file was removed, so that what is written to it is lost."""
         return self._file is not None and not self._file.closed and is_removed(self._file)
 
     @property

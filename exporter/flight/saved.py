@@ -41,7 +41,7 @@ class Saved:
     """Wall clock."""
     num_bytes: int
     problem: str | None = None
-    """What it lacks; None: nothing, as far as is known."""
+    """The parts that it lacks; None: nothing, as far as is known."""
     path: Path | None = None
     """None: it is not one file."""
     segments: tuple[Segment, ...] = ()
@@ -98,7 +98,7 @@ def write_new(folder: Path, tried: Iterable[str], content: Iterator[bytes]) -> P
         except FileExistsError:
             continue
         with file:
-            # Who finds a part that is not locked removes it: its process was killed.
+            # A process that finds a part without a lock removes it: its process was killed.
             with suppress(OSError):
                 if not lock(file) or is_removed(file):
                     continue

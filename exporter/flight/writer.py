@@ -1,4 +1,4 @@
-"""What waits to be recorded, and the segments into which it goes.
+"""Records that wait to be written, and the segments into which it goes.
 
 A disk that has no room for a moment loses nothing; what has to be given up is a gap, which the
 next segment states.
@@ -50,7 +50,7 @@ class Limits:
 
 
 class Opening(msgspec.Struct, frozen=True):
-    """What the records at the beginning of a segment are made of."""
+    """The facts of which the records at the beginning of a segment are made of."""
 
     now: Moment
     number: int
@@ -80,7 +80,7 @@ class Writer:
         """Segments so far."""
         self._written_ns = clock.monotonic_ns()
         self._missing: Missing | None = None
-        """What is missing before the next segment."""
+        """The records that are lost before the next segment."""
         self._gaps = 0
         self._is_failing = False
 
@@ -115,7 +115,7 @@ class Writer:
         segment = self._current(now_ns)
         with self.lock:
             pending, self.pending = self.pending, []
-            # What is missing came after what waited: the next segment begins there.
+            # The lost records came after those that waited: the next segment begins there.
             ends = ends or self._missing is not None
         encoded = [_encoded(each) for each in pending]
         try:
@@ -130,7 +130,7 @@ class Writer:
             self._end_segment()
 
     def _give_up(self, now_ns: int, reason: str) -> None:
-        """What waits for a disk that stays full, or a file that cannot be written."""
+        """Drop the records that wait for a disk that stays full, or a file that cannot be written."""
         with self.lock:
             if len(self.pending) > MAX_HELD:
                 self._miss(len(self.pending), reason)
@@ -155,7 +155,7 @@ class Writer:
         self._segment = None
 
     def _current(self, now_ns: int) -> Segment:
-        """The segment that is written, or another one. Raises OSError."""
+        """The segment that is written, or the next. Raises OSError."""
         limits, segment = self._limits, self._segment
         now = Moment(now_ns, self._clock.wall_ns())
         if segment is not None and segment.is_removed:

@@ -89,7 +89,7 @@ class Page:
         self.recorder: Recorder | None = None
         """Notes what a page reads, for a replay; None: nothing is recorded."""
         self.recording: Callable[[], RecorderHealth | None] = lambda: None
-        """How the recorder is; None: nothing is recorded."""
+        """State of the recorder; None: nothing is recorded."""
         self.scrape_seconds: float | None = None
         """Duration of the last scrape, set by the caller that times it."""
 

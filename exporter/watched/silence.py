@@ -1,7 +1,7 @@
-"""How long parts of a serving engine have not been heard: the sign of one that hangs or has died.
+"""Time for which parts of a serving engine have been silent: the sign of one that hangs or has died.
 
-Only of engines that took requests: a server that loads, has been started anew or has ended as a
-whole is told by its state.
+Only of engines that took requests: the state of a server shows that it loads, was started again, or
+has ended as a whole.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +23,7 @@ def collect_silence(
     now_ns: int,
 ) -> Iterator[Family]:
     """processes: of the server, without streams of content. page_answers: whether its own page
-    does: then it has not been started anew."""
+    does: then it was not started again."""
     if state == "gone":
         return
     engines: dict[tuple[str, str], list[EnginePage]] = {}

@@ -170,7 +170,7 @@ def variables() -> list[Part]:
 
 
 def _code(is_fail_open: bool) -> str:
-    """Where the volume with the code is. A Python never imports from a folder that was not there
+    """Mount point of the volume with the code. A Python never imports from a folder that was not there
     when it first looked, so where the server may be first, the folder is the volume itself."""
     return PLUGIN_FOLDER if is_fail_open else CODE
 

@@ -76,12 +76,12 @@ class Link:
             self._disconnect(time.monotonic())
 
     def faults(self) -> list[tuple[DecodeErrorKind, str]]:
-        """What ended connections since the last call: the kind, and the problem in words."""
+        """Faults that ended connections since the last call: the kind, and the problem in words."""
         found, self._faults = self._faults, []
         return found
 
     def renew(self) -> None:
-        """Connect anew, at most once a second."""
+        """Reconnect, at most once a second."""
         self._disconnect(self._connected_at + RENEW_SECONDS)
 
     def close(self) -> None:

@@ -30,7 +30,7 @@ class Message(NamedTuple):
 
 
 def prefix(kind: MessageKind, length: int) -> bytes:
-    """What precedes a body of this length."""
+    """The bytes before a body of this length."""
     return _PREFIX.pack(PREFIX_MAGIC, kind, length)
 
 
@@ -44,7 +44,7 @@ class Inbox:
         self._end = 0
 
     def space(self) -> memoryview:
-        """Where the next bytes go; never empty. Release it before `fill`."""
+        """Room for the next bytes; never empty. Release it before `fill`."""
         if self._start:
             rest = self._buffer[self._start : self._end]
             if not rest and len(self._buffer) > BUFFER_BYTES:
@@ -56,7 +56,7 @@ class Inbox:
         return memoryview(self._buffer)[self._end :]
 
     def fill(self, count: int) -> None:
-        """So many bytes have been written to `space`."""
+        """That many bytes have been written to `space`."""
         self._end += count
 
     def take(self) -> Message | None:

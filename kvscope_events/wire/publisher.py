@@ -199,7 +199,7 @@ class WirePublisher:
         self._outbox.flush()
 
     def _keep_file(self) -> None:
-        """Without its file nobody finds the socket, though the server serves."""
+        """Without its file no reader finds the socket, though the server serves."""
         if self._path is None or not (self._file is None or self._file.is_gone):
             return
         try:

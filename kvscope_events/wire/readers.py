@@ -84,7 +84,7 @@ class Readers:
             self._send(reader, prefix(MessageKind.ANSWER, len(body)), body)
 
     def requests(self) -> Iterator[tuple["Reader", ReaderRequest]]:
-        """What readers ask for now, some of each; also accepts new readers."""
+        """Requests of readers that wait now, some of each; also accepts new readers."""
         for file, _ in self._poll.poll(0):
             reader = self._readers.get(file)
             if reader is None:
@@ -131,7 +131,7 @@ class Readers:
             return
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         spare = min(SPARE_FILES, limit // 8)
-        # Numbers are given from the lowest free one on, so that this one tells how many are taken.
+        # Numbers are given from the lowest free one on, so this one shows how many are taken.
         if len(self._readers) == MAX_READERS or (
             limit != resource.RLIM_INFINITY and accepted.fileno() >= limit - spare
         ):

@@ -40,7 +40,7 @@ class SocketFile:
 
     @property
     def is_gone(self) -> bool:
-        """Whether somebody has removed it, as those who clean /tmp do."""
+        """Whether it was removed, as by a job that cleans /tmp."""
         return not os.path.lexists(self._path)
 
     def release(self) -> None:

@@ -1,4 +1,4 @@
-"""A file with which one thread ends another one's wait; its number is never used once closed."""
+"""A file with which one thread ends the wait of another; its number is never used once closed."""
 
 import os
 import threading

@@ -32,7 +32,7 @@ BASE: list[EngineEvent] = [hello(), SNAPSHOT]
 
 
 class Peer:
-    """A socket that sends whatever a test wants to whoever connects; it answers no request."""
+    """A socket that sends whatever a test wants to all that connect; it answers no request."""
 
     def __init__(self, endpoint: str) -> None:
         self._listener = socket.socket(socket.AF_UNIX)

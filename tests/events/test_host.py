@@ -1,4 +1,4 @@
-"""The process that publishes serves on, whatever it runs out of and whoever connects."""
+"""The process that publishes serves on, whatever it runs out of, and whatever connects."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""What the documents tell a reader to type: commands, addresses, options and variables."""
+"""Things that the documents ask a reader to type: commands, addresses, options and variables."""
 
 import re
 import shlex

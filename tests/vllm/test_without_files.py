@@ -51,7 +51,7 @@ def idle_clients(server: VllmServer) -> Iterator[None]:
 
 
 def answers_in_a_storm(server: VllmServer) -> tuple[list[list[int]], int]:
-    """What a client that was there before gets meanwhile, and the health after it."""
+    """The answers to a client that was there before, and the health after it."""
     body = {"model": "tiny", "max_tokens": 16, "temperature": 0, "ignore_eos": True}
     answers = []
     with httpx.Client(base_url=server.url, timeout=120) as client:

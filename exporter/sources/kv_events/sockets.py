@@ -1,4 +1,4 @@
-"""What all readers of KV events of a process share: a ZMQ context, and its monitors."""
+"""A ZMQ context and its monitors, which all readers of KV events of a process share."""
 
 import itertools
 import struct
