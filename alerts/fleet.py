@@ -84,7 +84,7 @@ def _gone(scope: Scope, to_zero: Collection[str]) -> Alert:
         severity="critical",
         topic="fleet",
         expr=f"{seen}\nunless on ({scope.model}) {ENGINES}\n"
-        # what it is, nobody hears, but its server answers: only its sockets have vanished
+        # no engine is heard, but its server answers: only its sockets have vanished
         f"unless on ({scope.model}) (\n  {LAST_ANSWER} and on ({scope.server}) {ready} == 1\n)"
         f"{renamed}",
         wait="5m",
