@@ -246,7 +246,7 @@ def _not_reloaded() -> Alert:
         expr=f"{series('kvscope_config_last_reload_successful')} == 0",
         wait="1m",
         summary="A sidecar could not read its configuration again, and goes on with the old one.",
-        description="The sidecar of {{ $labels.instance }} was asked to read its configuration file "
+        description="The sidecar of {{ $labels.instance }} had to read its configuration file "
         "again, and the file, as its log says, cannot be used: what was changed is not in effect, "
         "and a restart would fail.",
         board="kvscope-exporter",

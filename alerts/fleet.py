@@ -84,7 +84,7 @@ def _gone(scope: Scope, to_zero: Collection[str]) -> Alert:
         severity="critical",
         topic="fleet",
         expr=f"{seen}\nunless on ({scope.model}) {ENGINES}\n"
-        # its server answers, and only its sockets have vanished, so that no sidecar hears it
+        # no engine is heard, but its server answers: only its sockets have vanished
         f"unless on ({scope.model}) (\n  {LAST_ANSWER} and on ({scope.server}) {ready} == 1\n)"
         f"{renamed}",
         wait="5m",

@@ -1,7 +1,7 @@
-"""Time for which parts of a serving engine have been silent: the sign of one that hangs or has died.
+"""Silence of the parts of a serving engine: the sign of one that hangs or has died.
 
-Only of engines that took requests: the state of a server shows that it loads, was started again, or
-has ended as a whole.
+Only of engines that took requests: for a server that loads, has been restarted or has ended as a
+whole, its state says so.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +23,7 @@ def collect_silence(
     now_ns: int,
 ) -> Iterator[Family]:
     """processes: of the server, without streams of content. page_answers: whether its own page
-    does: then it was not started again."""
+    does: then it has not been restarted."""
     if state == "gone":
         return
     engines: dict[tuple[str, str], list[EnginePage]] = {}
@@ -37,7 +37,7 @@ def collect_silence(
         for shown in of_engine:
             if shown.heard_ns is None or not shown.is_observed:
                 continue
-            if page_answers or not _is_before_a_start(shown.heard_ns, processes):
+            if page_answers or not _is_before_a_start(shown, processes):
                 part = (_part(shown),)
                 ages[part] = max(ages.get(part, 0.0), (now_ns - shown.heard_ns) / 1e9)
         if ages:
@@ -59,6 +59,9 @@ def _serves(processes: Iterable[EnginePage]) -> bool:
     return bool(hellos) and all(hello is not None and hello.ready for hello in hellos)
 
 
-def _is_before_a_start(heard_ns: int, processes: Iterable[EnginePage]) -> bool:
-    """Whether another process of the server has begun since."""
-    return any(shown.up and shown.began_ns > heard_ns for shown in processes)
+def _is_before_a_start(silent: EnginePage, processes: Iterable[EnginePage]) -> bool:
+    """Whether another process of the server has begun since it was last heard."""
+    heard_ns = silent.heard_ns or 0
+    return any(
+        other is not silent and other.up and other.began_ns > heard_ns for other in processes
+    )

@@ -1,4 +1,4 @@
-"""Time for which a part of an engine that took requests has not been heard, from real streams."""
+"""Silence of the parts of an engine that took requests, from real streams."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -134,7 +134,7 @@ def test_whatever_is_frozen_is_told_within_two_minutes(
     )
     seconds: dict[str, float] = {}
     with (
-        started(command, server_environment(), port, tmp_path, "vllm", 400.0) as server,
+        started(command, server_environment(), port, tmp_path, "vllm") as server,
         prometheus(tmp_path, f"127.0.0.1:{own}") as watching,
     ):
         server.complete("before", 8)
