@@ -130,7 +130,7 @@ class Writer:
             self._end_segment()
 
     def _give_up(self, now_ns: int, reason: str) -> None:
-        """Drop the records that wait for a disk that stays full, or a file that cannot be written."""
+        """Drop what waits for a disk that stays full, or a file that cannot be written."""
         with self.lock:
             if len(self.pending) > MAX_HELD:
                 self._miss(len(self.pending), reason)

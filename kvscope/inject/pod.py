@@ -170,8 +170,8 @@ def variables() -> list[Part]:
 
 
 def _code(is_fail_open: bool) -> str:
-    """Mount point of the volume with the code. A Python never imports from a folder that was not there
-    when it first looked, so where the server may be first, the folder is the volume itself."""
+    """Mount point of the volume with the code. A Python never imports from a folder that was
+    missing when it first looked, so where the server may be first, the folder is the volume."""
     return PLUGIN_FOLDER if is_fail_open else CODE
 
 

@@ -1,4 +1,4 @@
-"""Files that earlier processes left in the folder of recordings: taken over, or named and left alone."""
+"""Files that earlier processes left beside the recordings: taken over, or named and left alone."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""Things that the documents ask a reader to type are tried: commands, options, addresses, variables."""
+"""The documents ask a reader to type commands, options, addresses, variables: each is tried."""
 
 import functools
 import re
@@ -103,7 +103,7 @@ def test_a_command_in_a_sentence_has_its_options(line: Line) -> None:
 
 @functools.cache
 def _code() -> str:
-    """Everything of the checkout that is neither a document nor a list of exceptions to this test."""
+    """Everything of the checkout but documents and the lists of exceptions to this test."""
     here = Path(__file__).parent
     return "\n".join(
         path.read_text(errors="ignore")
