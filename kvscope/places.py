@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from exporter.flight.reader import RecordingFile
 
 HERE = tuple(f"http://127.0.0.1:{port}" for port in (SIDECAR_PORT, ListenConfig().port))
-"""Addresses of a server of this machine: of `kvscope run` and `sidecar`, then `serve` and `demo`."""
+"""Addresses of a server of this machine: `kvscope run` and `sidecar`, then `serve` and `demo`."""
 SERVER = "a URL, HOST:PORT or HOST, whose port is then {port}"
 SERVER_HELP = (
     "A kvscope server (serve, demo, run or sidecar): "
