@@ -6,6 +6,7 @@ from benchmarks.lying_pages import TARGET_MIB, highest_resident_mib
 
 
 @pytest.mark.nightly
+@pytest.mark.weekly
 @pytest.mark.slow
 @pytest.mark.parametrize("mib", [40, 300], ids=["over the limit", "far over it"])
 def test_six_servers_that_lie_leave_no_page_in_memory(mib: int) -> None:

@@ -18,7 +18,8 @@ from tests.vllm.observed import SMALL, Observed, observed, outgrow
 from tests.vllm.server import VllmServer
 
 pytestmark = [
-    *(pytest.mark.vllm, pytest.mark.nightly, pytest.mark.slow, pytest.mark.prometheus),
+    *(pytest.mark.vllm, pytest.mark.nightly, pytest.mark.weekly, pytest.mark.slow),
+    pytest.mark.prometheus,
     pytest.mark.timeout(900),
 ]
 

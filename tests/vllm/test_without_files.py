@@ -18,7 +18,10 @@ from tests.support.waiting import wait_for
 from tests.vllm.observed import PROMPTS, SMALL
 from tests.vllm.server import VllmServer, free_port, server_command, server_environment, started
 
-pytestmark = [pytest.mark.vllm, pytest.mark.weekly, pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [
+    *(pytest.mark.vllm, pytest.mark.nightly, pytest.mark.weekly, pytest.mark.slow),
+    pytest.mark.timeout(1800),
+]
 
 FILES = 256
 CLIENTS = 400
