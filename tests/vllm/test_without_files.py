@@ -37,7 +37,7 @@ def served(
     port = free_port()
     limited = ["bash", "-c", f'ulimit -n {FILES}; exec "$@"', "bash"]
     command = limited + server_command(python, model, port, *SMALL)
-    with started(command, environment, port, folder, "vllm") as server:
+    with started(command, environment, port, folder, "vllm", start_seconds=600) as server:
         yield server
 
 
