@@ -15,6 +15,7 @@ import yaml
 
 from alerts.timing import seconds_of
 from exporter.clock import Clock
+from exporter.configuration import ServerConfig
 from exporter.readings import PageReader, Tls
 from exporter.readings import reader as reader_module
 from exporter.readings.reader import DEFAULT_TIMEOUT, MAX_AGE_NS
@@ -350,4 +351,4 @@ def test_a_server_that_does_not_answer_leaves_time_for_our_own_page() -> None:
     waits = [jobs["global"]["scrape_timeout"]]
     waits += [each["scrapeTimeout"] for each in monitor["spec"]["podMetricsEndpoints"]]
     for wait in waits:
-        assert seconds_of(wait) - 1 > DEFAULT_TIMEOUT
+        assert seconds_of(wait) - 1 > DEFAULT_TIMEOUT == ServerConfig(name="s").timeout
