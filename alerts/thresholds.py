@@ -74,8 +74,8 @@ and speeds it up again for work."""
 
 
 SILENCE_SECONDS = 45
-"""An idle engine emits an event every second: a memory sample or a heartbeat. So the alert comes
-within two minutes also where scrapes and evaluations are half a minute apart."""
+"""An idle engine emits an event every second: a memory sample or a heartbeat. So the alert
+comes within two minutes also where scrapes and evaluations are half a minute apart."""
 
 STARVED_SECONDS = 600
 """As long as a whole queue has to be stuck for KvscopeQueueStuck."""

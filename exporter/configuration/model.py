@@ -91,8 +91,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Labels that Prometheus adds to all its series, through /targets."""
     model_name: Annotated[str, Meta(min_length=1, max_length=MAX_LABEL)] | None = None
     """The label `model_name` if the server does not state it; None: read from its page."""
-    timeout: Annotated[float, Meta(gt=0, le=MAX_TIMEOUT_SECONDS)] = 5.0
-    """Total seconds for one page; below Prometheus' default scrape timeout of 10."""
+    timeout: Annotated[float, Meta(gt=0, le=MAX_TIMEOUT_SECONDS)] = 2.5
+    """Total seconds for one page; well below the four that Prometheus waits for ours."""
 
 
 class ListenSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

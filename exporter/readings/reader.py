@@ -29,8 +29,9 @@ from exporter.readings.tables import TABLES
 from exporter.readings.tls import Tls
 from kvscope_events.vocabulary import ServerKind
 
-DEFAULT_TIMEOUT = 5.0
-"""Total seconds for a page; half of Prometheus' default for ours."""
+DEFAULT_TIMEOUT = 2.5
+"""Total seconds for a page. Prometheus waits four seconds for ours (`scrape_timeout` of the shipped
+jobs): a server that hangs must not take the page with it that says so."""
 MAX_BYTES = 32 << 20
 """A Ray node with 30 replicas has about 10 MB."""
 MAX_AGE_NS = 1_000_000_000

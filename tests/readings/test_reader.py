@@ -11,15 +11,19 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 
+from alerts.timing import seconds_of
 from exporter.clock import Clock
+from exporter.configuration import ServerConfig
 from exporter.readings import PageReader, Tls
 from exporter.readings import reader as reader_module
-from exporter.readings.reader import MAX_AGE_NS
+from exporter.readings.reader import DEFAULT_TIMEOUT, MAX_AGE_NS
 from exporter.watched.exporter import Exporter
 from tests.exporter.page import make_exporter
 from tests.readings.answers import Answer, answering, page
 from tests.readings.cases.vllm import CURRENT_PAGE
+from tests.repo.checkout import ROOT
 
 PAGE = CURRENT_PAGE.encode()
 
@@ -391,3 +395,15 @@ def test_a_certificate_is_checked_unless_told_otherwise(certificate: Path) -> No
             assert reader.read().is_up == (not expected)
             assert counted(reader) == expected
             reader.close()
+
+
+def test_a_server_that_does_not_answer_leaves_time_for_our_own_page() -> None:
+    """Otherwise a scrape of ours fails while its server hangs, and nothing says that it does."""
+    jobs = yaml.safe_load((ROOT / "deploy" / "prometheus" / "prometheus.yml").read_text())
+    monitor = yaml.safe_load(
+        (ROOT / "deploy" / "kubernetes" / "base" / "podmonitor.yaml").read_text()
+    )
+    waits = [jobs["global"]["scrape_timeout"]]
+    waits += [each["scrapeTimeout"] for each in monitor["spec"]["podMetricsEndpoints"]]
+    for wait in waits:
+        assert seconds_of(wait) - 1 > DEFAULT_TIMEOUT == ServerConfig(name="s").timeout
