@@ -125,10 +125,15 @@ class Readers:
         self._readers.clear()
 
     def _accept(self) -> None:
-        try:
-            accepted, _ = self._listener.accept()
-        except OSError:  # no file is left, or the peer has gone: it stays in the backlog, or not
-            return
+        """All that wait, but no more than the backlog holds."""
+        for _ in range(BACKLOG):
+            try:
+                accepted, _ = self._listener.accept()
+            except OSError:  # none waits, or no file is left: then it stays in the backlog
+                return
+            self._admit(accepted)
+
+    def _admit(self, accepted: socket.socket) -> None:
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         spare = min(SPARE_FILES, limit // 8)
         # Numbers are given from the lowest free one on, so this one shows how many are taken.

@@ -167,7 +167,7 @@ def test_data_is_behind_the_door_of_the_pages_and_the_page_itself_is_not(
             assert get(f"{url}/live/{path}").status_code == 401, path
         key = {"Authorization": "Bearer secret"}
         assert get(f"{url}/live/snapshot", headers=key).status_code == 200
-    assert door_of("GET", "/live/static/main.js") == "open"
+    assert door_of("GET", "/live/static/main.js") == "shell"
     assert door_of("POST", "/live/events") == "control"
 
 

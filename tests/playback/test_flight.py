@@ -18,6 +18,7 @@ from exporter.flight.format import RecordingError, pack_chunk, read_chunks
 from exporter.flight.reader import RecordingFile
 from exporter.flight.records import Marked
 from exporter.playback.playback import Playback
+from kvscope_events.events import PoolSnapshot
 from tests.events.producers import SNAPSHOT, hello
 from tests.exporter.page import value
 from tests.playback.flights import Stage
@@ -48,7 +49,8 @@ def test_the_ring_forgets_what_is_older_than_is_kept(tmp_path: Path) -> None:
 def test_bytes_are_bounded_in_memory() -> None:
     stage = Stage(None, keep_seconds=3600, keep_bytes=1 << 20)
     for _ in range(400):
-        stage.tell(hello(model_name=os.urandom(8000).hex()), SNAPSHOT)
+        names: list[bytes | None] = [os.urandom(16) for _ in range(500)]  # nothing to compress
+        stage.tell(hello(), PoolSnapshot(500, 16, 0, 0, [1] * 500, names, []))
         stage.tick()
     assert 1 << 19 < stage.recorder.ring.num_bytes <= 1 << 20
 

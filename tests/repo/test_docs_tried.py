@@ -44,6 +44,8 @@ FOREIGN_OPTIONS = {
     "--cpus": "docker run",
     "--gpus": "docker run",
     "--from-literal": "kubectl create secret",
+    "--image": "kubectl run",
+    "--restart": "kubectl run",
     "--previous": "kubectl logs",
     "--kill-whom": "systemctl kill",
     "--load-format": "vllm serve",
