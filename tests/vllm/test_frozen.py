@@ -62,7 +62,7 @@ class Watching:
 def prometheus(folder: Path, target: str) -> Iterator[Watching]:
     port = free_port()
     configuration = {
-        "global": {"scrape_interval": "5s", "evaluation_interval": "5s"},
+        "global": {"scrape_interval": "5s", "scrape_timeout": "4s", "evaluation_interval": "5s"},
         "rule_files": [str(RULE_FILE)],
         "scrape_configs": [{"job_name": "kvscope", "static_configs": [{"targets": [target]}]}],
     }
