@@ -1,6 +1,5 @@
 """The parts of the start of a server's process; each lasts until the next one begins."""
 
-import multiprocessing
 import os
 import time
 from pathlib import Path
@@ -61,6 +60,8 @@ class Start:
 def _server_began_ns() -> int | None:
     """Unix time when the first process of this one's server began: that of the API, which imports
     for minutes before it starts an engine. None where there is no /proc."""
+    import multiprocessing  # a server that starts processes has it already
+
     pid = os.getpid()
     try:
         is_child = multiprocessing.parent_process() is not None or _is_child(pid)
