@@ -32,6 +32,12 @@ files = {{name: getattr(sys.modules[name], "__file__", None) for name in {MODULE
 loaded = {{name.split(".")[0] for name in set(sys.modules) - before}} - sys.stdlib_module_names
 print(json.dumps([spent, sorted(loaded), files]))
 """
+YARDSTICK = """
+import time
+began = time.process_time()
+import asyncio, email.message, http.client, xml.etree.ElementTree
+print(time.process_time() - began)
+"""
 TRAVEL = """
 import sys
 from kvscope_events.bus import EventBus
@@ -109,17 +115,22 @@ def _pip(*arguments: str) -> None:
 def test_every_module_is_imported_quickly_and_loads_nothing_foreign(
     alone: Path, tmp_path: Path
 ) -> None:
-    measured = []
+    measured, yardsticks = [], []
     for _ in range(7):
         ran = subprocess.run(
             [str(alone), "-c", IMPORT_ALL], cwd=tmp_path, capture_output=True, text=True, check=True
         )
         spent, loaded, files = json.loads(ran.stdout)
+        ran = subprocess.run(
+            [str(alone), "-c", YARDSTICK], capture_output=True, text=True, check=True
+        )
+        yardsticks.append(float(ran.stdout))
         measured.append(spent)
         assert set(loaded) <= FOREIGN
         assert all(Path(file).is_relative_to(alone.parents[1]) for file in files.values())
-    # CPU time, and the least of it: other programs on the machine must not matter.
-    assert min(measured) < IMPORT_SECONDS, measured
+    # CPU time, and the least of it: other programs on the machine must not matter. A slow machine
+    # needs longer for the standard library, too.
+    assert min(measured) < max(IMPORT_SECONDS, 1.5 * min(yardsticks)), (measured, yardsticks)
 
 
 @pytest.mark.slow
