@@ -14,7 +14,7 @@ import httpx
 
 from tests.support.waiting import wait_for
 
-START_SECONDS = 180.0
+START_SECONDS = 400.0
 """About 20 s on two idle cores; other tests run beside."""
 STOP_SECONDS = 30.0
 _Server = TypeVar("_Server", bound="Operated")
