@@ -103,6 +103,16 @@ NOT_ON_THIS_MACHINE: dict[Query, str] = {
         ],
         "the workers and the API server of an observed vLLM",
     ),
+    **dict.fromkeys(
+        [
+            *(("kvscope-overview", 303, ref) for ref in "BD"),
+            *(("kvscope-kv-pool", panel, ref) for panel in (502, 503, 504, 603) for ref in "BD"),
+            ("kvscope-kv-pool", 502, "F"),
+            *(("kvscope-prefix-cache", 303, ref) for ref in "BD"),
+            ("kvscope-service-levels", 402, "D"),
+        ],
+        "servers whose histograms have different bounds, where the line of all is empty in turn",
+    ),
     ("kvscope-memory", 503, "B"): "a card in MIG mode, where the first query is empty in turn",
     ("kvscope-kv-pool", 302, "D"): "an engine that swaps",
     ("kvscope-kv-pool", 1001, "A"): "an engine that swaps",
