@@ -48,14 +48,17 @@ class Index(NamedTuple):
     """As they were rendered, with what the wall clock then said."""
     pages_ns: list[int]
     """Moments of the pages, none before the last one's."""
+    told_ns: list[int]
+    """By page: when all that it shows had arrived. A batch may arrive while a page is rendered."""
     marks: list[Marked]
     batches_ns: list[int]
     """Moments of all batches, in order."""
 
 
 def index_of(file: RecordingFile) -> Index:
-    index = Index([], [], [], [])
+    index = Index([], [], [], [], [])
     ahead_ns, at_ns = 0, -(1 << 63)
+    told_ns = at_ns
     for record in file.records():
         match record:
             case Opened():
@@ -64,10 +67,13 @@ def index_of(file: RecordingFile) -> Index:
                 at_ns = max(at_ns, file.at_ns(record))
                 index.pages.append(record)
                 index.pages_ns.append(at_ns)
+                told_ns = max(told_ns, at_ns)
+                index.told_ns.append(told_ns)
             case Marked():
                 index.marks.append(record)
             case Took():
                 index.batches_ns.append(_time_of(record, 0) + ahead_ns)
+                told_ns = max(told_ns, index.batches_ns[-1])
     index.batches_ns.sort()
     return index
 
@@ -132,9 +138,12 @@ class Playback:
 
     def to(self, wall_ns: int) -> None:
         """Go to any moment of the recording, with all that had arrived by then."""
-        before = bisect_right(self.index.pages_ns, wall_ns) - 1
+        index = self.index
+        before = bisect_right(index.pages_ns, wall_ns) - 1
+        if before < 0 or index.pages_ns[before] < wall_ns:
+            before = bisect_right(index.told_ns, wall_ns) - 1
         if before >= 0:
-            page_ns = self.index.pages_ns[before]
+            page_ns = index.pages_ns[before]
             if page_ns >= self._at_ns:
                 self.to_page(before)
             if page_ns == wall_ns:

@@ -11,16 +11,20 @@ from typing import Any, Never
 import pytest
 import zstandard
 
+from exporter.clock import Clock
 from exporter.flight import flight, ring
 from exporter.flight import format as layout
-from exporter.flight.flight import AFTER_NS
+from exporter.flight.flight import AFTER_NS, Flight
 from exporter.flight.format import RecordingError, pack_chunk, read_chunks
 from exporter.flight.reader import RecordingFile
+from exporter.flight.recorder import Limits
 from exporter.flight.records import Marked
 from exporter.playback.playback import Playback
+from exporter.watched.exporter import in_process
+from kvscope_events.bus import EventBus
 from kvscope_events.events import PoolSnapshot
 from tests.events.producers import SNAPSHOT, hello
-from tests.exporter.page import value
+from tests.exporter.page import HELLO, value
 from tests.playback.flights import Stage
 from tests.support.waiting import wait_for
 
@@ -68,6 +72,46 @@ def test_every_segment_can_be_played_alone(tmp_path: Path) -> None:
         playback.to_page(len(playback.index.pages) - 1)
         assert playback.file.problem is None
         assert value(playback.exporter, "kvscope_source_state_known") == 1
+
+
+def test_a_moment_shows_nothing_of_a_page_that_was_rendered_across_it(tmp_path: Path) -> None:
+    """A page has the time at which it began; what arrives meanwhile is on it and came later."""
+    held: list[tuple[int, int]] = []
+    clock = Clock(
+        lambda: held[0][0] if held else time.monotonic_ns(),
+        lambda: held[0][1] if held else time.time_ns(),
+    )
+    keeper = Flight(Limits(keep_ns=60 * SECOND, keep_bytes=1 << 20), None, {}, clock)
+    bus = EventBus()
+    recorder = keeper.recorder("model", [])
+    exporter = in_process(bus.subscribe(), compat=[], clock=clock, recorder=recorder)
+    Stage.recorders.append(recorder)
+
+    def tell() -> None:
+        bus.emit(HELLO)
+        bus.emit(SNAPSHOT)
+        bus.flush()
+
+    def snapshots_at(wall_ns: int) -> float | None:
+        playback = Playback(file)
+        playback.to(wall_ns)
+        return value(playback.exporter, "kvscope_events_total", type="PoolSnapshot")
+
+    recorder.write()  # begins a segment
+    tell()
+    exporter.render()
+    began = time.monotonic_ns(), time.time_ns()
+    time.sleep(0.01)
+    moment_ns = time.time_ns()
+    time.sleep(0.01)
+    tell()
+    held.append(began)
+    exporter.render()
+    held.clear()
+    path = tmp_path / "race.kvsr"
+    path.write_bytes(b"".join(keeper.save(recorder, "manual", "by hand").read()))
+    file = RecordingFile(path)
+    assert [snapshots_at(at) for at in (moment_ns, time.time_ns())] == [1, 2]
 
 
 def test_a_trouble_saves_two_minutes_later_and_once_an_hour() -> None:
