@@ -101,8 +101,9 @@ def test_after_lost_batches_it_says_unknown_and_is_equal_again(page: Page) -> No
     with shown(page, app_of(watched.exporter)):
         page.until(FOLLOWED)
         for _ in range(5):
-            for _ in range(30):
-                watched.disturb()
+            with watched.target.pipeline.settled():  # none is read meanwhile
+                for _ in range(30):
+                    watched.disturb()
             page.until("kvscopeLive.store.pool.map === 'unknown'")
             page.until("!document.getElementById('no-map').hidden")
             assert "unknown" in page.value("document.getElementById('no-map').textContent")

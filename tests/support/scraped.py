@@ -43,7 +43,7 @@ class Scraped:
 
     def save(self, folder: Path) -> Path:
         """Stop, and save the recording by hand."""
-        wait_for(lambda: len(self.scrapes) >= FEWEST, "it has been scraped")
+        wait_for(lambda: len(self.scrapes) >= FEWEST, "it has been scraped", 180)
         self.stop()
         recordings = f"{self._url}/api/recordings"
         saved = httpx.post(recordings, json={}, timeout=60).raise_for_status().json()
@@ -54,7 +54,7 @@ class Scraped:
     def _run(self) -> None:
         while not self._stopped.wait(EVERY_SECONDS):
             began_ns = time.time_ns()
-            page = httpx.get(f"{self._url}/metrics", timeout=30).content
+            page = httpx.get(f"{self._url}/metrics", timeout=120).content
             self.scrapes.append(Scrape(began_ns, time.time_ns(), page))
 
     def assert_replayed(self, path: Path) -> int:

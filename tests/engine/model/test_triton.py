@@ -17,6 +17,7 @@ FILES = ("attention", "decoder", "token", "engine", "compile")
 
 @pytest.mark.nightly
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     ("file", "marked"),
     [
