@@ -141,10 +141,12 @@ class EventBus:
         Without events it only serves subscribers that request a snapshot.
         """
         if self._snapshot is not None:
-            wanted = [s for s in self._subscriptions if s.snapshot_wanted]
-            if wanted:
-                for subscription in wanted:
+            is_wanted = False
+            for subscription in self._subscriptions:
+                if subscription.snapshot_wanted:
                     subscription.snapshot_wanted = False
+                    is_wanted = True
+            if is_wanted:
                 events += self._snapshot()  # the state after this batch, valid for every subscriber
         if not events:
             return

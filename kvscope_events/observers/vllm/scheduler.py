@@ -172,6 +172,8 @@ def _step_of(observer: Observer, output: Any) -> Started | None:
     """The step that ends with this output, or None; those before it that never ended are
     forgotten."""
     steps = observer.steps
+    if steps and steps[0][0] is output:  # as nearly always
+        return steps.popleft()
     if all(step[0] is not output for step in steps):
         return None
     while (step := steps.popleft())[0] is not output:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -139,13 +140,17 @@ def entered(site: Site, hook: Hook, original: Method) -> Method:
     """For methods of the scheduler: while one runs, the pool may be between two states."""
     name, mine, before, after, clears = _parts(hook)
     opens = hook.opens
+    # A step has several such calls: no frame of ours for each.
+    part_of = operator.attrgetter(mine.name) if isinstance(mine, Part) else None
 
     @functools.wraps(original)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
         observer = site.observer
         if observer is None and opens and site.waiting:
             observer = site.admit(self)
-        if observer is None or not mine(observer, self):
+        if observer is None:
+            return original(self, *args, **kwargs)
+        if part_of(observer) is not self if part_of else not mine(observer, self):
             return original(self, *args, **kwargs)
         note = None
         observer.depth += 1
