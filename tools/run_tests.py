@@ -67,9 +67,8 @@ NIGHTLY = (
         Lane(
             "long",
             3,  # of two cores: some wait
-            "(nightly or hypothesis)"
-            " and not (waits or vllm or sglang or ray or chaos or timed or weekly)",
-            r"mark\.nightly\b|(?m:^from hypothesis)",
+            "nightly and not (waits or vllm or sglang or ray or chaos or timed or weekly)",
+            r"mark\.nightly\b",
         ),
         Lane("waits", 2, "nightly and waits", r"mark\.waits\b"),
     ),

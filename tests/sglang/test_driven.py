@@ -12,7 +12,10 @@ from tests.support.states import PHASES
 pytestmark = [pytest.mark.sglang, pytest.mark.nightly, pytest.mark.timeout(900)]
 
 RETRACTING = "p16-retracted"
-WEEKLY = ("p1-unnamed", "p1-mixed", "p1-lfu", "p16-off", "p16-writeback")
+WEEKLY = (
+    *("p1", "p1-unnamed", "p1-off", "p1-chunked", "p1-mixed", "p1-lfu"),
+    *("p16", "p16-off", "p16-priority", "p16-writeback"),
+)
 BY_SCENARIO = pytest.mark.parametrize(
     "name",
     [

@@ -4,7 +4,7 @@ Requests are random, and so are aborts, preemptions, and resets. The driver comp
 ledger with the pool: references, names and order of eviction of every block.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -33,18 +33,29 @@ MODES = (
     "hybrid-eagle",
 )
 SMOKE = "sync"
-"""One mode of a real vLLM runs in `make test`; the others, and what is broken, run nightly."""
+"""One mode of a real vLLM runs in `make test`; others, and what is broken, run nightly."""
+WEEKLY = {
+    *("swa-async", "nocache", "spec-async", "hybrid-eagle", "partial-async-force"),
+    *("hybrid-async-force", "deferred-async-force"),
+}
 SWITCHED = ("sync", "async-force", "hybrid-async-force", "deferred-async-force", "partial", "spec")
 """Modes in which the observer goes off and on."""
-BY_MODE = pytest.mark.parametrize(
-    "mode",
-    [mode if mode == SMOKE else pytest.param(mode, marks=pytest.mark.nightly) for mode in MODES],
-)
+
+
+def by_mode(modes: Iterable[str]) -> pytest.MarkDecorator:
+    marks = {mode: [pytest.mark.nightly] for mode in MODES if mode != SMOKE}
+    for mode in WEEKLY:
+        marks[mode].append(pytest.mark.weekly)
+    params = [pytest.param(mode, marks=marks.get(mode, [])) for mode in modes]
+    return pytest.mark.parametrize("mode", params)
+
+
+BY_MODE = by_mode(MODES)
 
 
 class Driven:
-    """Findings of each mode. The smoke run is one process and all others a second one, on first
-    use, since vLLM takes ten seconds to import."""
+    """Findings of each mode. The smoke run is one process, and so are the nightly modes and the
+    weekly ones, on first use, since vLLM takes ten seconds to import."""
 
     def __init__(self, python: Path, model: Path, factory: pytest.TempPathFactory) -> None:
         self._python, self._model, self._factory = python, model, factory
@@ -54,8 +65,9 @@ class Driven:
         if mode not in self._found:
             modes = [SMOKE, *_cycled(SMOKE)]
             if mode not in modes:
-                modes = [other for other in MODES if other != SMOKE]
-                modes += [one for other in SWITCHED if other != SMOKE for one in _cycled(other)]
+                is_weekly = mode.removeprefix("bare-").removeprefix("switched-") in WEEKLY
+                modes = [m for m in MODES if m != SMOKE and (m in WEEKLY) == is_weekly]
+                modes += [one for m in SWITCHED if m in modes for one in _cycled(m)]
             command = ("tests.vllm.drive", ",".join(modes), str(self._model), "--steps", str(STEPS))
             lines, _ = run_in_vllm(self._python, _short_folder(self._factory), *command)
             self._found |= dict(zip(modes, lines, strict=True))
@@ -125,8 +137,7 @@ def test_every_request_ends_once_and_nothing_is_kept(driven: Driven, mode: str) 
         assert found["left_over"] == 0
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("mode", [mode for mode in MODES if mode.startswith(("hybrid", "partial"))])
+@by_mode(mode for mode in MODES if mode.startswith(("hybrid", "partial")))
 def test_groups_are_those_of_vllms_own_lists_and_lookups(driven: Driven, mode: str) -> None:
     """Its look-up by group is called beside each admission, its lists are read at each step."""
     found = driven[mode]["groups"]
@@ -206,10 +217,7 @@ def test_a_vllm_that_differs_is_left_alone(broken: tuple[list[Any], str]) -> Non
     assert "Scheduler._free_request(self, request), found no such method" in said[1]
 
 
-@pytest.mark.parametrize(
-    "mode",
-    [mode if mode == SMOKE else pytest.param(mode, marks=pytest.mark.nightly) for mode in SWITCHED],
-)
+@by_mode(SWITCHED)
 def test_off_and_on_fifty_times_it_reports_the_pool_and_changes_nothing(
     driven: Driven, mode: str
 ) -> None:
