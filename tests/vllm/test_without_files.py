@@ -88,7 +88,7 @@ def restarting_sidecars(endpoint: str) -> Iterator[None]:
     def run() -> None:
         while not stopping.is_set():
             with kvscope("sidecar", "--port", "0", "--no-gpu", "--events", endpoint) as sidecar:
-                sidecar.find(r"(http://[\d.]+:\d+)/metrics")
+                sidecar.find(r"(http://[\d.]+:\d+)/targets")
                 stopping.wait(RESTART_SECONDS)
                 sidecar.popen.kill()
 
@@ -120,7 +120,7 @@ def test_idle_clients_hold_all_files_of_an_observed_vllm_and_it_serves_on(
             observed = answers_in_a_storm(server)
         assert observed == bare
         with kvscope("sidecar", "--port", "0", "--no-gpu", "--events", endpoint) as sidecar:
-            url = sidecar.find(r"(http://[\d.]+:\d+)/metrics")
+            url = sidecar.find(r"(http://[\d.]+:\d+)/targets")
 
             def page() -> str:
                 return httpx.get(f"{url}/metrics", timeout=30).text
