@@ -42,15 +42,16 @@ def test_what_prometheus_sees_grow_is_what_grew_while_it_was_observed(
         outgrow(vllm.server)  # what was before must not come again
         vllm.settle()
         truth = Truth(vllm.server.url)
-        with prometheus(vllm.url.removeprefix("http://"), scraping) as watching, busy(vllm.server):
-            for _ in range(CYCLES):
-                time.sleep(PHASE_SECONDS)
-                ordered(vllm, on=False)
-                with truth.unobserved():
+        with prometheus(vllm.url.removeprefix("http://"), scraping) as watching:
+            with busy(vllm.server):
+                for _ in range(CYCLES):
                     time.sleep(PHASE_SECONDS)
-                    ordered(vllm, on=True)
-            time.sleep(PHASE_SECONDS)
-        seen = watching_ended(vllm, watching, truth)
+                    ordered(vllm, on=False)
+                    with truth.unobserved():
+                        time.sleep(PHASE_SECONDS)
+                        ordered(vllm, on=True)
+                time.sleep(PHASE_SECONDS)
+            seen = watching_ended(vllm, watching, truth)
     assert_true(seen, truth)
 
 
