@@ -78,8 +78,6 @@ class Sequence:
     sampling: SamplingParams
     hasher: PrefixHasher
     """Names of the leading full blocks of `tokens`."""
-    cache_salt: str = ""
-    """Input of the names besides model and tokens; already included in them."""
 
     rank: Rank = (0, 0)
     """Order of service, lower first; unique. The scheduler sets it on arrival."""

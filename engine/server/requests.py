@@ -130,7 +130,6 @@ class RequestFactory:
                 prompt_length=len(prompt),
                 sampling=_for_choice(sampling, choice),
                 hasher=PrefixHasher(seed, self._model.block_size),
-                cache_salt=body.cache_salt or "",
             )
             for prompt, sampling in prompts
             for choice in range(body.samples)
