@@ -51,10 +51,9 @@ class KVManager:
         """Resident blocks that begin with the sequence's tokens; changes no block.
 
         At most (tokens - 1) // block_size of them: one token must be computed to get logits. Names
-        are computed as far as needed, and kept in the sequence's hasher. Empty for a sequence whose
-        prompt is scored: found blocks have KV, but logits have to be computed.
+        are computed as far as needed, and kept in the sequence's hasher.
         """
-        if not self._enable_prefix_caching or sequence.scores_prompt:
+        if not self._enable_prefix_caching:
             return []
         findable = (len(sequence.tokens) - 1) // self.block_size
         names = sequence.hasher.extend(sequence.tokens, findable)
@@ -73,7 +72,7 @@ class KVManager:
         its prefix; they are yet to be filled. Raises OutOfBlocksError unless `can_admit` returned
         True.
         """
-        if self._enable_prefix_caching and not sequence.scores_prompt:
+        if self._enable_prefix_caching:
             findable = (len(sequence.tokens) - 1) // self.block_size
             names = sequence.hasher.names[:findable]
             self._emit(
