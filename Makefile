@@ -91,10 +91,10 @@ demo: venv ## Run the engine under a live workload (PORT=8000, DEMO_SECONDS=60 t
 test: $(if $(PYTEST_ARGS),,vllm-beside) venv tools lint ## Lint, types and all tests but those of `make nightly` (PYTEST_ARGS="tests/engine -k pool")
 	$(VENV)/bin/python -m tools.run_tests --beside $(VENV)/bin/mypy $(PYTEST_ARGS)
 
-nightly: venv vllm-beside sglang-beside ray-beside tools chromium ## The rest: real vLLM, SGLang and Ray, chaos, what measures times, long runs (PYTEST_ARGS=...)
+nightly: venv vllm-beside sglang-beside tools chromium ## The rest: real vLLM and SGLang, chaos, what measures times, long runs (PYTEST_ARGS=...)
 	$(VENV)/bin/python -m tools.run_tests --nightly $(PYTEST_ARGS)
 
-weekly: venv vllm-beside sglang-beside ray-beside tools ## More of a real vLLM, SGLang and Ray, half an hour (PYTEST_ARGS=...)
+weekly: venv vllm-beside sglang-beside ray-beside tools ## More of a real vLLM and SGLang, a Ray, half an hour (PYTEST_ARGS=...)
 	$(VENV)/bin/python -m tools.run_tests --weekly $(PYTEST_ARGS)
 
 test-vllm-versions: venv ## Run the observer's tests on older vLLMs (VERSIONS="0.20.2 0.28.0")

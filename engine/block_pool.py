@@ -7,7 +7,6 @@ event, so that replaying the events gives this state.
 
 from collections.abc import Iterable, Sequence
 
-from engine.content_listener import ContentListener
 from engine.evictor import LruEvictor
 from kvscope_events.bus import Bus
 from kvscope_events.events import (
@@ -49,7 +48,6 @@ class BlockPool:
         reserved: int = 0,
         memory_terms: dict[str, int] | None = None,
         swap_blocks: int = 0,
-        listener: ContentListener | None = None,
     ) -> None:
         """swap_blocks: size of the swap pool, which is announced with the pool."""
         if not 0 <= reserved < num_blocks:
@@ -59,7 +57,6 @@ class BlockPool:
         self.bytes_per_block = bytes_per_block
         self.reserved = reserved
         self._memory_terms = memory_terms or {}
-        self.listener = listener
         self._emit = bus.emit
         self._ref_counts = [0] * num_blocks
         self._hash_of: list[BlockHash | None] = [None] * num_blocks
@@ -110,10 +107,6 @@ class BlockPool:
                 break
             blocks.append(block)
         return blocks
-
-    def is_findable(self, block_hash: BlockHash) -> bool:
-        """Whether a block has this content."""
-        return block_hash in self._block_of
 
     def num_cached_among(self, blocks: Iterable[int]) -> int:
         """Number of the findable `blocks` that are unreferenced, and so in the evictor."""
@@ -198,8 +191,6 @@ class BlockPool:
         blocks = self._evict(len(self._evictor), "reset")
         self._free += blocks
         self._emit(PrefixCacheReset(len(blocks)))
-        if self.listener is not None and not self._block_of:
-            self.listener.cleared()
         return len(blocks)
 
     def snapshot(self, largest_step: int | None = None) -> PoolSnapshot:
@@ -248,12 +239,6 @@ class BlockPool:
             else:
                 del block_of[block_hash]
         self._emit(BlocksEvicted(blocks, hashes, cause))
-        if self.listener is not None and (block_of or cause != "reset"):  # else `reset` reports it
-            gone = [
-                block_hash for block_hash in dict.fromkeys(hashes) if block_hash not in block_of
-            ]
-            if gone:
-                self.listener.removed(gone)
         return blocks
 
     def _drop_copy(self, block: int, block_hash: BlockHash) -> None:

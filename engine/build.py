@@ -8,7 +8,6 @@ from transformers import PreTrainedModel
 
 from engine.block_pool import BlockPool
 from engine.config import EngineConfig, SchedulerConfig
-from engine.content_listener import ContentListener
 from engine.introduction import Introduction
 from engine.kv_manager import KVManager
 from engine.model.attention.choice import choose_attention
@@ -58,14 +57,13 @@ def build_engine(
     bus: Bus,
     memory: MeasuredDevice | MainMemory | None = None,
     introduction: Introduction | None = None,
-    listener: ContentListener | None = None,
 ) -> Engine:
     """Load the model and put the engine together; nothing runs yet.
 
     Subscribers get a Hello before the model loads and another, ready, before the pool's events.
 
     memory: a meter instead of the device's own, for tests. introduction: one that has already sent
-    its Hello; importing this module takes seconds. listener: notified of findable content.
+    its Hello; importing this module takes seconds.
 
     Raises CheckpointError, PoolSizeError, or ValueError for settings that contradict each other or
     the checkpoint.
@@ -111,7 +109,6 @@ def build_engine(
         bytes_per_block=size.bytes_per_block,
         memory_terms={str(term): amount for term, amount in size.terms.items()},
         swap_blocks=swap_blocks,
-        listener=listener,
     )
     swap = None if space is None else swap_manager(config.swap, pool, space, bus)
     kv = KVManager(

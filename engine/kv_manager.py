@@ -9,7 +9,7 @@ from engine.block_pool import BlockPool
 from engine.copy_on_write import SharedTails
 from engine.request import Sequence
 from kvscope_events.bus import Bus
-from kvscope_events.events import BlockHash, PrefixLookup
+from kvscope_events.events import PrefixLookup
 from kvscope_events.vocabulary import ReleaseCause
 
 
@@ -51,10 +51,9 @@ class KVManager:
         """Resident blocks that begin with the sequence's tokens; changes no block.
 
         At most (tokens - 1) // block_size of them: one token must be computed to get logits. Names
-        are computed as far as needed, and kept in the sequence's hasher. Empty for a sequence whose
-        prompt is scored: found blocks have KV, but logits have to be computed.
+        are computed as far as needed, and kept in the sequence's hasher.
         """
-        if not self._enable_prefix_caching or sequence.scores_prompt:
+        if not self._enable_prefix_caching:
             return []
         findable = (len(sequence.tokens) - 1) // self.block_size
         names = sequence.hasher.extend(sequence.tokens, findable)
@@ -73,7 +72,7 @@ class KVManager:
         its prefix; they are yet to be filled. Raises OutOfBlocksError unless `can_admit` returned
         True.
         """
-        if self._enable_prefix_caching and not sequence.scores_prompt:
+        if self._enable_prefix_caching:
             findable = (len(sequence.tokens) - 1) // self.block_size
             names = sequence.hasher.names[:findable]
             self._emit(
@@ -151,8 +150,6 @@ class KVManager:
         if first >= last or not self._enable_prefix_caching:
             return
         names = sequence.hasher.extend(sequence.tokens, last)
-        if self._pool.listener is not None:
-            _tell_stored(self._pool, sequence, names, range(first, last))
         self._pool.cache(
             sequence.sequence_id,
             sequence.block_table[first:last],
@@ -179,27 +176,3 @@ class KVManager:
 
     def _blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)
-
-
-def _tell_stored(
-    pool: BlockPool, sequence: Sequence, names: list[BlockHash], computed: range
-) -> None:
-    """Report the runs of new names among the blocks `computed`, before the pool assigns them.
-
-    names: those of the sequence's blocks, from its first on.
-    """
-    listener, size = pool.listener, pool.block_size
-    assert listener is not None, "no listener"
-    start = computed.start
-    for i in range(computed.start, computed.stop + 1):
-        if i < computed.stop and not pool.is_findable(names[i]):
-            continue
-        if start < i:  # blocks [start, i) are new; i is a further copy, or the end
-            listener.stored(
-                names[start:i],
-                names[start - 1] if start else None,
-                sequence.tokens[start * size : i * size],
-                size,
-                "" if start else sequence.cache_salt,
-            )
-        start = i + 1

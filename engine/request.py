@@ -29,7 +29,6 @@ class SamplingParams:
     """Parameters of choosing the next token, and of stopping."""
 
     max_tokens: int
-    """0: only the prompt is computed."""
     temperature: float = 0.0
     """0 is greedy."""
     top_p: float = 1.0
@@ -51,8 +50,6 @@ class SamplingParams:
     ignore_eos: bool = False
     logprobs: int | None = None
     """Alternatives reported with each token's log probability; None: no log probabilities."""
-    prompt_logprobs: int | None = None
-    """The same for the tokens of the prompt."""
 
     penalises: bool = field(init=False)
     changes_logits: bool = field(init=False)
@@ -78,8 +75,6 @@ class Sequence:
     sampling: SamplingParams
     hasher: PrefixHasher
     """Names of the leading full blocks of `tokens`."""
-    cache_salt: str = ""
-    """Input of the names besides model and tokens; already included in them."""
 
     rank: Rank = (0, 0)
     """Order of service, lower first; unique. The scheduler sets it on arrival."""
@@ -90,8 +85,6 @@ class Sequence:
     """Leading tokens whose KV is in the pool."""
     num_cached_blocks: int = 0
     """Leading blocks of the table that are findable."""
-    num_scored_tokens: int = 1
-    """Leading prompt tokens whose log probability has been returned; the first has none."""
     token_history: TokenHistory | None = None
     """For penalties, once one was needed."""
 
@@ -113,22 +106,11 @@ class Sequence:
     computed_prompt_tokens: int | None = None
     """Prompt tokens that the first admission had to compute."""
     finish_reason: FinishReason | None = None
-    scores_prompt: bool = field(init=False)
-    """Whether logits of prompt tokens are still needed: its KV alone is not enough. Read at every
-    step, for each sequence."""
-
-    def __post_init__(self) -> None:
-        self.scores_prompt = self.sampling.prompt_logprobs is not None and self.prompt_length > 1
 
     @property
     def prompt(self) -> list[int]:
         """A copy of the prompt's tokens."""
         return self.tokens[: self.prompt_length]
-
-    def scored(self, num_tokens: int) -> None:
-        """Log probabilities of this many leading prompt tokens have been returned."""
-        self.num_scored_tokens = max(self.num_scored_tokens, num_tokens)
-        self.scores_prompt = self.num_scored_tokens < self.prompt_length
 
     @property
     def num_output_tokens(self) -> int:

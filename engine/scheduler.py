@@ -21,9 +21,6 @@ from kvscope_events.bus import Bus
 from kvscope_events.events import AllocationFailed, RequestPreempted
 from kvscope_events.vocabulary import FinishReason, PreemptionCause
 
-MAX_SCORED = 256
-"""Maximum prompt tokens scored in a step, plus one per sequence: each takes a row of logits, 0.5
-MiB for a vocabulary of 128 Ki tokens."""
 _RECOMPUTE = Decision("recompute", None)
 
 
@@ -115,15 +112,10 @@ class Scheduler:
         for row, token in zip(plan.rows, tokens, strict=True):
             sequence = row.sequence
             self._kv.commit(sequence, row.start + row.count)
-            if sequence.scores_prompt:
-                sequence.scored(row.scored.stop)
             if token is None:
                 continue
             if sequence.forks:
                 self._fork(sequence, plan.forks[sequence.sequence_id], now)
-            if not sequence.sampling.max_tokens:
-                self.finish(sequence, "length")
-                continue
             sequence.tokens.append(token)
             sequence.last_token_ns = now
             if sequence.first_token_ns is None:
@@ -187,8 +179,6 @@ class Scheduler:
             behind = len(running) - position - 1
             owed = len(sequence.tokens) - sequence.num_computed_tokens
             count = min(owed, max(1, budget - behind))
-            if sequence.scores_prompt:
-                count = self._scored_at_most(plan, count)
             budget -= count
             plan.add(sequence, count, owed)
             if sequence.forks:
@@ -228,18 +218,10 @@ class Scheduler:
             self._waiting.pop()
             self._admit(sequence, prefix)
             count = min(owed, budget) if self._config.enable_chunked_prefill else owed
-            if sequence.scores_prompt:
-                count = self._scored_at_most(plan, count)
             budget -= count
             plan.add(sequence, count, owed)
             if sequence.forks:
                 self._plan_forks(plan, sequence)
-
-    def _scored_at_most(self, plan: StepPlan, count: int) -> int:
-        """Limits the tokens of a scored prompt if the step's logits would get too large."""
-        if not self._config.enable_chunked_prefill:
-            return count
-        return min(count, max(1, MAX_SCORED - plan.num_scored))
 
     def _queue(self, samples: list[Sequence]) -> None:
         """Let samples of one prompt wait: the first for its turn, the others for the first."""

@@ -33,15 +33,11 @@ MEMORY_SAMPLE_NS = 1_000_000_000
 
 
 class StepOutput(NamedTuple):
-    """News about one sequence after a step; `finish_reason` marks the last.
-
-    prompt_tokens: prompt tokens with new log probabilities, in order; no token comes twice.
-    """
+    """News about one sequence after a step; `finish_reason` marks the last."""
 
     sequence_id: int
     token: SampledToken | None
     finish_reason: FinishReason | None
-    prompt_tokens: list[SampledToken] | None = None
 
 
 class Step:
@@ -81,16 +77,14 @@ class Step:
         emitted: list[int] = []
         first_tokens: list[int] = []
         for row, token in zip(plan.rows, sampled, strict=True):
-            sequence, prompt_tokens = row.sequence, row.prompt_tokens
+            sequence = row.sequence
             reason = sequence.finish_reason
-            if not sequence.sampling.max_tokens:
-                token = None
-            elif token is not None:
+            if token is not None:
                 emitted.append(sequence.sequence_id)
                 if len(sequence.tokens) == sequence.prompt_length + 1:
                     first_tokens.append(sequence.sequence_id)
-            if token is not None or reason is not None or prompt_tokens is not None:
-                outputs.append(StepOutput(sequence.sequence_id, token, reason, prompt_tokens))
+            if token is not None or reason is not None:
+                outputs.append(StepOutput(sequence.sequence_id, token, reason))
         completed = self._completed(plan, start_ns, emitted, first_tokens)
         self._emit(completed)
         if self.scheduler.swap is not None:

@@ -69,7 +69,6 @@ class StepLoop:
         self._step = step
         self._scheduler = step.scheduler
         self._pool = step.pool
-        self._content = step.pool.listener
         self._bus = bus
         self._sink = sink
         self._introduction = introduction
@@ -193,8 +192,6 @@ class StepLoop:
                     self._run_step()
                 self._step.sample_memory_if_due()
                 self._bus.flush()
-                if self._content is not None:
-                    self._content.end_step()
                 self._deliver()
         except Exception as error:
             logger.exception("the engine failed; every request ends with an error")

@@ -6,8 +6,6 @@ from typing import NamedTuple
 
 from engine.request import Sequence
 
-_NONE = range(0)
-
 
 class SampledToken(NamedTuple):
     """The token chosen for one row, with log probabilities if the caller requested them."""
@@ -29,26 +27,10 @@ class ScheduledSequence:
     sequence: Sequence
     start: int
     count: int
-    prompt_tokens: list[SampledToken] | None = None
-    """Log probabilities at `scored`, once the runner has computed them; None without any."""
 
     @property
     def samples(self) -> bool:
         return self.start + self.count == len(self.sequence.tokens)
-
-    @property
-    def scored(self) -> range:
-        """Positions of the prompt tokens whose log probability this row provides; mostly empty.
-
-        Each one follows a token of the row, whose logits give its log probability.
-        """
-        sequence = self.sequence
-        if not sequence.scores_prompt:
-            return _NONE
-        return range(
-            max(self.start + 1, sequence.num_scored_tokens),
-            min(self.start + self.count + 1, sequence.prompt_length),
-        )
 
 
 @dataclass(slots=True)
@@ -59,8 +41,6 @@ class StepPlan:
     prefill_tokens: int = 0
     """Tokens of rows that owe more than their newest token."""
     decode_tokens: int = 0
-    num_scored: int = 0
-    """Rows of logits for scored prompts, besides those of sampling rows."""
     num_forks: int = 0
     """Rows that are forks."""
     forks: dict[int, int] = field(default_factory=dict)
@@ -87,8 +67,6 @@ class StepPlan:
 
     def _add(self, row: ScheduledSequence, owed: int) -> None:
         self.rows.append(row)
-        if row.sequence.scores_prompt:
-            self.num_scored += len(row.scored)
         if owed > 1:
             self.prefill_tokens += row.count
         else:

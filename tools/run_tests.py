@@ -72,12 +72,11 @@ NIGHTLY = (
         ),
         Lane("waits", 2, "nightly and waits", r"mark\.waits\b"),
     ),
-    # Starts of a vLLM are work for one core, and its requests wait, as Ray's tests do. An SGLang's
-    # scheduler takes a core even when it is idle: one at a time.
+    # Starts of a vLLM are work for one core, and its requests wait. An SGLang's scheduler takes a
+    # core even when it is idle: one at a time.
     (
         Lane("vllm", 2, "nightly and vllm and not weekly", r"mark\.vllm\b"),
         Lane("sglang", 0, "nightly and sglang and not weekly", r"mark\.sglang\b"),
-        Lane("ray", 0, "nightly and ray and not weekly", r"mark\.ray\b"),
     ),
     # Last, with nothing beside it: these measure times.
     (Lane("chaos and timed", 0, "chaos or timed", r"mark\.(chaos|timed)\b"),),

@@ -82,8 +82,8 @@ class DecodeSteps:
 
         Writes the rows' KV, and nothing else that a sequence reads.
         """
-        if any(row.count != 1 or row.sequence.scores_prompt for row in rows):
-            return None  # scoring a prompt needs logits of tokens that do not sample
+        if any(row.count != 1 for row in rows):
+            return None
         step = next((step for size, step in self._steps.items() if size >= len(rows)), None)
         if step is None:
             return None

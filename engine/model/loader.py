@@ -89,19 +89,6 @@ def load_model(config: ModelConfig, attention: Attention = TORCH) -> LoadedModel
     return loaded
 
 
-def tokenizer_of(model: str) -> Tokenizer:
-    """The tokenizer of --model alone, for a process that routes requests to engines.
-
-    Raises a CheckpointError.
-    """
-    if model == demo.NAME:
-        return _demo_tokenizer()
-    with _quiet_transformers():
-        folder = _local_folder(model)
-        check_files(folder)
-        return load_tokenizer(model, folder, frozenset())
-
-
 def device_of(config: ModelConfig) -> torch.device:
     """The device that the model is loaded to."""
     name: str = config.device
@@ -113,11 +100,7 @@ def device_of(config: ModelConfig) -> torch.device:
 def _load_demo(config: ModelConfig, device: torch.device) -> LoadedModel:
     dtype = torch.float32 if config.dtype == "auto" else getattr(torch, config.dtype)
     model = demo.demo_model(config.seed, dtype, device)
-    return LoadedModel(model, _demo_tokenizer())
-
-
-def _demo_tokenizer() -> Tokenizer:
-    return Tokenizer(demo.demo_tokenizer(), frozenset())
+    return LoadedModel(model, Tokenizer(demo.demo_tokenizer(), frozenset()))
 
 
 def _load_checkpoint(config: ModelConfig, device: torch.device) -> LoadedModel:

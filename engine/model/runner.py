@@ -11,7 +11,7 @@ from engine.model.forward import forward_of, step_logits
 from engine.model.graphs import DecodeSteps
 from engine.model.kv_cache import KVCache, KVLayout, kv_layout
 from engine.model.memory_report import MemoryReporter, weight_bytes
-from engine.model.sampler import Sampler, score
+from engine.model.sampler import Sampler
 from engine.model.step_batch import StepBatch
 from engine.model.torch_errors import device_out_of_memory
 from engine.request import SamplingParams, Sequence
@@ -102,10 +102,8 @@ class ModelRunner:
             # A fork draws from its leader's logits.
             computed = [row for row in rows if row.count] if plan.num_forks else rows
             logits = self.forward_logits(computed)
-            num_sampled = sum(row.samples for row in computed)
-            if len(logits) > num_sampled:
-                _score_prompts(logits[num_sampled:], computed)
-            logits = logits[_lines(rows)] if plan.num_forks else logits[:num_sampled]
+            if plan.num_forks:
+                logits = logits[_lines(rows)]
             tokens = self._sampler.sample(logits, [row.sequence for row in rows if row.samples])
         sampled = iter(tokens)
         return [next(sampled) if row.samples else None for row in rows]
@@ -138,7 +136,7 @@ class ModelRunner:
         return self._memory.sample()
 
     def forward_logits(self, rows: list[ScheduledSequence]) -> Tensor:
-        """Write the rows' KV. Returns (S + P, vocab_size) float32: as in `StepBatch`.
+        """Write the rows' KV. Returns (S, vocab_size) float32, of the S rows that sample, in order.
 
         They last until the next step.
         """
@@ -152,19 +150,6 @@ class ModelRunner:
         batch = StepBatch(rows, self.layout, cache.device)
         step = PagedStep(cache, batch, self._attention(batch, cache))
         return step_logits(self._forward, step)
-
-
-def _score_prompts(logits: Tensor, rows: list[ScheduledSequence]) -> None:
-    """Give each row its scored prompt tokens. logits: (P, V) float32."""
-    done = 0
-    for row in rows:
-        scored = row.scored
-        if scored:
-            tokens = row.sequence.tokens[scored.start : scored.stop]
-            alternatives = row.sequence.sampling.prompt_logprobs or 0
-            lines = list(range(done, done + len(scored)))
-            row.prompt_tokens = score(logits, lines, tokens, alternatives)
-            done += len(scored)
 
 
 def _lines(rows: list[ScheduledSequence]) -> list[int]:

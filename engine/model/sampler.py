@@ -148,7 +148,7 @@ def _column(numbers: list[float], like: Tensor) -> Tensor:
     return torch.tensor(numbers, dtype=torch.float64, device=like.device)[:, None]
 
 
-def score(
+def _score(
     logits: Tensor, rows: list[int], token_ids: list[int], alternatives: int
 ) -> list[SampledToken]:
     """Given tokens with their log probabilities: token_ids[i] by logits[rows[i]].
@@ -175,7 +175,7 @@ def _report(
 ) -> None:
     """Replace the tokens of `rows` by ones that carry log probabilities."""
     counts = [sequences[row].sampling.logprobs or 0 for row in rows]
-    scored = score(logits, rows, [tokens[row].token_id for row in rows], max(counts))
+    scored = _score(logits, rows, [tokens[row].token_id for row in rows], max(counts))
     for row, count, token in zip(rows, counts, scored, strict=True):
         alternatives = token.alternatives or []
         tokens[row] = token._replace(alternatives=alternatives[:count])

@@ -56,12 +56,11 @@ class PrefillSpan:
 class StepBatch:
     """The flattened batch of one step.
 
-    token_ids, positions, slots: (T,) int64 on `device`. logit_positions: (S + P,) int64, where in
-    the flattened batch logits are wanted: at the last token of the S rows that sample, in the rows'
-    order, and then, also in it, before each of the P prompt tokens that are scored. decodes, spans:
-    the rows of one token, and the others, in the order of the flattened batch. opened: blocks that
-    get their first tokens and stay partially unwritten. Those slots are read and hidden by a mask,
-    but an earlier owner's NaN or infinity would pass through it.
+    token_ids, positions, slots: (T,) int64 on `device`. logit_positions: (S,) int64, where in the
+    flattened batch logits are wanted: at the last token of the S rows that sample, in the rows'
+    order. decodes, spans: the rows of one token, and the others, in the order of the flattened
+    batch. opened: blocks that get their first tokens and stay partially unwritten. Those slots are
+    read and hidden by a mask, but an earlier owner's NaN or infinity would pass through it.
     """
 
     def __init__(
@@ -76,7 +75,6 @@ class StepBatch:
         positions: list[int] = []
         slots: list[int] = []
         last_token = [0] * len(rows)
-        scored: dict[int, list[int]] = {}
         self.opened: list[int] = []
         self.spans: list[PrefillSpan] = []
         for index in chain(decodes, others):
@@ -90,8 +88,6 @@ class StepBatch:
                 for position in range(start, end)
             ]
             last_token[index] = len(token_ids) - 1
-            if row.sequence.scores_prompt:
-                scored[index] = [begin + position - 1 - start for position in row.scored]
             if start <= end - end % block_size < end:
                 self.opened.append(table[end // block_size])
             if row.count > 1:
@@ -106,6 +102,5 @@ class StepBatch:
         self.positions = torch.tensor(positions, device=device)
         self.slots = torch.tensor(slots, device=device)
         sampling = [last_token[index] for index, row in enumerate(rows) if row.samples]
-        scoring = chain.from_iterable(scored[index] for index in sorted(scored))
-        self.logit_positions = torch.tensor([*sampling, *scoring], dtype=torch.int64, device=device)
+        self.logit_positions = torch.tensor(sampling, dtype=torch.int64, device=device)
         self.longest_context = max(positions) + 1

@@ -22,11 +22,9 @@ from engine.server.dispatch import Dispatcher
 from engine.server.errors import CLIENT_CLOSED_REQUEST, error_body
 from engine.server.generation import (
     Choice,
-    EchoedPrompt,
     GenerationError,
     Piece,
     StopPattern,
-    best_choices,
     generate,
 )
 from engine.server.logprobs import LogprobWriter
@@ -71,19 +69,14 @@ async def answer(
     request: Request,
     wording: Wording,
     share: ClientShare,
-    echoes: Sequence[EchoedPrompt] = (),
 ) -> Response:
     """Submit a request and answer it; the client's share is closed when the answer ends.
-
-    echoes: the prompts that its choices begin with, if any.
 
     Raises the errors of `Dispatcher.submit`, ClientLimitError and BadRequestError.
     """
     share.take(request)
     stops = [StopPattern(stop) for stop in body.stop_strings]
-    under_way = Answer(
-        calls.dispatcher, calls.tokenizer, request, stops, wording, share, body.n, echoes
-    )
+    under_way = Answer(calls.dispatcher, calls.tokenizer, request, stops, wording, share)
     usage = body.stream_usage
     return await under_way.respond(http_request, stream=body.stream, usage=usage)
 
@@ -98,10 +91,6 @@ class Answer:
     stops: Sequence[StopPattern]
     wording: Wording
     share: ClientShare
-    n: int
-    """Choices that are returned for each prompt: the best of its samples, if there are more."""
-    echoes: Sequence[EchoedPrompt]
-    """Each prompt, if the caller wants it before the text of its choices."""
 
     def close(self) -> None:
         """Abort what still runs. Idempotent."""
@@ -165,9 +154,6 @@ class Answer:
             collecting.cancel()
             leaving.cancel()
         produced = sum(len(choice.token_ids) for choice in choices)
-        samples = self.request.choices_per_prompt
-        if samples > self.n:
-            choices = best_choices(choices, samples, self.n)
         logprobs = [choice.logprobs.parts() for choice in choices if choice.logprobs is not None]
         return json_response(self.wording.whole(choices, self._usage(produced)), logprobs)
 
@@ -212,9 +198,7 @@ class Answer:
 
     def _generate(self, index: int) -> AsyncIterator[Piece]:
         sequence = self.request.sequences[index]
-        prompt = index // self.request.choices_per_prompt
-        echo = self.echoes[prompt] if self.echoes else None
-        return generate(self.dispatcher, self.tokenizer, sequence, self.stops, echo)
+        return generate(self.dispatcher, self.tokenizer, sequence, self.stops)
 
     def _usage(self, produced: int) -> dict[str, Any]:
         """Each prompt counts once, however many choices it has, and so do its cached tokens."""

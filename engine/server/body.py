@@ -19,10 +19,10 @@ from engine.server.errors import BadRequestError, BusyError, prompt_too_long
 from engine.server.protocol import (
     MAX_CHOICES,
     CompletionRequest,
-    Envelope,
     FieldError,
     SettingsTooLongError,
     TokenId,
+    check_envelope,
 )
 
 SMALL_BODY = 64 * 2**10
@@ -116,10 +116,10 @@ _HALF_CHARACTER = re.compile(
 )
 
 
-def decode_body(body: bytes, decoder: msgspec.json.Decoder[_T], envelope: Envelope) -> _T:
+def decode_body(body: bytes, decoder: msgspec.json.Decoder[_T]) -> _T:
     """The checked body. Raises BadRequestError; refused fields are reported first."""
     try:
-        envelope.check(body)
+        check_envelope(body)
     except FieldError as error:
         raise BadRequestError(error.field, str(error)) from None
     except SettingsTooLongError as error:
@@ -183,7 +183,7 @@ def prompts_of(body: CompletionRequest, limit: int) -> list[str] | list[list[int
             prompt = decode_part(raw, _ids, "prompt")
             prompts = [prompt] if prompt else []
         case "id_lists":
-            _check_choices(raw.count(b"[") - 1, body.samples)
+            _check_choices(raw.count(b"[") - 1, body.n)
             ids = raw.count(b",") + 1
             if ids > limit * MAX_CHOICES:
                 raise prompt_too_long("prompt", ids, limit * MAX_CHOICES)
@@ -192,7 +192,7 @@ def prompts_of(body: CompletionRequest, limit: int) -> list[str] | list[list[int
             raise BadRequestError("prompt", f"prompt: {_PROMPT_FORMS}")
     if not prompts:
         raise BadRequestError("prompt", "prompt: must not be empty")
-    _check_choices(len(prompts), body.samples)
+    _check_choices(len(prompts), body.n)
     return prompts
 
 

@@ -19,7 +19,7 @@ from engine.server.clients import client_of
 from engine.server.errors import BadRequestError
 from engine.server.generation import Choice, Piece, logprobs_of
 from engine.server.logprobs import ChatLogprobs, TokenNames
-from engine.server.protocol import CHAT, ChatCompletionRequest
+from engine.server.protocol import ChatCompletionRequest
 from engine.server.requests import Calls, caller_trace
 from engine.server.responses import ChatCompletion, generation_responses
 from engine.server.schemas import generation_request
@@ -118,7 +118,7 @@ def chat_router(calls: Calls) -> APIRouter:
 
 
 def _decode(raw: bytes) -> tuple[ChatCompletionRequest, list[Message]]:
-    body = decode_body(raw, _decoder, CHAT)
+    body = decode_body(raw, _decoder)
     messages = [{"role": message.role, "content": message.text} for message in body.messages]
     body.messages.clear()  # the texts of parts are not needed twice
     return body, messages

@@ -15,9 +15,9 @@ from engine.request import Request
 from engine.server.answer import LATER, answer
 from engine.server.body import decode_body, prompts_of
 from engine.server.clients import client_of
-from engine.server.generation import Choice, EchoedPrompt, Piece, logprobs_of
+from engine.server.generation import Choice, Piece, logprobs_of
 from engine.server.logprobs import CompletionLogprobs, TokenNames
-from engine.server.protocol import COMPLETION, CompletionRequest
+from engine.server.protocol import CompletionRequest
 from engine.server.requests import Calls, caller_trace
 from engine.server.responses import Completion, generation_responses
 from engine.server.schemas import generation_request
@@ -104,21 +104,13 @@ def completions_router(calls: Calls) -> APIRouter:
                 if texts:  # prompts have one form
                     prompts = await calls.encoder.encode(share.client, "prompt", texts)
                 wanted = DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
-                scored = body.logprobs if body.echo else None
                 sampled = [
-                    (prompt, factory.sampling(body, len(prompt), wanted, body.logprobs, scored))
+                    (prompt, factory.sampling(body, len(prompt), wanted, body.logprobs))
                     for prompt in prompts
                 ]
                 request = factory.build(body, sampled, caller_trace(http_request))
                 wording = CompletionWording(body, calls.model, calls.names, request)
-                echoes: list[EchoedPrompt] = []
-                if body.echo:
-                    texts = texts or await calls.encoder.decode(share.client, prompts)
-                    echoes = [
-                        EchoedPrompt(calls.tokenizer, text, prompt, scored=scored is not None)
-                        for text, prompt in zip(texts, prompts, strict=True)
-                    ]
-            return await answer(calls, http_request, body, request, wording, share, echoes)
+            return await answer(calls, http_request, body, request, wording, share)
 
     return router
 
@@ -126,7 +118,7 @@ def completions_router(calls: Calls) -> APIRouter:
 def _decode(
     limit: int, raw: bytes
 ) -> tuple[CompletionRequest, Sequence[str] | Sequence[list[int]]]:
-    body = decode_body(raw, _decoder, COMPLETION)
+    body = decode_body(raw, _decoder)
     prompts = prompts_of(body, limit)
     body.prompt = msgspec.Raw()  # would keep the bytes of the whole body
     return body, prompts

@@ -1,11 +1,9 @@
 """One choice of an answer: tokens in, text out, ended by the engine or by a stop string."""
 
-import asyncio
 from array import array
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from collections.abc import Sequence as Several
 from dataclasses import dataclass, field
-from itertools import chain
 
 import msgspec
 
@@ -96,10 +94,6 @@ class StopStrings:
         return shown
 
 
-ECHOED_AT_ONCE = 256
-"""Tokens of an echoed prompt in one piece; their log probabilities take a millisecond or two."""
-
-
 class GenerationError(Exception):
     """The engine failed during this request."""
 
@@ -110,54 +104,14 @@ class Piece:
 
     text: str = ""
     tokens: list[SampledToken] = field(default_factory=list)
-    echoed: list[SampledToken] = field(default_factory=list)
-    """Tokens of the prompt, shown before the new ones."""
     offsets: list[int] = field(default_factory=list)
     """Start of each token's text within the whole choice, in characters."""
     finish_reason: FinishReason | None = None
 
     def write(self, logprobs: LogprobWriter) -> None:
         """Append the log probabilities of these tokens."""
-        for token, offset in zip(chain(self.echoed, self.tokens), self.offsets, strict=True):
+        for token, offset in zip(self.tokens, self.offsets, strict=True):
             logprobs.add(token, offset)
-
-
-class EchoedPrompt:
-    """The prompt at the beginning of an answer (`echo`), with log probabilities if requested.
-
-    All choices of a prompt share it. The first one's steps score its tokens; the others wait for
-    them. Belongs to the event loop's thread.
-    """
-
-    def __init__(self, tokenizer: Tokenizer, text: str, prompt: list[int], *, scored: bool) -> None:
-        """scored: show the tokens as well, with log probabilities."""
-        self.text = text
-        self.tokens: list[SampledToken] = []
-        """The tokens known so far."""
-        self.offsets: list[int] = []
-        """Start of each token's text, in characters."""
-        self._detokenizer = tokenizer.detokenizer()
-        self._length = 0
-        self._complete = asyncio.Event()
-        if scored:  # the first token has no log probability: nothing comes before it
-            self.add([SampledToken(prompt[0])])
-        else:
-            self.complete()
-
-    def add(self, scored: list[SampledToken]) -> None:
-        """Add the next tokens."""
-        for token in scored:
-            self.tokens.append(token)
-            self.offsets.append(min(self._length, len(self.text)))
-            self._length += len(self._detokenizer.add([token.token_id]))
-
-    def complete(self) -> None:
-        """No more will come: all are known, or the sequence that scores them has ended."""
-        self._complete.set()
-
-    async def wait(self) -> None:
-        """Wait until it is complete."""
-        await self._complete.wait()
 
 
 class Choice:
@@ -168,12 +122,6 @@ class Choice:
         self.logprobs = logprobs
         self.finish_reason: FinishReason | None = None
         self._texts: list[str] = []
-        self._total_logprob = 0.0
-
-    @property
-    def mean_logprob(self) -> float:
-        """Mean over its tokens, if log probabilities were requested."""
-        return self._total_logprob / max(1, len(self.token_ids))
 
     @property
     def text(self) -> str:
@@ -182,19 +130,9 @@ class Choice:
     def add(self, piece: Piece) -> None:
         self._texts.append(piece.text)
         self.token_ids += [token.token_id for token in piece.tokens]
-        self._total_logprob += sum([token.logprob or 0.0 for token in piece.tokens])
         if self.logprobs is not None:
             piece.write(self.logprobs)
         self.finish_reason = piece.finish_reason
-
-
-def best_choices(choices: Several[Choice], samples: int, n: int) -> list[Choice]:
-    """The n samples of each prompt with the highest mean log probability, the best first."""
-    return [
-        choice
-        for first in range(0, len(choices), samples)
-        for choice in sorted(choices[first : first + samples], key=lambda c: -c.mean_logprob)[:n]
-    ]
 
 
 def logprobs_of(piece: Piece, logprobs: LogprobWriter | None) -> msgspec.Raw | None:
@@ -210,63 +148,20 @@ async def generate(
     tokenizer: Tokenizer,
     sequence: Sequence,
     stops: Several[StopPattern],
-    echo: EchoedPrompt | None = None,
 ) -> AsyncIterator[Piece]:
     """Yields the pieces of a submitted sequence, several steps in one if the reader is slow.
 
-    Text never contains a stop string, the token that stopped it or half a character. `echo` comes
-    first. Raises GenerationError if the engine fails.
+    Text never contains a stop string, the token that stopped it or half a character. Raises
+    GenerationError if the engine fails.
     """
-    try:
-        async for piece in _pieces(dispatcher, tokenizer, sequence, stops, echo):
-            if echo is not None:
-                if not piece.tokens and piece.finish_reason is None:
-                    continue  # news of the prompt only
-                if sequence.sampling.prompt_logprobs is not None:
-                    echo.complete()
-                await echo.wait()
-                for part in _leading(echo, piece):
-                    yield part
-                    await asyncio.sleep(0)  # writing log probabilities takes time
-                echo = None
-            yield piece
-    finally:
-        if echo is not None and sequence.sampling.prompt_logprobs is not None:
-            echo.complete()  # so the other choices do not wait forever
-
-
-def _leading(prompt: EchoedPrompt, piece: Piece) -> Iterator[Piece]:
-    """The pieces of a long prompt; the rest of it is put at the beginning of `piece`."""
-    text, begin = prompt.text, 0
-    for begin in range(0, len(prompt.tokens), ECHOED_AT_ONCE):
-        end = begin + ECHOED_AT_ONCE
-        if end >= len(prompt.tokens):
-            break
-        yield Piece(text, echoed=prompt.tokens[begin:end], offsets=prompt.offsets[begin:end])
-        text = ""
-    piece.text = text + piece.text
-    piece.echoed = prompt.tokens[begin:]
-    piece.offsets = prompt.offsets[begin:] + piece.offsets
-
-
-async def _pieces(
-    dispatcher: Dispatcher,
-    tokenizer: Tokenizer,
-    sequence: Sequence,
-    stops: Several[StopPattern],
-    echo: EchoedPrompt | None,
-) -> AsyncIterator[Piece]:
-    """Like `generate`, except for the prompt, which goes to `echo`."""
     detokenizer = tokenizer.detokenizer()
     stop_strings = StopStrings(stops)
-    length = 0 if echo is None else len(echo.text)  # characters decoded, shown or held back
+    length = 0  # characters decoded, shown or held back
     async for outputs in dispatcher.outputs(sequence):
         piece = Piece()
-        for _, token, finish_reason, prompt_tokens in outputs:
+        for _, token, finish_reason in outputs:
             if finish_reason == "error":
                 raise GenerationError("the engine failed while this request was under way")
-            if echo is not None and prompt_tokens is not None:
-                echo.add(prompt_tokens)
             piece.finish_reason = finish_reason
             if token is None:
                 continue

@@ -93,8 +93,7 @@ class CompletionLogprobs:
             name(token_id): logprob for token_id, logprob in reversed(token.alternatives or ())
         }
         pairs = [b"%b:%b" % (text, _number(logprob)) for text, logprob in named.items()]
-        # A prompt's first token has no log probability.
-        self._alternatives.append(b"null" if token.logprob is None else b"{%b}" % b",".join(pairs))
+        self._alternatives.append(b"{%b}" % b",".join(pairs))
         self._offsets.append(b"%d" % offset)
 
     def parts(self) -> list[bytes]:

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta
 
 MAX_CHOICES = 32
-"""Sequences that one HTTP request may start: prompts times n, or best_of."""
+"""Sequences that one HTTP request may start: prompts times n."""
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARACTERS = 1024
 """Characters of one stop string."""
@@ -31,8 +31,10 @@ NOT_SUPPORTED: dict[str, tuple[Any, ...]] = {
     "add_special_tokens": (True,),
     "allowed_token_ids": ([],),
     "bad_words": ([],),
+    "best_of": (1,),
     "chat_template": (),
     "continue_final_message": (False,),
+    "echo": (False,),
     "functions": ([],),
     "include_stop_str_in_output": (False,),
     "min_tokens": (0,),
@@ -90,8 +92,8 @@ class UnsupportedFieldError(FieldError):
 class DependentFieldError(FieldError):
     """A field that has no meaning unless a second one is true."""
 
-    def __init__(self, field: str, other: str, wish: str = "") -> None:
-        super().__init__(field, f"{wish or field} is only allowed together with {other}: true")
+    def __init__(self, field: str, other: str) -> None:
+        super().__init__(field, f"{field} is only allowed together with {other}: true")
 
 
 class SettingsTooLongError(ValueError):
@@ -146,7 +148,6 @@ class GenerationRequest(_Body, kw_only=True):
     repetition_penalty: Nullable[Annotated[float, Meta(gt=0)]] = 1.0
     logit_bias: LogitBias | None = None
     n: Nullable[Annotated[int, Meta(ge=1, le=MAX_CHOICES)]] = 1
-    best_of: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None
     seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
     stop: StopString | Annotated[list[StopString], Meta(max_length=MAX_STOP_STRINGS)] | None = None
     stop_token_ids: Annotated[list[TokenId], Meta(max_length=MAX_STOP_TOKEN_IDS)] | None = None
@@ -162,20 +163,6 @@ class GenerationRequest(_Body, kw_only=True):
         super().__post_init__()
         if self.stream_options is not None and not self.stream:
             raise DependentFieldError("stream_options", "stream")
-        if self.samples < self.n:
-            raise FieldError("best_of", f"best_of: must be at least n, which is {self.n}")
-        if self.stream and self.chooses:
-            raise FieldError("best_of", "best_of: more than n cannot be streamed")
-
-    @property
-    def samples(self) -> int:
-        """Samples drawn for each prompt."""
-        return self.n if self.best_of is None else self.best_of
-
-    @property
-    def chooses(self) -> bool:
-        """Whether only some of the samples are returned."""
-        return self.samples > self.n
 
     @property
     def stop_strings(self) -> list[str]:
@@ -211,14 +198,7 @@ class CompletionRequest(GenerationRequest, kw_only=True):
 
     prompt: Annotated[msgspec.Raw, Meta(extra_json_schema=_PROMPT_SCHEMA)]
     """Not decoded yet: its length is checked first."""
-    max_tokens: Annotated[int, Meta(ge=0)] | None = None
     logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
-    echo: Nullable[bool] = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.max_tokens == 0 and not self.echo:
-            raise DependentFieldError("max_tokens", "echo", "max_tokens: 0")
 
 
 class TextPart(msgspec.Struct, gc=False):
@@ -255,36 +235,30 @@ _LONG = ("prompt", "messages")
 _ABSENT = msgspec.Raw()
 
 
-class Envelope:
-    """Checks of a body before its values are decoded."""
-
-    def __init__(self, refused: dict[str, tuple[Any, ...]]) -> None:
-        """refused: like `NOT_SUPPORTED`."""
-        self._refused = refused
-        fields = [(field, msgspec.Raw, _ABSENT) for field in (*_LONG, *refused)]
-        self._decoder = msgspec.json.Decoder(msgspec.defstruct("Envelope", fields))
-
-    def check(self, body: bytes) -> None:
-        """Raises UnsupportedFieldError for the first field that would have an effect here.
-
-        Raises SettingsTooLongError, or msgspec.DecodeError for anything but a JSON object.
-        """
-        given = self._decoder.decode(body)
-        long = sum(len(memoryview(getattr(given, field))) for field in _LONG)
-        if len(body) - long > MAX_SETTINGS_BYTES:
-            raise SettingsTooLongError
-        for field, without_effect in self._refused.items():
-            raw = getattr(given, field)
-            if raw is _ABSENT:
-                continue
-            value = memoryview(raw)
-            if len(value) > _LONGEST_DEFAULT:
-                raise UnsupportedFieldError(field)
-            decoded = msgspec.json.decode(value)
-            if decoded is not None and decoded not in without_effect:
-                raise UnsupportedFieldError(field)
+_envelope = msgspec.json.Decoder(
+    msgspec.defstruct(
+        "Envelope", [(field, msgspec.Raw, _ABSENT) for field in (*_LONG, *NOT_SUPPORTED)]
+    )
+)
 
 
-COMPLETION = Envelope(NOT_SUPPORTED)
-CHAT = Envelope(NOT_SUPPORTED | {"echo": (False,)})
-"""vLLM's echo of a chat is different: it repeats the last message."""
+def check_envelope(body: bytes) -> None:
+    """Check a body before its values are decoded.
+
+    Raises UnsupportedFieldError for the first field that would have an effect here. Raises
+    SettingsTooLongError, or msgspec.DecodeError for anything but a JSON object.
+    """
+    given = _envelope.decode(body)
+    long = sum(len(memoryview(getattr(given, field))) for field in _LONG)
+    if len(body) - long > MAX_SETTINGS_BYTES:
+        raise SettingsTooLongError
+    for field, without_effect in NOT_SUPPORTED.items():
+        raw = getattr(given, field)
+        if raw is _ABSENT:
+            continue
+        value = memoryview(raw)
+        if len(value) > _LONGEST_DEFAULT:
+            raise UnsupportedFieldError(field)
+        decoded = msgspec.json.decode(value)
+        if decoded is not None and decoded not in without_effect:
+            raise UnsupportedFieldError(field)

@@ -69,15 +69,11 @@ class RequestFactory:
         prompt_length: int,
         max_tokens: int | None,
         logprobs: int | None,
-        prompt_logprobs: int | None = None,
     ) -> SamplingParams:
-        """Sampling for a prompt of that length. max_tokens None: as many as fit.
-
-        If only the best samples are returned, all have log probabilities to rank them by.
-        """
+        """Sampling for a prompt of that length. max_tokens None: as many as fit."""
         limit = self._scheduler.max_model_len
         room = limit - prompt_length
-        if room < 0 or (room == 0 and max_tokens != 0):
+        if room <= 0:
             raise prompt_too_long(_prompt_field(body), prompt_length, limit)
         if max_tokens is not None and max_tokens > room:
             param = _length_field(body)
@@ -103,8 +99,7 @@ class RequestFactory:
             seed=body.seed,
             stop_token_ids=frozenset(body.stop_token_ids or ()),
             ignore_eos=body.ignore_eos,
-            logprobs=0 if body.chooses and logprobs is None else logprobs,
-            prompt_logprobs=prompt_logprobs,
+            logprobs=logprobs,
         )
 
     def build(
@@ -113,10 +108,9 @@ class RequestFactory:
         prompts: list[tuple[list[int], SamplingParams]],
         trace: TraceContext = NO_TRACE,
     ) -> Request:
-        """The request of one call: body.samples sequences for each prompt, sampled as given.
+        """The request of one call: body.n sequences for each prompt, sampled as given.
 
-        The number of a sample among those of its prompt is added to a given seed. Only the first
-        sample scores the prompt, for all.
+        The number of a choice among those of its prompt is added to a given seed.
         """
         for prompt, _ in prompts:
             self._check_tokens(body, prompt)
@@ -130,16 +124,15 @@ class RequestFactory:
                 prompt_length=len(prompt),
                 sampling=_for_choice(sampling, choice),
                 hasher=PrefixHasher(seed, self._model.block_size),
-                cache_salt=body.cache_salt or "",
             )
             for prompt, sampling in prompts
-            for choice in range(body.samples)
+            for choice in range(body.n)
         ]
         return Request(
             request_id=request_id,
             sequences=sequences,
             arrival_ns=time.monotonic_ns(),
-            choices_per_prompt=body.samples,
+            choices_per_prompt=body.n,
             priority=body.priority,
             tenant=tenant_digest(body.user),
             trace=self._trace_of(trace),
@@ -199,16 +192,6 @@ class Encoder:
             return work()
         return await self._workers.run(client, work)
 
-    async def decode(self, client: str, prompts: Several[list[int]]) -> list[str]:
-        """The text of each list of token ids, special tokens left out. Raises BusyError."""
-        work = partial(self._decode_all, prompts)
-        if sum(map(len, prompts)) <= SHORT_TEXT:
-            return work()
-        return await self._workers.run(client, work)
-
-    def _decode_all(self, prompts: Several[list[int]]) -> list[str]:
-        return [self._tokenizer.decode(prompt) for prompt in prompts]
-
     def _encode_all(self, field: str, texts: Several[str], special_tokens: bool) -> list[list[int]]:
         encoded = []
         for text in texts:
@@ -253,10 +236,9 @@ class Calls:
 
 
 def _for_choice(sampling: SamplingParams, choice: int) -> SamplingParams:
-    if not choice or (sampling.seed is None and sampling.prompt_logprobs is None):
+    if not choice or sampling.seed is None:
         return sampling
-    seed = None if sampling.seed is None else sampling.seed + choice
-    return replace(sampling, seed=seed, prompt_logprobs=None)
+    return replace(sampling, seed=sampling.seed + choice)
 
 
 def _prompt_field(body: GenerationRequest) -> str:

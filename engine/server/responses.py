@@ -59,7 +59,7 @@ class _Choice(msgspec.Struct, kw_only=True):
 class _CompletionLogprobs(msgspec.Struct):
     tokens: list[str]
     token_logprobs: list[_Logprob]
-    top_logprobs: list[dict[str, _Logprob] | None]
+    top_logprobs: list[dict[str, _Logprob]]
     text_offset: list[_Count]
 
 

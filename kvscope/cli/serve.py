@@ -11,7 +11,6 @@ from kvscope.options.compat import DEFAULT_SETS, Compat, parse_compat
 from kvscope.options.configuration import ListenConfig, ProtectionConfig, TelemetryConfig
 from kvscope.options.generated import with_options
 from kvscope.options.gpu_devices import Gpu, GpuDevices, WatchedDevices
-from kvscope.options.kv_events import KvEventsOption, chosen_kv_events
 from kvscope.options.model import Checkpoint, chosen_model
 from kvscope.options.otlp import OtlpEndpoint, chosen_otlp
 from kvscope.options.recording import (
@@ -49,7 +48,6 @@ def serve(
     metrics_key_file: protection.MetricsKeyFile = None,
     web_config_file: protection.WebConfigFile = None,
     event_endpoint: server.EventEndpoint = None,
-    kv_events_config: KvEventsOption = None,
     exporter: server.WithExporter = True,
     compat: Compat = DEFAULT_SETS,
     keep: Keep = DEFAULT_KEEP,
@@ -99,9 +97,6 @@ def serve(
             compat=sets,
             exporter=exporter,
             event_endpoint=event_endpoint,
-            kv_events=chosen_kv_events(
-                kv_events_config, prefix_caching=config.cache.enable_prefix_caching
-            ),
             log_stats=not disable_log_stats,
             gpu=gpu,
             gpu_devices=gpu_devices,

@@ -3,15 +3,10 @@
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from exporter.otlp.settings import OtlpConfig, TracesConfig
 from kvscope.options.gpu_devices import GpuDevices
 from kvscope.options.recording import RecordingConfig
-
-if TYPE_CHECKING:
-    from engine.kv_events.settings import KvEventsConfig
-
 
 SIDECAR_PORT = 8010
 """The page of `kvscope sidecar` and `run`. Not 9400, where NVIDIA's DCGM exporter listens."""
@@ -78,8 +73,6 @@ class TelemetryConfig:
     """Serve a page from this process."""
     event_endpoint: str | None = None
     """ZeroMQ address that publishes the events; None: they stay in this process."""
-    kv_events: "KvEventsConfig | None" = None
-    """Events in vLLM's protocol; None: not published."""
     log_stats: bool = True
     """False: the engine emits nothing."""
     gpu: bool = True

@@ -261,9 +261,7 @@ def _load(
     from engine.server.app import ApiConfig, create_app
     from engine.server.control import control_router
 
-    engine = build_engine(
-        config, observed.bus, introduction=introduction, listener=observed.kv_events
-    )
+    engine = build_engine(config, observed.bus, introduction=introduction)
     gpu_routers = [] if observed.poller is None else [gpu_router(observed.poller)]
     app = create_app(
         engine.dispatcher,

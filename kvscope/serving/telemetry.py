@@ -4,7 +4,6 @@ import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from fastapi import APIRouter
 
@@ -22,7 +21,6 @@ from exporter.web.recordings import recordings_router
 from exporter.web.requests import RequestCounts
 from kvscope.options.configuration import TelemetryConfig
 from kvscope.options.gpu_devices import polling
-from kvscope.options.kv_events import kv_events_published
 from kvscope.options.otlp import exporting, instance_of, outlet_of, served_as
 from kvscope.options.recording import flight_of, in_flight
 from kvscope.options.tracing import tracing_of, tracing_until_end
@@ -30,9 +28,6 @@ from kvscope.output import fail
 from kvscope.plan.form import plan_router
 from kvscope.replaying.past import past_router
 from kvscope_events.bus import EventBus, NullBus
-
-if TYPE_CHECKING:
-    from engine.content_listener import ContentListener
 
 AUTO = "auto"
 """Value of --event-endpoint for a socket in the run directory."""
@@ -51,8 +46,6 @@ class Telemetry:
     """Spans of every request; without the caller's trace, one begins at the server."""
     metrics: APIRouter
     """The routes of page, answers and live view, or the reason why they are missing."""
-    kv_events: "ContentListener | None"
-    """Publishes findable content for routers; None: not published."""
     requests: RequestCounts | None = None
     """Counts the requests to the API; None: not shown."""
 
@@ -65,13 +58,12 @@ def telemetry(config: TelemetryConfig, port: int) -> Iterator[Telemetry]:
     instance in a metrics store.
     """
     with ExitStack() as stack:
-        kv_events = stack.enter_context(kv_events_published(config.kv_events))
         bus = EventBus() if config.log_stats else NullBus()
         if isinstance(bus, EventBus) and config.event_endpoint is not None:
             stack.enter_context(_publishing(bus, config.event_endpoint, f"serve-{port}"))
         if isinstance(bus, NullBus) or not config.exporter:
             router = no_metrics_router(config.reason_for_no_page)
-            yield Telemetry(bus=bus, page=None, poller=None, metrics=router, kv_events=kv_events)
+            yield Telemetry(bus=bus, page=None, poller=None, metrics=router)
             return
         poller = stack.enter_context(polling(config.gpu, config.gpu_devices))
         machine = polled(poller)
@@ -130,7 +122,6 @@ def telemetry(config: TelemetryConfig, port: int) -> Iterator[Telemetry]:
             poller=poller,
             makes_spans=tracing is not None,
             metrics=router,
-            kv_events=kv_events,
             requests=requests,
         )
 

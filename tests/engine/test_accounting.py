@@ -102,10 +102,6 @@ class EngineMachine(RuleBasedStateMachine):
     def call(self, prompts: list[list[int]], max_tokens: int, n: int, priority: int) -> None:
         self.engine.call(prompts, max_tokens, n, priority)
 
-    @rule(prompt=PROMPTS, max_tokens=st.integers(0, 6), n=st.integers(1, 5))
-    def score(self, prompt: list[int], max_tokens: int, n: int) -> None:
-        self.engine.call([prompt], max_tokens, n, prompt_logprobs=0)
-
     @rule(steps=st.integers(1, 12))
     def step(self, steps: int) -> None:
         for _ in range(steps):

@@ -254,23 +254,6 @@ def test_samples_of_one_token_end_where_they_fork() -> None:
     assert engine.pool.num_active == 0
 
 
-@pytest.mark.parametrize("places", [4, 2])
-@pytest.mark.parametrize("scored", [None, 0])
-def test_samples_without_a_token_end_with_the_prompt(places: int, scored: int | None) -> None:
-    """Those that wait for the first one to compute it too, and those that have no place then."""
-    engine = Accounting(num_blocks=24, max_num_seqs=places, max_num_batched_tokens=4)
-    request = engine.call([PROMPT], max_tokens=0, n=5, prompt_logprobs=scored)
-    later = engine.add([6] * 4, 2)
-    finish(engine)
-    assert [s.finish_reason for s in request.sequences] == ["length"] * 5
-    assert [s.tokens for s in request.sequences] == [PROMPT] * 5
-    assert later.num_output_tokens == 2
-    assert engine.scheduler.num_waiting == engine.scheduler.num_unfilled_slots == 0
-    forks = [e for e in of_type(engine, BlocksShared) if e.cause == "fork"]
-    assert forks[0].sequence == request.sequences[1].sequence_id
-    assert not cow(engine)
-
-
 def test_a_prompt_of_one_token_is_shared_too() -> None:
     engine = Accounting(num_blocks=24)
     engine.call([[3]], max_tokens=4, n=4)

@@ -130,14 +130,15 @@ def test_a_model_larger_than_the_free_memory_is_refused_before_allocation(
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"data_offsets": [0, 259 * 64 * 4]}, "overlaps another tensor"),
-        ({"data_offsets": [-8, 259 * 64 * 4 - 8]}, "has invalid offsets for"),
-        ({"shape": [259, 65]}, "which do not hold [259, 65] elements of F32"),
-        ({"shape": [-259, -64]}, "has an invalid shape for"),
-        ({"shape": [True, 259 * 64]}, "has an invalid shape for"),
-        ({"dtype": "F16"}, "elements of F16"),
+        ({"data_offsets": [0, 259 * 64 * 4]}, "invalid offset for tensor"),
+        ({"data_offsets": [-8, 259 * 64 * 4 - 8]}, "invalid value: integer `-8`"),
+        ({"shape": [259, 65]}, "invalid shape, data type, or offset for tensor"),
+        ({"shape": [-259, -64]}, "invalid value: integer `-259`"),
+        ({"shape": [True, 259 * 64]}, "invalid type: boolean `true`"),
+        ({"shape": [2**40, 2**40]}, "overflow computing buffer size"),
+        ({"dtype": "F16"}, "invalid shape, data type, or offset for tensor"),
         ({"dtype": "I32"}, "stored as I32, which is not a type of weights"),
-        ({"dtype": "F33"}, "an unknown type, 'F33'"),
+        ({"dtype": "F33"}, "unknown variant `F33`"),
         ({"shape": [64, 259]}, "has the shape [64, 259], by config.json it has [259, 64]"),
     ],
 )

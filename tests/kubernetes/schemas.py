@@ -2,12 +2,11 @@
 
 The files in `schemas/` are extracts: the kinds that we write, without descriptions, unknown fields
 refused. This program wrote them, from PyPI's kubernetes-validate (the API's own OpenAPI document as
-JSON schemas) and checkouts of github.com/prometheus-operator/prometheus-operator and of
-github.com/ray-project/kuberay:
+JSON schemas) and a checkout of github.com/prometheus-operator/prometheus-operator:
 
     pip download --no-deps kubernetes-validate==1.37.0
     python -m tests.kubernetes.schemas kubernetes_validate-1.37.0-py3-none-any.whl \\
-        CHECKOUT v0.93.0 CHECKOUT v1.7.0
+        CHECKOUT v0.93.0
 """
 
 import functools
@@ -19,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
-import yaml
 
 FOLDER = Path(__file__).parent / "schemas"
 API_VERSIONS = ("1.29", "1.37")
@@ -32,8 +30,6 @@ API_KINDS = {
     "Pod": "pod-v1",
 }
 OPERATOR_KINDS = ("PodMonitor", "ServiceMonitor", "PrometheusRule")
-SCRAPE_KIND, RAY_KIND = "ScrapeConfig", "RayService"
-"""Kinds in deploy/ray alone. The templates of pods of the second are left to `pod_problems`."""
 _OUTSIDE = "/api/_definitions.json#/"
 
 
@@ -52,10 +48,8 @@ def pod_problems(spec: dict[str, Any], api_version: str) -> list[str]:
 @functools.cache
 def _validator(kind: str, api_version: str) -> Any:
     name = f"kubernetes-{api_version}"
-    if kind in (*OPERATOR_KINDS, SCRAPE_KIND):
+    if kind in OPERATOR_KINDS:
         name = "prometheus-operator"
-    elif kind == RAY_KIND:
-        name = "kuberay"
     document = json.loads((FOLDER / f"{name}.json").read_text())
     schema = {**document["kinds"][kind], "$defs": document.get("$defs", {})}
     return jsonschema.Draft202012Validator(schema)
@@ -82,29 +76,13 @@ def api_extract(wheel: Path, version: str) -> dict[str, Any]:
 def operator_extract(checkout: str, tag: str) -> dict[str, Any]:
     """The custom resources' schemas; fields that they do not name are refused."""
     kinds = {}
-    for kind in (*OPERATOR_KINDS, SCRAPE_KIND):
+    for kind in OPERATOR_KINDS:
         path = f"jsonnet/prometheus-operator/{kind.lower()}s-crd.json"
         show = ["git", "-C", checkout, "show", f"{tag}:{path}"]
         definition = json.loads(subprocess.run(show, capture_output=True, check=True).stdout)
         (version,) = definition["spec"]["versions"]
         kinds[kind] = _written(version)
-    # Among many kinds of discovery we write one.
-    every = kinds[SCRAPE_KIND]["properties"]["spec"]["properties"]
-    for name in [n for n in every if n.endswith("SDConfigs") and n != "httpSDConfigs"]:
-        del every[name]
     return {"source": f"prometheus-operator {tag}, {path.rpartition('/')[0]}", "kinds": kinds}
-
-
-def ray_extract(checkout: str, tag: str) -> dict[str, Any]:
-    """The same for RayService, without what its templates of pods have."""
-    path = "ray-operator/config/crd/bases/ray.io_rayservices.yaml"
-    show = ["git", "-C", checkout, "show", f"{tag}:{path}"]
-    definition = yaml.safe_load(subprocess.run(show, capture_output=True, check=True).stdout)
-    (version,) = (each for each in definition["spec"]["versions"] if each["name"] == "v1")
-    return {
-        "source": f"kuberay {tag}, {path}",
-        "kinds": {RAY_KIND: _without_templates(_written(version))},
-    }
 
 
 def _written(version: dict[str, Any]) -> dict[str, Any]:
@@ -113,17 +91,6 @@ def _written(version: dict[str, Any]) -> dict[str, Any]:
     schema["properties"]["metadata"] = {"type": "object"}
     schema["properties"].pop("status", None)
     return schema
-
-
-def _without_templates(schema: Any) -> Any:
-    if isinstance(schema, list):
-        return [_without_templates(part) for part in schema]
-    if not isinstance(schema, dict):
-        return schema
-    return {
-        key: {"type": "object"} if key == "template" else _without_templates(value)
-        for key, value in schema.items()
-    }
 
 
 def _references(schema: Any) -> set[str]:
@@ -167,14 +134,12 @@ def _closed(schema: Any) -> Any:
 
 
 def main() -> None:
-    wheel, *checkouts = sys.argv[1:]
+    wheel, *checkout = sys.argv[1:]
     extracts = {
         f"kubernetes-{version}": api_extract(Path(wheel), version) for version in API_VERSIONS
     }
-    if checkouts:
-        operator, operator_tag, kuberay, kuberay_tag = checkouts
-        extracts["prometheus-operator"] = operator_extract(operator, operator_tag)
-        extracts["kuberay"] = ray_extract(kuberay, kuberay_tag)
+    if checkout:
+        extracts["prometheus-operator"] = operator_extract(*checkout)
     for name, extract in extracts.items():
         text = json.dumps(extract, sort_keys=True, separators=(",", ":"))
         (FOLDER / f"{name}.json").write_text(f"{text}\n")

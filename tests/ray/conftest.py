@@ -1,4 +1,4 @@
-"""The Ray of these tests, a cluster in a network of its own, and our engine's application on it."""
+"""The Ray of these tests, and a cluster in a network of its own."""
 
 import os
 import tempfile
@@ -8,21 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.ray.cluster import Cluster, cluster
-from tests.ray.conversations import Answered, converse
 from tests.ray.network import own_network
 from tests.support.environments import python_of
 from tests.support.process import ROOT
 
 ENVIRONMENT = Path(os.environ.get("KVSCOPE_RAY_ENV") or ROOT / ".venv" / "ray")
 """Made by scripts/ray-env."""
-SERVED = ROOT / "deploy" / "ray" / "serve.yaml"
-SMALL = {
-    "min_replicas": 2,
-    "max_replicas": 2,
-    "health_seconds": 2,
-    "options": ["--no-gpu", "--num-gpu-blocks-override", "1024", "--max-model-len", "2048"],
-}
-"""Instead of the arguments in deploy/ray/serve.yaml."""
 
 
 @pytest.fixture(scope="session")
@@ -40,19 +31,3 @@ def ray(ray_python: Path) -> Iterator[Cluster]:
         cluster(ray_python, Path(folder), {}) as running,
     ):
         yield running
-
-
-@pytest.fixture(scope="module")
-def by_rays_router(ray: Cluster) -> Answered:
-    """The conversations behind Ray's own router."""
-    ray.deploy(SERVED, **SMALL, router="ray")
-    answered = converse()
-    ray.clear()
-    return answered
-
-
-@pytest.fixture(scope="module")
-def by_ours(ray: Cluster, by_rays_router: Answered) -> Answered:
-    """The same behind ours, whose application stays."""
-    ray.deploy(SERVED, **SMALL)
-    return converse()

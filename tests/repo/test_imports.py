@@ -38,8 +38,6 @@ ALLOWED: dict[str, set[str]] = {
 }
 """Packages that each package may import; `kvscope/cli`, the composition root, also the engine."""
 CLI = ROOT / "exporter" / "cli"
-RAY = ROOT / "deploy" / "ray"
-"""Serves the engine, beside what describes how to run it."""
 LOADED_BY_COMMANDS = {"engine.config", "engine.sizing", "kvscope.load"}
 """Modules that a command may import at module level, all without torch."""
 WITHOUT_TORCH = "import sys; sys.modules['torch'] = None; sys.modules['transformers'] = None; "
@@ -84,7 +82,6 @@ def test_imports_go_one_way(subtests: pytest.Subtests) -> None:
         with subtests.test(relative(path)):
             package = path.relative_to(ROOT).parts[0]
             allowed = ALLOWED[package] | ({"engine"} if path.is_relative_to(CLI) else set())
-            allowed |= {"engine", "kvscope"} if path.is_relative_to(RAY) else set()
             assert not of_package(everywhere(path), *(OURS - allowed))
 
 

@@ -62,7 +62,6 @@ TAKEN: dict[str, Any] = {
     "repetition_penalty": 1.1,
     "logit_bias": {"65": 2.5},
     "n": 2,
-    "best_of": 2,
     "seed": 7,
     "stop": ["~", "|"],
     "stop_token_ids": [1, 2],
@@ -74,7 +73,7 @@ TAKEN: dict[str, Any] = {
     "cache_salt": "grain",
     "return_token_ids": True,
 }
-OF_COMPLETIONS = {"prompt": "hello", "logprobs": 2, "echo": True}
+OF_COMPLETIONS = {"prompt": "hello", "logprobs": 2}
 OF_CHATS = {"messages": USER, "max_completion_tokens": 5, "logprobs": True, "top_logprobs": 2}
 
 
@@ -161,20 +160,6 @@ def test_each_choice_is_reproducible_and_its_seed_is_its_own(
         assert ids(alone) == ids(several, choice), "seed + i is the seed of choice i"
 
 
-def test_best_of_returns_the_likeliest_samples_first(client: OpenAI) -> None:
-    drawn: Any = {"temperature": 1.0, "seed": 3, "presence_penalty": 1.0, "logprobs": 0}
-    several, best = complete(client, n=5, **drawn), complete(client, n=2, best_of=5, **drawn)
-
-    def mean(choice: Any) -> float:
-        logprobs: list[float] = choice.logprobs.token_logprobs
-        return sum(logprobs) / len(logprobs)
-
-    ordered = sorted(several.choices, key=mean, reverse=True)
-    assert [choice.text for choice in best.choices] == [choice.text for choice in ordered[:2]]
-    assert best.usage == several.usage
-    assert len(chat(client, temperature=1.0, n=2, extra={"best_of": 3}).choices) == 2
-
-
 def test_stop_ends_before_its_text(client: OpenAI) -> None:
     text = complete(client).choices[0].text
     stop = text[10:12]
@@ -192,18 +177,6 @@ def test_log_probabilities_come_with_their_alternatives(client: OpenAI) -> None:
     assert content is not None
     assert content.content is not None
     assert [len(token.top_logprobs) for token in content.content] == [2] * 5
-
-
-def test_echo_scores_a_prompt_as_evaluations_do(client: OpenAI) -> None:
-    """The request of lm-evaluation-harness to a completions API."""
-    answer = complete(client, [5, 6, 7], max_tokens=0, logprobs=1, echo=True)
-    logprobs = answer.choices[0].logprobs
-    assert logprobs is not None
-    assert logprobs.token_logprobs is not None
-    assert logprobs.token_logprobs[0] is None
-    assert len(logprobs.token_logprobs) == 3
-    assert answer.usage is not None
-    assert answer.usage.completion_tokens == 0
 
 
 def test_usage_tells_cached_tokens_in_both_apis(client: OpenAI) -> None:
@@ -277,10 +250,8 @@ def test_a_user_is_no_label(client: OpenAI, server: Server) -> None:
 def test_wrong_values_are_the_clients_bad_requests(client: OpenAI) -> None:
     for wrong in (
         {"n": 0},
-        {"best_of": 0},
-        {"best_of": 33},
-        {"best_of": 2, "n": 3},
-        {"best_of": 3, "n": 2, "stream": True},
+        {"best_of": 2},
+        {"echo": True},
         {"presence_penalty": 3},
         {"logit_bias": {"9999": 1}},
         {"suffix": "x"},

@@ -10,7 +10,7 @@ import pytest
 from engine.model.tokenizer import Tokenizer
 from engine.request import Request, Sequence
 from engine.server.dispatch import Dispatcher
-from engine.server.generation import EchoedPrompt, Piece, StopPattern, generate
+from engine.server.generation import Piece, StopPattern, generate
 from engine.step_plan import SampledToken, ScheduledSequence, StepPlan
 from tests.server.test_faults import in_background
 from tests.support.faults import FaultyRunner
@@ -106,10 +106,9 @@ def test_a_call_whose_text_cannot_be_made(
         tokenizer: Tokenizer,
         sequence: Sequence,
         stops: list[StopPattern],
-        echo: EchoedPrompt | None,
     ) -> AsyncIterator[Piece]:
         used: Any = Speechless(tokenizer) if sequence.tokens[0] == ord(BAD) else tokenizer
-        return generate(dispatcher, used, sequence, stops, echo)
+        return generate(dispatcher, used, sequence, stops)
 
     monkeypatch.setattr("engine.server.answer.generate", generate_or_fail)
     with caplog.at_level(logging.ERROR), in_background(own_server, *bodies()) as futures:

@@ -190,13 +190,11 @@ class Accounting:
         max_tokens: int,
         n: int = 1,
         priority: int = 0,
-        prompt_logprobs: int | None = None,
         arrival_ns: int | None = None,
     ) -> Request:
         """A call of n sequences for each prompt. Its numbers are not those of its sequences.
 
-        prompt_logprobs: of the first choice of each prompt. arrival_ns: None: a nanosecond after
-        the call before it.
+        arrival_ns: None: a nanosecond after the call before it.
         """
         request_id = 1_000 + len(self.requests)
         sequences = [
@@ -205,11 +203,7 @@ class Accounting:
                 request_id=request_id,
                 tokens=list(prompt),
                 prompt_length=len(prompt),
-                sampling=SamplingParams(
-                    max_tokens=max_tokens,
-                    seed=index % n,
-                    prompt_logprobs=None if index % n else prompt_logprobs,
-                ),
+                sampling=SamplingParams(max_tokens=max_tokens, seed=index % n),
                 hasher=PrefixHasher(chain_seed("model"), self.pool.block_size),
             )
             for index, prompt in enumerate(prompt for prompt in prompts for _ in range(n))

@@ -6,7 +6,6 @@ from functools import cache
 
 from engine.block_pool import BlockPool
 from engine.config import ModelConfig, SchedulerConfig
-from engine.content_listener import ContentListener
 from engine.hashing import PrefixHasher, chain_seed
 from engine.kv_manager import KVManager
 from engine.model.loader import LoadedModel, load_model
@@ -29,16 +28,10 @@ def _demo() -> LoadedModel:
 class OwnEngine:
     """A `Server` of tests.support.prefix_trees."""
 
-    def __init__(
-        self,
-        num_blocks: int,
-        max_model_len: int,
-        max_num_seqs: int,
-        listener: ContentListener | None = None,
-    ) -> None:
+    def __init__(self, num_blocks: int, max_model_len: int, max_num_seqs: int) -> None:
         self._bus = EventBus()
         self._events = self._bus.subscribe(queue_batches=1 << 16)
-        self.pool = pool = BlockPool(num_blocks, BLOCK_SIZE, self._bus, listener=listener)
+        self.pool = pool = BlockPool(num_blocks, BLOCK_SIZE, self._bus)
         config = SchedulerConfig(
             max_model_len=max_model_len, max_num_seqs=max_num_seqs, max_num_batched_tokens=256
         )
@@ -66,8 +59,6 @@ class OwnEngine:
         outputs = self._step.run()
         assert outputs is not None, "a pool too small for one request"
         self._bus.flush()
-        if self.pool.listener is not None:
-            self.pool.listener.end_step()
         for output in outputs:
             if output.finish_reason is not None:
                 ended = self._running.pop(output.sequence_id)

@@ -32,8 +32,6 @@ class Call:
     priority: int
     penalised: bool
     """Its logits depend on all that each choice has said."""
-    scored: bool
-    """The log probabilities of its prompt are asked for."""
     fate: Fate
     at: int
     """Tokens of its first choice after which it raises, or its client leaves."""
@@ -62,7 +60,6 @@ class Call:
             min_p=0.01 if self.penalised else 0.0,
             seed=self.seed,
             ignore_eos=True,
-            prompt_logprobs=1 if self.scored else None,
         )
         return factory.build(body, [(self.prompt, sampling)])
 
@@ -80,13 +77,12 @@ def random_calls(count: int, seed: int) -> list[Call]:
     return [
         Call(
             prompt=prompt(),
-            max_tokens=rng.randint(0, MAX_OUTPUT_TOKENS),
+            max_tokens=rng.randint(1, MAX_OUTPUT_TOKENS),
             n=rng.choice((1, 1, 1, 2, 4)),
             temperature=rng.choice((0.0, 0.9)),
             seed=rng.randrange(2**31),
             priority=rng.randint(-1, 1),
             penalised=rng.random() < 1 / 3,
-            scored=rng.random() < 1 / 4,
             fate=rng.choices(("lives", "raises", "leaves"), (8, 1, 1))[0],
             at=rng.randint(1, 20),
         )

@@ -37,8 +37,6 @@ class Outcome:
     """Tokens of each choice."""
     reasons: list[str]
     """Finish reason of each ended choice."""
-    scored: list[int]
-    """Tokens of the prompt whose log probabilities were returned, in that order."""
 
 
 class ChaosEngine:
@@ -153,8 +151,7 @@ class ChaosEngine:
                 del self._call_of[sequence.sequence_id]
         tokens = [[o.token.token_id for o in choice if o.token is not None] for choice in said]
         reasons = [str(o.finish_reason) for choice in said for o in choice if o.finish_reason]
-        scored = [token.token_id for o in said[0] for token in o.prompt_tokens or ()]
-        return Outcome(tokens, reasons, scored)
+        return Outcome(tokens, reasons)
 
     def _fold(self) -> None:
         """Add up the results, step by step."""

@@ -186,27 +186,6 @@ def test_only_steps_of_single_tokens_that_fit_are_padded(llama: PreTrainedModel)
     assert steps.logits(last(*batch[:6])) is not None
 
 
-def test_a_row_that_scores_its_prompt_has_all_its_logits(llama: PreTrainedModel) -> None:
-    """It may have one token as those that decode, and wants logits of that token's own as well."""
-    fixed, free = runners(llama)
-    batch = sequences(9, 6)
-    batch[1].sampling = SamplingParams(max_tokens=8, prompt_logprobs=0)
-    batch[1].scores_prompt = True
-    scores = []
-    for runner in (fixed, free):
-        batch[1].num_scored_tokens = 1
-        prefill(runner, batch)
-        batch[1].num_scored_tokens = 4
-        rows = [*last(batch[0]), ScheduledSequence(batch[1], 3, 1)]
-        plan = StepPlan(rows=rows)
-        first, second = runner.execute(plan)
-        assert first is not None
-        assert second is None
-        scores.append([(token.token_id, token.logprob) for token in rows[1].prompt_tokens or []])
-    assert scores[0] == scores[1]
-    assert [token_id for token_id, _ in scores[0]] == [batch[1].tokens[4]]
-
-
 @pytest.mark.parametrize(
     ("max_num_seqs", "buckets"),
     [(1, [1]), (4, [1, 2, 4]), (6, [1, 2, 4, 6]), (64, [1, 2, 4, 8, 16, 32, 64])],

@@ -107,9 +107,8 @@ BROKEN_FILES: list[tuple[str, Callable[[Path], object], str]] = [
     (
         "cut in the header",
         lambda folder: (folder / WEIGHTS).write_bytes((folder / WEIGHTS).read_bytes()[:100]),
-        f"{WEIGHTS} ends inside its header; {AGAIN}",
+        f"{WEIGHTS} of 100 bytes is not a whole safetensors file (invalid header length); {AGAIN}",
     ),
-    ("bad header", _break_header, f"{WEIGHTS} is not a safetensors file (bad header); {AGAIN}"),
     (
         "LFS pointer",
         lambda folder: (folder / WEIGHTS).write_text("version https://git-lfs.github.com/spec/v1"),
@@ -135,8 +134,17 @@ def test_a_truncated_file_says_how_much_is_there(folder: Path) -> None:
     whole = (folder / WEIGHTS).stat().st_size
     _truncate(folder)
     assert error_of(folder, CheckpointFileError) == (
-        f"{WEIGHTS} has {whole - 1000:,} bytes, its header says {whole:,}; {AGAIN}"
+        f"{WEIGHTS} of {whole - 1000:,} bytes is not a whole safetensors file "
+        f"(incomplete metadata, file not fully covered); {AGAIN}"
     )
+
+
+def test_a_file_of_another_format_is_said_to_be_none(folder: Path) -> None:
+    _break_header(folder)
+    message = error_of(folder, CheckpointFileError)
+    assert f"{WEIGHTS} of " in message
+    assert "is not a whole safetensors file (" in message
+    assert "invalid JSON in header" in message
 
 
 def test_missing_shards(tmp_path: Path) -> None:

@@ -1,1 +1,0 @@
-"""The engine's content, published for routers in vLLM's KV event protocol."""
