@@ -21,7 +21,6 @@ MAX_TIMEOUT_SECONDS = 60.0
 
 _Value = Annotated[str, Meta(max_length=MAX_LABEL)]
 _Label = Annotated[str, Meta(pattern="^(?!__)[A-Za-z_][A-Za-z0-9_]{0,127}$")]
-_Labels = Annotated[dict[_Label, _Value], Meta(max_length=MAX_LABELS)]
 
 
 class FileValue(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
