@@ -6,9 +6,7 @@ it does not know, and counts them (`unknown_event`); see `CONTRACT_VERSION`.
 
 from typing import Literal
 
-ServerKind = Literal[
-    "kvscope", "vllm", "sglang", "tgi", "ray", "tensorrt-llm", "dynamo", "lmcache", "llama.cpp"
-]
+ServerKind = Literal["kvscope", "vllm", "sglang", "ray", "dynamo", "llama.cpp"]
 RequestUnit = Literal["call", "sequence"]
 Route = Literal["generation", "other"]
 """Requests with a body that a front end answers: those that generate tokens, and all others."""

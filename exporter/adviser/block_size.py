@@ -1,9 +1,10 @@
 """Smaller blocks, if much of the active ones stays unwritten."""
 
 from exporter.adviser.facts import Facts
-from exporter.adviser.flags import FLAGS, percent, sentence, spelled
+from exporter.adviser.flags import FLAGS, sentence, spelled
 from exporter.adviser.pool_size import MIN_SECONDS, gain_of
 from exporter.adviser.proposal import Declined, Price, Proposal, Verdict
+from kvscope_events import words
 
 MIN_UNFILLED = 0.1
 """Minimum share of unwritten slots in active blocks."""
@@ -24,8 +25,8 @@ def smaller_blocks(facts: Facts) -> Verdict:
     unfilled = load.unfilled_ns / (load.active_ns * size)
     if unfilled < MIN_UNFILLED or size // 2 < SMALLEST:
         return Declined(
-            f"smaller blocks: {percent(unfilled)} of the slots in active blocks of {size} are not "
-            "written"
+            f"smaller blocks: {words.share(unfilled)} of the slots in active blocks of {size} are "
+            "not written"
         )
     half = size // 2
     # With blocks half as long, half as much stays unwritten: room for more blocks.
@@ -41,7 +42,7 @@ def smaller_blocks(facts: Facts) -> Verdict:
         current=float(size),
         proposed=float(half),
         text=sentence(option, size, half, price, gain),
-        why=f"{percent(unfilled)} of the slots in active blocks are not written",
+        why=f"{words.share(unfilled)} of the slots in active blocks are not written",
         price=price,
         gain=gain,
         confidence="low",
@@ -49,6 +50,6 @@ def smaller_blocks(facts: Facts) -> Verdict:
         assumes=[
             "sequences end anywhere in a block",
             "the attention kernels are as fast with smaller blocks",
-            f"the memory freed is worth a pool {percent(share, 1)} larger",
+            f"the memory freed is worth a pool {words.share(share, 1)} larger",
         ],
     )

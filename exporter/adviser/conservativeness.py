@@ -3,10 +3,11 @@
 import math
 
 from exporter.adviser.facts import Facts
-from exporter.adviser.flags import FLAGS, percent, sentence
+from exporter.adviser.flags import FLAGS, sentence
 from exporter.adviser.larger_pool import MIN_GAIN
 from exporter.adviser.pool_size import MIN_SECONDS
 from exporter.adviser.proposal import Declined, Gain, Option, Price, Proposal, Verdict
+from kvscope_events import words
 
 _FLOOR = 0.7 * 0.14
 """Times the option: the least share of their max_tokens that SGLang expects requests to use. It
@@ -46,7 +47,7 @@ def more_conservative(facts: Facts) -> Verdict:
     if proposed <= current:
         return Declined(
             f"more conservative admission: with {current:.1f} SGLang expects as much as a higher "
-            f"value could, or the {percent(used)} of their max_tokens that requests use"
+            f"value could, or the {words.share(used)} of their max_tokens that requests use"
         )
     gain = Gain(recomputed_tokens_per_second_from=before)
     price = Price(text="fewer requests run at once: more of their output to come is kept free")
@@ -59,8 +60,8 @@ def more_conservative(facts: Facts) -> Verdict:
         text=sentence(option, current, proposed, price, gain),
         why=(
             f"{before:,.0f} of {computed:,.0f} prompt tokens a second are computed again: SGLang "
-            f"comes to expect that requests use {percent(current * _FLOOR, 1)} of their "
-            f"max_tokens, and they use {percent(used, 1)}"
+            f"comes to expect that requests use {words.share(current * _FLOOR, 1)} of their "
+            f"max_tokens, and they use {words.share(used, 1)}"
         ),
         price=price,
         gain=gain,

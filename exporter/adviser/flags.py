@@ -3,6 +3,7 @@
 from typing import get_args
 
 from exporter.adviser.proposal import Bound, Gain, Option, Price
+from kvscope_events import words
 from kvscope_events.vocabulary import ServerKind
 
 FLAGS: dict[Option, str] = {
@@ -33,19 +34,6 @@ def spelled(option: Option, server: ServerKind) -> Option:
 _TENTHS: tuple[Option, ...] = ("swap_space", "kv_offloading_size", "schedule_conservativeness")
 HOST = "host"
 """Name of a room where steps take no memory beyond what is already counted."""
-
-
-def in_bytes(count: float) -> str:
-    """3.1 GiB."""
-    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if abs(count) >= size:
-            return f"{count / size:,.1f} {unit}"
-    return f"{count:,.0f} B"
-
-
-def percent(ratio: float, digits: int = 0) -> str:
-    """47 %."""
-    return f"{100 * ratio:.{digits}f} %"
 
 
 def change(before: float, after: float) -> str:
@@ -91,9 +79,9 @@ def _effects(price: Price, gain: Gain) -> list[str]:
     found = []
     if price.pool_blocks:
         blocks, taken = f"{price.pool_blocks:+,} blocks", price.memory_bytes
-        found.append(f"{blocks} ({in_bytes(taken)})" if taken and taken > 0 else blocks)
+        found.append(f"{blocks} ({words.size(taken)})" if taken and taken > 0 else blocks)
     if gain.hit_ratio_from is not None and gain.hit_ratio_to is not None:
-        before, after = percent(gain.hit_ratio_from), percent(gain.hit_ratio_to)
+        before, after = words.share(gain.hit_ratio_from), words.share(gain.hit_ratio_to)
         same = before == after
         found.append(
             f"hits stay at {after}"
@@ -114,10 +102,10 @@ def _effects(price: Price, gain: Gain) -> list[str]:
     if gain.waiting_sequences_from is not None:
         found.append(f"fewer waiting sequences ({gain.waiting_sequences_from:.1f} on average)")
     if gain.freed_bytes is not None:
-        found.append(f"{in_bytes(gain.freed_bytes)} freed")
+        found.append(f"{words.size(gain.freed_bytes)} freed")
     if gain.step_bytes_to is not None:
-        found.append(f"the largest step takes {in_bytes(gain.step_bytes_to)}")
+        found.append(f"the largest step takes {words.size(gain.step_bytes_to)}")
     if price.headroom_left_bytes is not None:
-        left = f"headroom left {in_bytes(price.headroom_left_bytes)}"
+        left = f"headroom left {words.size(price.headroom_left_bytes)}"
         found.append(left if price.room == HOST else f"{left} above the largest step")
     return found

@@ -1,7 +1,7 @@
 """A larger pool: more hits, fewer preemptions; as large as needed and as the memory allows."""
 
 from exporter.adviser.facts import Facts
-from exporter.adviser.flags import FLAGS, HOST, in_bytes, percent, saved_of, sentence, would_save
+from exporter.adviser.flags import FLAGS, HOST, saved_of, sentence, would_save
 from exporter.adviser.pool_size import (
     MIN_SECONDS,
     candidates,
@@ -12,6 +12,7 @@ from exporter.adviser.pool_size import (
     price_of,
 )
 from exporter.adviser.proposal import Declined, Gain, Proposal, Verdict
+from kvscope_events import words
 
 MIN_GAIN = 0.01
 """Minimum saving worth a restart: share of the prompt tokens that are computed now."""
@@ -70,8 +71,8 @@ def larger_pool(facts: Facts) -> Verdict:
     if best < least:
         return Declined(
             f"a larger pool: four times this one {would_save(most)}, but {room.name} has "
-            f"{in_bytes(room.free_bytes)} of headroom, of which the largest step takes "
-            f"{in_bytes(room.largest_step_bytes)}",
+            f"{words.size(room.free_bytes)} of headroom, of which the largest step takes "
+            f"{words.size(room.largest_step_bytes)}",
             "blocked",
         )
     candidate, gain = next(
@@ -108,7 +109,7 @@ def _why(facts: Facts, gain: Gain, computed: float) -> str:
     again = gain.recomputed_tokens_per_second_from
     parts = []
     if gain.hit_ratio_from is not None:
-        parts.append(f"{percent(gain.hit_ratio_from)} of the blocks looked up are found")
+        parts.append(f"{words.share(gain.hit_ratio_from)} of the blocks looked up are found")
     if again:
         parts.append(f"{again:,.0f} of {computed:,.0f} prompt tokens a second are recomputed")
     return f"in a pool of {facts.usable_blocks:,} blocks {' and '.join(parts)}"

@@ -4,10 +4,11 @@ computed again."""
 import math
 
 from exporter.adviser.facts import Facts
-from exporter.adviser.flags import FLAGS, in_bytes, saved_of, sentence, spelled, would_save
+from exporter.adviser.flags import FLAGS, saved_of, sentence, spelled, would_save
 from exporter.adviser.larger_pool import MIN_GAIN
 from exporter.adviser.pool_size import MIN_SECONDS, bound_of, confidence_in
 from exporter.adviser.proposal import Declined, Gain, Option, Price, Proposal, Verdict
+from kvscope_events import words
 
 _UNITS: dict[Option, tuple[float, int]] = {
     "kv_offloading_size": (2**30, 10),
@@ -57,7 +58,7 @@ def host_tier(facts: Facts) -> Verdict:
     best = max((saved for _, saved in gains), default=0.0)
     if best < max(1.0, MIN_GAIN * computed):
         return Declined(
-            f"offloading: a tier that the host has room for ({in_bytes(most_blocks * of_block)}) "
+            f"offloading: a tier that the host has room for ({words.size(most_blocks * of_block)}) "
             f"{saved_of(best, computed, bound_of(facts, most_blocks))}"
         )
     blocks, saved = next((size, saved) for size, saved in gains if saved >= _ENOUGH * best)
@@ -80,7 +81,7 @@ def _proposal(facts: Facts, present: int, blocks: int, saved: float) -> Proposal
         memory_bytes=taken,
         room=host.name,
         headroom_left_bytes=host.free_bytes - taken * facts.engines,
-        text=f"{in_bytes(loaded)} a second are loaded, and whatever is computed is stored",
+        text=f"{words.size(loaded)} a second are loaded, and whatever is computed is stored",
     )
     before, after = curve.hits(present), curve.hits(blocks)
     gain = Gain(
@@ -109,8 +110,8 @@ def _proposal(facts: Facts, present: int, blocks: int, saved: float) -> Proposal
         confidence=confidence,
         because=because,
         assumes=[
-            f"copies into the pool are faster than {in_bytes(pace * of_token)} a second, at which "
-            "this engine computes prompts beside everything else",
+            f"copies into the pool are faster than {words.size(pace * of_token)} a second, at "
+            "which this engine computes prompts beside everything else",
             _COPIES[option],
         ],
     )

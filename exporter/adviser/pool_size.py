@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from exporter.adviser.facts import Facts
-from exporter.adviser.flags import SHARES, percent
+from exporter.adviser.flags import SHARES
 from exporter.adviser.proposal import Bound, Confidence, Gain, Price
+from kvscope_events import words
 
 MIN_SECONDS = 30.0
 """Minimum observation for a proposal that rests on the load."""
@@ -141,7 +142,7 @@ def confidence_in(facts: Facts, gain: Gain, usable_blocks: int) -> tuple[Confide
     if error is not None and error > _BAD_ERROR:
         return "low", (
             "the curve at the present size differs from the engine's own hits by "
-            f"{percent(error, 1)} of the blocks looked up"
+            f"{words.share(error, 1)} of the blocks looked up"
         )
     watched = f"{curve.seconds:.0f} s with {curve.queried_blocks:,} blocks looked up"
     if curve.seconds < 2 * MIN_SECONDS or curve.queried_blocks < 5 * MIN_QUERIED_BLOCKS:
@@ -171,9 +172,9 @@ def confidence_in(facts: Facts, gain: Gain, usable_blocks: int) -> tuple[Confide
     if curve.seconds < _GOOD_SECONDS or curve.queried_blocks < _GOOD_QUERIED_BLOCKS:
         return "medium", f"it rests on {watched}"
     if error is None or error > _GOOD_ERROR:
-        known = "not known" if error is None else f"{percent(error, 1)} of the blocks looked up"
+        known = "not known" if error is None else f"{words.share(error, 1)} of the blocks looked up"
         return "medium", f"the curve's error at the present size is {known}"
     return "high", (
         f"the hits of every size are counted over {watched}; at the present size the "
-        f"curve and the engine differ by {percent(error, 2)}"
+        f"curve and the engine differ by {words.share(error, 2)}"
     )

@@ -1,7 +1,7 @@
 """Windows and states kept at every place, where prompts resume at others than vLLM keeps."""
 
 from exporter.adviser.facts import Facts
-from exporter.adviser.flags import FLAGS, percent, sentence
+from exporter.adviser.flags import FLAGS, sentence
 from exporter.adviser.larger_pool import MIN_GAIN
 from exporter.adviser.pool_size import (
     MIN_QUERIED_BLOCKS,
@@ -10,6 +10,7 @@ from exporter.adviser.pool_size import (
     confidence_in,
 )
 from exporter.adviser.proposal import Declined, Gain, Option, Price, Proposal, Verdict
+from kvscope_events import words
 
 _OPTION: Option = "prefix_cache_retention_interval"
 _KIND = "keeping more windows and states"
@@ -37,8 +38,8 @@ def denser_retention(facts: Facts) -> Verdict:
     ratios = now / curve.queried_blocks, curve.retaining_hit_blocks / curve.queried_blocks
     if saved < max(1.0, MIN_GAIN * computed):
         return Declined(
-            f"{_KIND}: with all of them {percent(ratios[1], 1)} of the blocks looked up would be "
-            f"found, now {percent(ratios[0], 1)}"
+            f"{_KIND}: with all of them {words.share(ratios[1], 1)} of the blocks looked up would "
+            f"be found, now {words.share(ratios[0], 1)}"
         )
     current = float(facts.retention)
     gain = Gain(
@@ -57,7 +58,7 @@ def denser_retention(facts: Facts) -> Verdict:
         text=sentence(_OPTION, current, every, price, gain),
         why=(
             "a prompt resumes only where its windows and states are kept: "
-            f"{percent(ratios[0])} of the blocks looked up are found"
+            f"{words.share(ratios[0])} of the blocks looked up are found"
         ),
         price=price,
         gain=gain,

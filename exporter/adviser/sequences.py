@@ -1,10 +1,11 @@
 """Fewer sequences at once if they preempt each other; more if the pool has room."""
 
 from exporter.adviser.facts import Facts
-from exporter.adviser.flags import FLAGS, percent, sentence, spelled
+from exporter.adviser.flags import FLAGS, sentence, spelled
 from exporter.adviser.larger_pool import MIN_GAIN
 from exporter.adviser.pool_size import MIN_SECONDS
 from exporter.adviser.proposal import Declined, Gain, Price, Proposal, Verdict
+from kvscope_events import words
 
 _FILL = 0.9
 """Maximum share of the pool for the running sequences."""
@@ -86,8 +87,8 @@ def more_sequences(facts: Facts) -> Verdict:
         return Declined(f"more sequences: only {waiting:.1f} wait on average")
     if limited < _MIN_LIMITED:
         return Declined(
-            f"more sequences: the limit of {limit} holds others back only {percent(limited)} of "
-            "the time"
+            f"more sequences: the limit of {limit} holds others back only {words.share(limited)} "
+            "of the time"
         )
     each = _blocks_each(facts)
     fits = min(2 * limit, int(_FILL * facts.usable_blocks / each) if each else 0)
@@ -129,7 +130,7 @@ def more_sequences(facts: Facts) -> Verdict:
         text=sentence(option, limit, fits, price, gain),
         why=(
             f"{waiting:.1f} sequences wait on average while {limit} run and at most "
-            f"{percent(load.most_active / facts.usable_blocks)} of the pool is active"
+            f"{words.share(load.most_active / facts.usable_blocks)} of the pool is active"
         ),
         price=price,
         gain=gain,

@@ -1,7 +1,7 @@
 """A smaller pool: frees memory without losing hits or room for running sequences."""
 
 from exporter.adviser.facts import Facts
-from exporter.adviser.flags import FLAGS, percent, sentence
+from exporter.adviser.flags import FLAGS, sentence
 from exporter.adviser.pool_size import (
     MIN_QUERIED_BLOCKS,
     candidates,
@@ -11,6 +11,7 @@ from exporter.adviser.pool_size import (
     price_of,
 )
 from exporter.adviser.proposal import Declined, Gain, Proposal, Verdict
+from kvscope_events import words
 
 MIN_SECONDS = 60.0
 """A pool that was not needed for a while may be needed soon."""
@@ -60,8 +61,9 @@ def smaller_pool(facts: Facts) -> Verdict:
             proposed=candidate.value,
             text=sentence(option, current, candidate.value, price, gain),
             why=(
-                f"the pool could be {percent(1 - usable / facts.usable_blocks)} smaller without "
-                f"losing a hit: at most {percent(facts.most_needed)} of it were wanted at once"
+                f"the pool could be {words.share(1 - usable / facts.usable_blocks)} smaller "
+                f"without losing a hit: at most {words.share(facts.most_needed)} of it were "
+                "wanted at once"
             ),
             price=price,
             gain=gain,

@@ -1,10 +1,11 @@
 """Fewer tokens in a step, if the largest step does not fit into the device's free memory."""
 
 from exporter.adviser.facts import Facts
-from exporter.adviser.flags import FLAGS, HOST, in_bytes, sentence, spelled
+from exporter.adviser.flags import FLAGS, HOST, sentence, spelled
 from exporter.adviser.proposal import Declined, Gain, Price, Proposal, Verdict
 from exporter.adviser.step_room import StepRoom, step_room
 from exporter.fold.recent import Slot
+from kvscope_events import words
 
 _ROUND_TO = 64
 """Tokens; smaller budgets are multiples of 16."""
@@ -105,8 +106,8 @@ def fit_of(steps: StepRoom) -> str:
     failed = f"{steps.errors} steps ran out of memory; " if steps.errors else ""
     return (
         f"{failed}the largest step, of {steps.tokens:,} tokens, takes about "
-        f"{in_bytes(steps.takes_bytes)}, and {steps.room.name} has "
-        f"{in_bytes(steps.room.free_bytes)} left"
+        f"{words.size(steps.takes_bytes)}, and {steps.room.name} has "
+        f"{words.size(steps.room.free_bytes)} left"
     )
 
 

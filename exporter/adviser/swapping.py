@@ -3,10 +3,11 @@
 import math
 
 from exporter.adviser.facts import Facts
-from exporter.adviser.flags import FLAGS, in_bytes, sentence, would_save
+from exporter.adviser.flags import FLAGS, sentence, would_save
 from exporter.adviser.larger_pool import MIN_GAIN
 from exporter.adviser.pool_size import MIN_SECONDS
 from exporter.adviser.proposal import Declined, Gain, Price, Proposal, Verdict
+from kvscope_events import words
 
 _TIMES = 2
 """Factor on the most blocks that victims were seen to have lost at once."""
@@ -51,9 +52,9 @@ def swap_space(facts: Facts) -> Verdict:
     taken = math.ceil(tenths * _TENTH)
     if taken * facts.engines > host.spare_bytes:
         return Declined(
-            f"swapping: {would}, but {in_bytes(taken * facts.engines)} would be needed, and the "
+            f"swapping: {would}, but {words.size(taken * facts.engines)} would be needed, and the "
             "host has "
-            f"{in_bytes(max(0, host.spare_bytes))} to spare",
+            f"{words.size(max(0, host.spare_bytes))} to spare",
             "blocked",
         )
     price = Price(

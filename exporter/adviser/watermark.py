@@ -1,10 +1,11 @@
 """Blocks that admissions leave free, if running sequences preempt each other as they grow."""
 
 from exporter.adviser.facts import Facts
-from exporter.adviser.flags import FLAGS, percent, sentence
+from exporter.adviser.flags import FLAGS, sentence
 from exporter.adviser.larger_pool import MIN_GAIN
 from exporter.adviser.pool_size import MIN_SECONDS
 from exporter.adviser.proposal import Declined, Gain, Price, Proposal, Verdict
+from kvscope_events import words
 
 _SHARE = 0.05
 """A part of the pool. In trials more helped more, and cost steps."""
@@ -42,7 +43,8 @@ def watermark(facts: Facts) -> Verdict:
         confidence="low",
         because="how much depends on how far sequences grow between two ends, which averages hide",
         assumes=[
-            f"--watermark is not set: admissions leave no blocks, not {percent(_SHARE)} of them",
+            "--watermark is not set: admissions leave no blocks, not "
+            f"{words.share(_SHARE)} of them",
             "what is preempted are outputs that grow; a prompt that does not fit waits anyway",
         ],
     )

@@ -36,12 +36,7 @@ PAGE = (
         unit="tokens",
         group="page",
         otel_name="kvscope.prompt_tokens",
-        aliases=(
-            "vllm:prompt_tokens_total",
-            "sglang:prompt_tokens_total",
-            "trtllm_prompt_tokens_total",
-            "tgi_request_input_length",
-        ),
+        aliases=("vllm:prompt_tokens_total", "sglang:prompt_tokens_total"),
     ),
     Metric(
         name="kvscope_generated_tokens_total",
@@ -50,22 +45,7 @@ PAGE = (
         unit="tokens",
         group="page",
         otel_name="kvscope.generated_tokens",
-        aliases=(
-            "vllm:generation_tokens_total",
-            "sglang:generation_tokens_total",
-            "trtllm_generation_tokens_total",
-            "tgi_request_generated_tokens",
-        ),
-    ),
-    Metric(
-        name="kvscope_kv_committed_tokens",
-        kind="gauge",
-        help="Tokens that the running requests hold once each has run to its limit, for a server "
-        "that exports no blocks.",
-        unit="tokens",
-        group="page",
-        otel_name="kvscope.kv.committed_tokens",
-        aliases=("tgi_batch_current_max_tokens",),
+        aliases=("vllm:generation_tokens_total", "sglang:generation_tokens_total"),
     ),
     Metric(
         name="kvscope_kv_tier_queried_tokens_total",
@@ -76,7 +56,7 @@ PAGE = (
         labels=_BY_TIER,
         otel_name="kvscope.kv.tier.queried_tokens",
         events=("PrefixLookup", "TierCreated"),
-        aliases=("vllm:external_prefix_cache_queries_total", "lmcache:num_requested_tokens"),
+        aliases=("vllm:external_prefix_cache_queries_total",),
     ),
     Metric(
         name="kvscope_kv_tier_hit_tokens_total",
@@ -92,8 +72,6 @@ PAGE = (
         aliases=(
             "vllm:prompt_tokens_cached_by_source_total",
             "sglang:prefill_effective_tokens_total",
-            "trtllm_prompt_cache_hit_tokens_total",
-            "lmcache:num_hit_tokens",
         ),
     ),
     Metric(
@@ -105,16 +83,6 @@ PAGE = (
         labels=_BY_TIER,
         otel_name="kvscope.kv.tier.used_ratio",
         events=("NamesStored", "NamesRemoved", "TierCreated"),
-        aliases=("sglang:hicache_host_used_tokens", "trtllm_kv_cache_host_utilization"),
-    ),
-    Metric(
-        name="kvscope_kv_tier_used_bytes",
-        kind="gauge",
-        help="Bytes of KV that a tier holds, by tier.",
-        unit="bytes",
-        group="page",
-        labels=_BY_TIER,
-        otel_name="kvscope.kv.tier.used",
-        aliases=("lmcache:local_cache_usage", "lmcache:remote_cache_usage"),
+        aliases=("sglang:hicache_host_used_tokens",),
     ),
 )

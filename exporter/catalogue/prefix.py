@@ -62,7 +62,6 @@ PREFIX = (
         group="prefix",
         labels=_BY_PHASE,
         otel_name="kvscope.prefix_cache.hit_blocks",
-        aliases=("trtllm_kv_cache_reused_blocks_total",),
         events=("PrefixLookup", "PoolCreated"),
     ),
     Metric(
@@ -81,7 +80,6 @@ PREFIX = (
         group="prefix",
         labels={**ENGINE, "cause": MISS_CAUSES},
         otel_name="kvscope.prefix_cache.missed_blocks",
-        aliases=("trtllm_kv_cache_missed_blocks_total",),
         events=("PrefixLookup", "PoolCreated", "BlocksCached", "BlocksEvicted"),
         counted=("PrefixLookup", "PoolCounted", "NamesStored", "NamesRemoved"),
     ),

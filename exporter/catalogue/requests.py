@@ -23,10 +23,6 @@ REQUESTS = (
             "vllm:num_requests_waiting",
             "sglang:num_running_reqs",
             "sglang:num_queue_reqs",
-            "trtllm_num_requests_running",
-            "trtllm_num_requests_waiting",
-            "tgi_batch_current_size",
-            "tgi_queue_size",
         ),
         events=(
             "StepCompleted",
@@ -82,12 +78,7 @@ REQUESTS = (
         group="requests",
         labels={**ENGINE, "reason": get_args(FinishReason)},
         otel_name="kvscope.requests.finished",
-        aliases=(
-            "vllm:request_success_total",
-            "sglang:num_requests_total",
-            "trtllm_request_success_total",
-            "tgi_request_success",
-        ),
+        aliases=("vllm:request_success_total", "sglang:num_requests_total"),
         events=("RequestFinished",),
     ),
     Metric(
@@ -98,7 +89,7 @@ REQUESTS = (
         group="requests",
         labels={**ENGINE, "reason": get_args(RejectReason)},
         otel_name="kvscope.requests.rejected",
-        aliases=("vllm:admission_rejections_total", "tgi_request_failure"),
+        aliases=("vllm:admission_rejections_total",),
         events=("RequestRejected",),
     ),
     Metric(
@@ -124,11 +115,7 @@ REQUESTS = (
         group="requests",
         buckets=buckets.FIRST_TOKEN_SECONDS,
         otel_name="kvscope.time_to_first_token",
-        aliases=(
-            "vllm:time_to_first_token_seconds",
-            "sglang:time_to_first_token_seconds",
-            "trtllm_time_to_first_token_seconds",
-        ),
+        aliases=("vllm:time_to_first_token_seconds", "sglang:time_to_first_token_seconds"),
         events=("FirstToken",),
     ),
     Metric(
@@ -152,12 +139,7 @@ REQUESTS = (
         group="requests",
         buckets=buckets.REQUEST_SECONDS,
         otel_name="kvscope.request.duration",
-        aliases=(
-            "vllm:e2e_request_latency_seconds",
-            "sglang:e2e_request_latency_seconds",
-            "trtllm_e2e_request_latency_seconds",
-            "tgi_request_duration",
-        ),
+        aliases=("vllm:e2e_request_latency_seconds", "sglang:e2e_request_latency_seconds"),
         events=("RequestFinished",),
     ),
     Metric(
@@ -168,12 +150,7 @@ REQUESTS = (
         group="requests",
         buckets=buckets.QUEUE_SECONDS,
         otel_name="kvscope.request.queue",
-        aliases=(
-            "vllm:request_queue_time_seconds",
-            "sglang:queue_time_seconds",
-            "trtllm_request_queue_time_seconds",
-            "tgi_request_queue_duration",
-        ),
+        aliases=("vllm:request_queue_time_seconds", "sglang:queue_time_seconds"),
         events=("RequestScheduled",),
     ),
     Metric(
@@ -195,7 +172,6 @@ REQUESTS = (
         group="requests",
         buckets=buckets.STEP_SECONDS,
         otel_name="kvscope.step.duration",
-        aliases=("trtllm_iteration_latency_seconds", "tgi_batch_inference_duration"),
         events=("StepCompleted",),
     ),
     Metric(

@@ -47,7 +47,7 @@ TIERS = (
         notes="device is the device's pool, host this host's memory, disk its disks, remote "
         "elsewhere, other a medium that kvscope does not know. A tier is shown once the server has "
         "named it. Blocks of different tiers may differ in size. For a tier that announces no "
-        "removals (LMCache, vLLM's storage tiers) this is all that it ever stored: an upper bound.",
+        "removals (vLLM's storage tiers) this is all that it ever stored: an upper bound.",
     ),
     _row(
         "duplicate_blocks",

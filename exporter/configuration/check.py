@@ -5,7 +5,6 @@ from exporter.configuration.check_server import check_server
 from exporter.configuration.error import ConfigurationError
 from exporter.configuration.model import FOLDER, ServerConfig, SidecarConfig
 from exporter.fetch.address import is_address
-from exporter.readings import metrics_path
 
 MAX_ENDPOINTS = 1024
 """Limit for all servers together."""
@@ -68,9 +67,8 @@ def _check_places(config: SidecarConfig) -> None:
 def _places(config: SidecarConfig) -> list[tuple[str, str]]:
     places: list[tuple[str, str]] = []
     for path, server in _by_path(config):
-        if server.url is not None:
-            page = server.metrics_path or metrics_path(server.kind)
-            places.append((f"{path}.url", server.url.rstrip("/") + page))
+        if server.page_url is not None:
+            places.append((f"{path}.url", server.page_url))
         places += [(f"{path}.events[{n}]", endpoint) for n, endpoint in enumerate(server.events)]
         if server.kv_events != "auto":
             for number, stream in enumerate(server.kv_events):

@@ -21,7 +21,6 @@ MAX_TIMEOUT_SECONDS = 60.0
 
 _Value = Annotated[str, Meta(max_length=MAX_LABEL)]
 _Label = Annotated[str, Meta(pattern="^(?!__)[A-Za-z_][A-Za-z0-9_]{0,127}$")]
-_Labels = Annotated[dict[_Label, _Value], Meta(max_length=MAX_LABELS)]
 
 
 class FileValue(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -74,7 +73,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     url: str | None = None
     """Base URL; None: its page is not read."""
     metrics_path: Annotated[str, Meta(pattern=r"^/[^\s?#]*$")] | None = None
-    """Path of its page below `url`; None: the kind's default."""
+    """Path of its page below `url`; None: /metrics."""
     events: tuple[str, ...] = ()
     """Endpoints of the wire, folders of them (ipc:///DIRECTORY/*), recordings (file:///PATH)."""
     kv_events: (
@@ -93,6 +92,11 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """The label `model_name` if the server does not state it; None: read from its page."""
     timeout: Annotated[float, Meta(gt=0, le=MAX_TIMEOUT_SECONDS)] = 2.5
     """Total seconds for one page; well below the four that Prometheus waits for ours."""
+
+    @property
+    def page_url(self) -> str | None:
+        """None: its page is not read."""
+        return self.url and self.url.rstrip("/") + (self.metrics_path or "/metrics")
 
 
 class ListenSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -10,6 +10,7 @@ from typing import Literal
 import msgspec
 
 from exporter.fold.fleet import Steps
+from kvscope_events import words
 
 Kind = Literal["router", "shared_tier", "larger_replicas"]
 WORTH_IT = 0.05
@@ -91,7 +92,4 @@ def proposals(
 
 
 def _size(blocks: int, block_bytes: int | None) -> str:
-    if block_bytes is None:
-        return f"{blocks:,} blocks"
-    size = blocks * block_bytes
-    return f"{size / 2**30:,.1f} GiB" if size >= 2**30 else f"{size / 2**20:,.1f} MiB"
+    return f"{blocks:,} blocks" if block_bytes is None else words.size(blocks * block_bytes)

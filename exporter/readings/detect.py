@@ -1,10 +1,31 @@
-"""Detects the kind of server of a page by the names of its families."""
+"""Kinds of servers whose pages are read: how to attach them, and by which names a page is known."""
 
 import re
 from collections.abc import Mapping, Sequence
 
-from exporter.readings.attaching import TITLES
 from kvscope_events.vocabulary import ServerKind
+
+TITLES: Mapping[ServerKind, str] = {
+    "kvscope": "kvscope",
+    "vllm": "vLLM",
+    "sglang": "SGLang",
+    "ray": "Ray Serve LLM",
+    "dynamo": "Dynamo",
+    "llama.cpp": "llama.cpp",
+}
+"""Display names."""
+
+HOW: Mapping[ServerKind, str] = {
+    "vllm": "`kvscope sidecar --url http://HOST:8000`; vLLM without `--disable-log-stats`",
+    "sglang": "`kvscope sidecar --url http://HOST:30000`; SGLang with `--enable-metrics`",
+    "ray": "`ray start --metrics-export-port PORT`, and `kvscope sidecar --url http://NODE:PORT` "
+    "for each node; Serve's own port has no metrics",
+    "dynamo": "`--url` for each worker's page (`DYN_SYSTEM_PORT`) and for the frontend's",
+    "llama.cpp": "`llama-server --metrics`, and `kvscope sidecar --url http://HOST:8080`",
+}
+"""Instructions by kind of server."""
+KNOWN = ", ".join(TITLES[kind] for kind in HOW)
+"""Display names of the servers whose pages are read."""
 
 OWN_PAGE = "kvscope serve already exports these metrics"
 OWN_PAGE_REMEDY = "let Prometheus scrape it, or write `events:`"
@@ -17,16 +38,10 @@ _SIGNS: tuple[tuple[str, ServerKind | None], ...] = (
     ("dynamo_", "dynamo"),  # its page has its engine's names, and its simulated engine has vLLM's
     ("sglang:", "sglang"),
     ("sglang_", "sglang"),
-    ("tgi_", "tgi"),
-    ("trtllm_", "tensorrt-llm"),
-    ("trtllm:", "tensorrt-llm"),
-    ("nv_trt_llm_", "tensorrt-llm"),
     ("llamacpp:", "llama.cpp"),
     ("llamacpp_", "llama.cpp"),
     ("vllm:", "vllm"),
     ("vllm_", "vllm"),
-    ("lmcache_mp_", "lmcache"),
-    ("lmcache:", "lmcache"),
     *(
         (name, "vllm")
         for name in ("num_requests_running", "gpu_cache_usage_perc", "num_request_max")
@@ -60,7 +75,7 @@ def why_unread(page: str, problems: Sequence[str], server: ServerKind | None = N
         return f"has no family of {TITLES[found]} that kvscope reads"
     kind = _declared(page) or server
     if kind is None:
-        return "has no metric names of a known server"
+        return f"has no metric names of a server that kvscope reads ({KNOWN})"
     return _NO_SAMPLES.get(kind, f"has the families of {TITLES[kind]} without a sample")
 
 

@@ -55,7 +55,7 @@ def sort_by_engine(page: Samples, identity: Identity, model_name: str = "") -> S
             (labels, value),
             _first(labels, identity.model_name),
             _engine_of(labels, identity, worker),
-            tuple(_rank(labels.get(rank, "")) for rank in identity.ranks_of(name)),
+            tuple(_rank(labels.get(rank, "")) for rank in identity.ranks),
         )
         for name, samples in page.by_name.items()
         for labels, value in samples
@@ -115,15 +115,9 @@ def _worker_label(page: Samples, identity: Identity) -> str:
 
     Two samples of one name that differ in nothing else are of two workers.
     """
-    own = {*identity.model_name, *identity.engine}
-    own = own if identity.ranks_are_of else own | {*identity.ranks}
-    repeated = [
-        found
-        for name, found in page.by_name.items()
-        if not (identity.ranks_are_of and name.startswith(identity.ranks_are_of))
-    ]
+    own = {*identity.model_name, *identity.engine, *identity.ranks}
     words: dict[str, set[str]] = {}
-    for samples in repeated:
+    for samples in page.by_name.values():
         for labels, _ in samples:
             for label, word in labels.items():
                 words.setdefault(label, set()).add(word)
@@ -138,7 +132,7 @@ def _worker_label(page: Samples, identity: Identity) -> str:
     if not candidates:
         return ""
     workers: dict[str, set[str]] = {name: set() for name in candidates}
-    for samples in repeated:
+    for samples in page.by_name.values():
         alike: dict[frozenset[tuple[str, str]], list[Labels]] = {}
         for labels, _ in samples:
             others = frozenset(item for item in labels.items() if item[0] not in workers)

@@ -25,12 +25,6 @@ def counter(name: str, **where: str | tuple[str, ...]) -> Series:
     return Series((*totals, *spellings), _listed(where), is_summed=True)
 
 
-def untotalled(name: str, **where: str | tuple[str, ...]) -> Series:
-    """A counter whose server omits `_total`."""
-    spellings = counter(name, **where).spellings
-    return Series(tuple(reversed(spellings)), _listed(where), is_summed=True)
-
-
 def sum_of(histogram: str) -> Series:
     """The sum of a histogram's observations."""
     return Series(tuple(f"{s}_sum" for s in _spellings(histogram)), (), is_summed=True)

@@ -52,15 +52,10 @@ class Identity:
     engine: tuple[str, ...] = ("engine",)
     ranks: tuple[str, ...] = ()
     """Labels of the processes of one engine; the lowest one speaks for all."""
-    ranks_are_of: str = ""
-    """Prefix of the names whose labels `ranks` are; elsewhere such a label is of another thing."""
     alone: str = "0"
     """Name of an engine if no sample states it; empty: without the label."""
     may_be_repeated: bool = True
     """Whether a gateway may repeat the page, with a label of its own for each of its workers."""
-
-    def ranks_of(self, name: str) -> tuple[str, ...]:
-        return self.ranks if name.startswith(self.ranks_are_of) else ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from exporter.configuration.access import LiveHeaders, tls_of
 from exporter.configuration.model import FOLDER
 from exporter.fetch.fetch import Fetcher
 from exporter.flight.recorder import Recorder
-from exporter.readings import PageReader, metrics_path
+from exporter.readings import PageReader
 from exporter.sidecar.enquiry import Enquiry
 from exporter.sidecar.socket_folder import SocketFolder
 from exporter.sources.kv_events import KvEventsSource
@@ -83,11 +83,10 @@ class _Builder:
 
     def _reader(self) -> PageReader | None:
         config = self._config
-        if config.url is None:
+        if config.page_url is None:
             return None
-        path = config.metrics_path or metrics_path(config.kind)
         return PageReader(
-            config.url.rstrip("/") + path,
+            config.page_url,
             config.kind,
             headers=LiveHeaders(config.headers),
             tls=tls_of(config.tls),

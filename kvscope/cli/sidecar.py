@@ -72,7 +72,7 @@ def sidecar(
         typer.Option(
             metavar="[NAME=]URL",
             help="Base URL of a server whose own metrics page is read and served under kvscope's "
-            "names: http://HOST:PORT of vLLM, SGLang, TGI and others. May be repeated.",
+            "names: http://HOST:PORT of vLLM, SGLang and others. May be repeated.",
         ),
     ] = None,
     config: Annotated[

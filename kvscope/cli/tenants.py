@@ -11,6 +11,7 @@ from rich.table import Table
 from kvscope.answer_document import Authorities, KeyFile, TargetName
 from kvscope.output import USAGE_ERROR, fail
 from kvscope.places import SERVER_HELP, server_found, server_named
+from kvscope_events import words
 from kvscope_events.printable import printable
 
 if TYPE_CHECKING:
@@ -160,8 +161,8 @@ def _table(heading: str, rows: Iterable[tuple[str, "OneDemand"]], tokens: int, t
 
 
 def _share(part: float, whole: float) -> str:
-    return f"{part / whole:.0%}" if whole else "-"
+    return words.share(part / whole) if whole else "-"
 
 
 def _seconds(total: float, count: int) -> str:
-    return f"{total / count:,.2f} s" if count else "-"
+    return words.seconds(total / count) if count else "-"

@@ -2,7 +2,6 @@
 
 import textwrap
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +10,7 @@ import typer
 from kvscope.answer_document import Authorities, KeyFile, TargetName
 from kvscope.output import fail
 from kvscope.places import SOURCE_HELP, check_target, server_found, source_named
+from kvscope_events import words
 from kvscope_events.printable import printable
 
 if TYPE_CHECKING:
@@ -145,9 +145,10 @@ def _print_answer(answer: "WhyAnswer") -> None:
         typer.echo(printable(answer.sentence))
         return
     for number, clause in enumerate(answer.chain):
-        until = "" if clause.until_seconds is None else f", until {_time(clause.until_seconds)}"
+        ended = clause.until_seconds
+        until = "" if ended is None else f", until {words.clock(ended)}"
         role = f"  [cause, confidence {answer.confidence}]" if not number else ""
-        _wrapped(f"{_time(clause.at_seconds)}  ", f"{clause.text}{until}{role}")
+        _wrapped(f"{words.clock(clause.at_seconds)}  ", f"{clause.text}{until}{role}")
     if answer.remedy:
         _wrapped("Do:       ", answer.remedy)
     if answer.excluded:
@@ -160,7 +161,3 @@ def _wrapped(label: str, text: str) -> None:
             printable(text), _WIDTH, initial_indent=label, subsequent_indent=" " * len(label)
         )
     )
-
-
-def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%H:%M:%S")

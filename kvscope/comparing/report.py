@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from exporter.answers.course import Fact
 from kvscope.comparing.compare import Comparison, Figure
 from kvscope.comparing.surprise import MOST
+from kvscope_events import words
 from kvscope_events.printable import printable
 
 _TEXT_WIDTH = 36
@@ -60,9 +61,9 @@ def _values(figure: Figure) -> Sequence[str]:
 
 def _value(value: float, unit: str) -> str:
     if unit == "share":
-        return f"{value:.1%}"
+        return words.share(value, 1)
     if unit == "bytes":
-        return f"{value / 2**30:.1f} GiB"
+        return words.size(value)
     if unit == "seconds":
         return f"{value:.2f} s" if value >= 1 else f"{value * 1000:.3g} ms"
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -89,7 +89,7 @@ def _events(asker: Asker, server: Identity) -> Step:
     if server.kind == "kvscope":
         return Step("-", "its observer reports more")
     if server.kind not in PATHS:
-        if server.kind in _UNDISCOVERED:
+        if server.kind == "dynamo":
             return Step(
                 "unknown", "it does not report its endpoints: write them under `kv_events:`"
             )
@@ -111,16 +111,14 @@ def _said(streams: Sequence[Stream]) -> str:
 
 def _page(server: Identity) -> Step:
     if server.has_families:
-        return Step("yes", f"{server.url}{server.page_path}")
+        return Step("yes", f"{server.url}/metrics")
     if server.unread:
-        return Step("no", f"{server.page_path} {server.unread}")
+        return Step("no", f"/metrics {server.unread}")
     if server.kind is not None and server.kind == detect(server.page or ""):
-        return Step(
-            "yes", f"{server.url}{server.page_path}; no request yet, so no series of requests"
-        )
+        return Step("yes", f"{server.url}/metrics; no request yet, so no series of requests")
     if server.page is not None:
         return Step("no", "it has no metrics of the server that kvscope reads")
-    return Step("no", f"{server.page_path} {server.page_problem}")
+    return Step("no", f"/metrics {server.page_problem}")
 
 
 _STARTED_BY: dict[ServerKind, str] = {
@@ -148,15 +146,9 @@ def _command(server: Identity) -> str | None:
     return command_on(parts.port or (443 if parts.scheme == "https" else 80))
 
 
-_UNDISCOVERED = ("dynamo", "tensorrt-llm")
-"""Kinds that may publish KV events, but do not report where."""
 _PAGE_CHANGES: dict[str, tuple[str, str]] = {
     "sglang": ("start it with its metrics enabled:", "--enable-metrics"),
     "llama.cpp": ("start it with its metrics enabled:", "--metrics"),
-    "tensorrt-llm": (
-        "enable its figures of requests and iterations, in its options file:",
-        "return_perf_metrics: true, enable_iter_perf_stats: true",
-    ),
     "ray": (
         "this is Serve's own port; use that of Ray's metrics agent on each node, as listed in "
         "session_latest/prom_metrics_service_discovery.json in Ray's folder (/tmp/ray):",

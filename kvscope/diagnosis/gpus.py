@@ -8,7 +8,8 @@ from pathlib import Path
 
 from exporter.machine.gpu import DeviceSample, GpuPoller, GpuSample, Place, binding_problem
 from kvscope.diagnosis import Finding
-from kvscope.diagnosis.host import GIB, has_nvidia
+from kvscope.diagnosis.host import has_nvidia
+from kvscope_events import words
 
 POLL_SECONDS = 0.02
 
@@ -160,7 +161,7 @@ def _memory(device: DeviceSample) -> str:
     memory = device.memory
     if memory is None:
         return "unknown"
-    return f"{memory.free / GIB:.1f} of {memory.total / GIB:.1f} GiB free"
+    return f"{words.size(memory.free)} of {words.size(memory.total)} free"
 
 
 def _processes(device: DeviceSample) -> str:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from exporter.machine.host_memory import host_memory, read_text
 from kvscope.diagnosis import Finding
+from kvscope_events import words
 
-GIB = 2**30
 _DEVICE_FILES = ("nvidiactl", "nvidia[0-9]*", "nvidia-uvm")
 _CONTAINER_MARKS = (".dockerenv", "run/.containerenv", "var/run/secrets/kubernetes.io")
 
@@ -66,9 +66,8 @@ def _limit(root: Path) -> Finding:
     memory = host_memory(os.getpid(), root)
     if memory.limit is None:
         return Finding("host memory", "ok", "no control group limits it")
-    held = memory.unreclaimable
-    used = "unknown" if held is None else f"{held / GIB:.1f}"
-    text = f"the control group is limited to {memory.limit / GIB:.1f} GiB and uses {used}"
+    used = words.size(memory.unreclaimable)
+    text = f"the control group is limited to {words.size(memory.limit)} and uses {used}"
     return Finding("host memory", "ok", text)
 
 

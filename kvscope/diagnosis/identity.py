@@ -37,7 +37,6 @@ class Identity:
     page: str | None = None
     """The text of its metrics page."""
     page_format: str = ""
-    page_path: str = "/metrics"
     page_problem: str = ""
     """The reason why there is no page."""
     error: FetchErrorKind | None = None
@@ -122,7 +121,7 @@ def identify(asker: Asker) -> Identity:
 
 def _read_page(asker: Asker, found: Identity) -> None:
     try:
-        document = asker.get(found.page_path)
+        document = asker.get("/metrics")
     except FetchError as error:
         found.page_problem, found.error = str(error), error.kind
         # A server that does not end its page, or refuses it, does exist.
@@ -144,19 +143,6 @@ def _probe(asker: Asker, found: Identity) -> None:
         if content is not None and (not key or key in content):
             found.kind = kind
             return
-    if found.page is None:
-        _read_triton(asker, found)
-
-
-def _read_triton(asker: Asker, found: Identity) -> None:
-    """TensorRT-LLM has its page elsewhere, and a list of numbers in JSON at /metrics."""
-    try:
-        text = asker.get("/prometheus/metrics").body.decode(errors="replace")
-    except FetchError:
-        return
-    if detect(text) is not None:
-        found.kind, found.page, found.page_path = detect(text), text, "/prometheus/metrics"
-        found.page_problem = ""
 
 
 def _read_version(asker: Asker, found: Identity) -> None:
@@ -202,13 +188,10 @@ _SIGNS: tuple[tuple[str, str, ServerKind], ...] = (
     ("/server_info", "model_path", "sglang"),
     ("/-/routes", "", "ray"),
     ("/props", "default_generation_settings", "llama.cpp"),
-    ("/info", "max_total_tokens", "tgi"),
     ("/version", "version", "vllm"),
 )
 """Path, a key of its answer, and the kind of server that has it; the most specific first."""
 _VERSIONS: dict[ServerKind, str] = {
     "vllm": "/version",
     "sglang": "/server_info",
-    "tgi": "/info",
-    "tensorrt-llm": "/version",
 }

@@ -1,31 +1,33 @@
 """Fetches a metrics page, parses it, and looks up values by the catalogue's names."""
 
 import time
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TextIO, cast
 
 import httpx
-from prometheus_client.core import Metric as Family
 from prometheus_client.openmetrics.parser import text_fd_to_metric_families as openmetrics
 from prometheus_client.parser import text_fd_to_metric_families as text
 
 from exporter.catalogue import metric
 from exporter.fetch.error import FetchError
 from exporter.fetch.fetch import MAX_BYTES, Fetcher
+from exporter.readings.samples import MAX_LINE
 
 TIMEOUT_SECONDS = 5.0
 MAX_LINES = 200_000
 """Maximum lines of a page: a parsed one takes 1,000 bytes, and a page of 600 series has 1,000.
 """
-MAX_LINE = 8192
-"""Characters; the library's time grows with the square of a line's length."""
 PARSE_SECONDS = 5.0
 """Seconds for one page."""
 _MAX_REASON = 200
 """Characters kept of the library's message, which may quote a whole line."""
 PAGE_FORMATS = "application/openmetrics-text;version=1.0.0;q=0.9,text/plain;version=0.0.4;q=0.5"
 _OPENMETRICS = "application/openmetrics-text"
+
+Sample = tuple[Mapping[str, str], float]
+"""Labels and value."""
 
 
 class ScrapeError(Exception):
@@ -43,30 +45,36 @@ class NoAnswerError(ScrapeError):
 class ScrapedPage:
     """A parsed page."""
 
-    families: tuple[Family, ...]
+    by_name: Mapping[str, list[Sample]]
+    """In the order of the page."""
     is_openmetrics: bool
     """Whether it was parsed strictly; False: the text format."""
 
     @property
     def num_series(self) -> int:
-        return sum(len(family.samples) for family in self.families)
+        return sum(map(len, self.by_name.values()))
+
+    def samples(self, name: str) -> list[Sample]:
+        return self.by_name.get(name, [])
 
     def value(self, name: str, **labels: str) -> float | None:
-        """The sum of the samples with that name and those labels; None without any.
+        """As `total`, of all engines."""
+        return total(self.samples(name), name, labels)
 
-        Raises KeyError for a name or label that is not in the catalogue: after a rename this must
-        not pass for "nothing exposed".
-        """
-        unknown = labels.keys() - metric(name).labels.keys()
-        if unknown:
-            raise KeyError(f"{name} has no label {', '.join(sorted(unknown))}")
-        found = [
-            sample.value
-            for family in self.families
-            for sample in family.samples
-            if sample.name == name and labels.items() <= sample.labels.items()
-        ]
-        return sum(found) if found else None
+
+def check_labels(name: str, labels: Iterable[str]) -> None:
+    """Raises KeyError for a name or label that is not in the catalogue: after a rename, nothing may
+    pass for "not reported"."""
+    unknown = set(labels) - metric(name).labels.keys()
+    if unknown:
+        raise KeyError(f"{name} has no label {', '.join(sorted(unknown))}")
+
+
+def total(samples: Iterable[Sample], name: str, labels: Mapping[str, str]) -> float | None:
+    """The sum of the samples of `name` with these labels; None without any. Raises KeyError."""
+    check_labels(name, labels)
+    found = [value for having, value in samples if labels.items() <= having.items()]
+    return sum(found) if found else None
 
 
 def scrape(client: httpx.Client, url: str, timeout: float = TIMEOUT_SECONDS) -> ScrapedPage:
@@ -88,15 +96,15 @@ def parse_page(body: bytes, content_type: str, url: str) -> ScrapedPage:
     try:
         # Both parsers only iterate over the lines.
         lines = cast(TextIO, _bounded_lines(body.decode()))
-        page = ScrapedPage(tuple(parse(lines)), strict)
-        for family in page.families:
+        found: dict[str, list[Sample]] = defaultdict(list)
+        for family in parse(lines):
             for sample in family.samples:
-                if isinstance(sample.value, int):
-                    float(sample.value)  # the library accepts integers of any size
+                value = float(sample.value)  # the library accepts integers of any size
+                found[sample.name].append((sample.labels, value))
     except Exception as error:  # not UTF-8, or not a page: the library's errors are of many types
         reason = " ".join(f"{type(error).__name__}: {error}"[:_MAX_REASON].split())
         raise ScrapeError(f"{url} cannot be parsed: {reason}") from error
-    return page
+    return ScrapedPage(found, strict)
 
 
 def _bounded_lines(page: str) -> Iterator[str]:

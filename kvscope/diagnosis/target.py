@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from exporter.readings import Tls
+from exporter.readings.detect import KNOWN
 from kvscope.diagnosis import Finding, Status
 from kvscope.diagnosis.depth import Depths, depths
 from kvscope.diagnosis.fleet import fleet_findings, name_findings
@@ -12,7 +13,7 @@ from kvscope.diagnosis.observers import Observer, observers
 from kvscope.diagnosis.scrape import ScrapeError, parse_page
 from kvscope_events.vocabulary import ServerKind
 
-_HEALTH: frozenset[ServerKind] = frozenset({"kvscope", "vllm", "tgi", "llama.cpp", "tensorrt-llm"})
+_HEALTH: frozenset[ServerKind] = frozenset({"kvscope", "vllm", "llama.cpp"})
 """Servers whose /health may be queried; an idle SGLang generates a token for each query."""
 
 
@@ -70,7 +71,7 @@ def _what(server: Identity, asked_for: bool) -> Finding:
         text = f"{server.url} answers, but its page {server.unread}"
         return Finding("server", "problem" if asked_for else "note", text)
     if server.kind is None:
-        text = f"{server.url} answers, but is not a server that kvscope knows"
+        text = f"{server.url} answers, but is not a server that kvscope knows ({KNOWN})"
         return Finding("server", "problem" if asked_for else "note", text)
     text = " ".join(part for part in (server.kind, server.version) if part)
     models = f", serving {', '.join(server.models)}" if server.models else ""
@@ -85,13 +86,13 @@ def _health(problem: str) -> list[Finding]:
 
 def _page(server: Identity) -> list[Finding]:
     if server.page is None:
-        return [Finding("page", "problem", f"{server.page_path} {server.page_problem}")]
+        return [Finding("page", "problem", f"/metrics {server.page_problem}")]
     try:
-        page = parse_page(server.page.encode(), server.page_format, server.page_path)
+        page = parse_page(server.page.encode(), server.page_format, "/metrics")
     except ScrapeError as error:
         return [Finding("page", "problem", str(error))]
     name = "OpenMetrics" if page.is_openmetrics else "text format"
-    found = [Finding("page", "ok", f"{server.page_path}: valid {name}, {page.num_series} series")]
+    found = [Finding("page", "ok", f"/metrics: valid {name}, {page.num_series} series")]
     if server.kind is not None and server.unread:
-        found.append(Finding("page", "problem", f"{server.page_path} {server.unread}"))
+        found.append(Finding("page", "problem", f"/metrics {server.unread}"))
     return found

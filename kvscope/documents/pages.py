@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from exporter.catalogue import CATALOGUE
-from exporter.readings.attaching import HOW, TITLES
+from exporter.readings.detect import HOW, TITLES
 from exporter.readings.row import Row, Table
 from exporter.readings.tables import TABLES
 

@@ -42,8 +42,6 @@ _OBSERVER = """
 | Ray Serve LLM | pages recorded from Ray 2.60 with two replicas of vLLM 0.32 |
 | Dynamo | KV events and pages recorded from 1.6.1, with its simulated engine only |
 | llama.cpp | pages recorded from a server on a CPU |
-| TGI | one published page of a real server, of unknown version |
-| TensorRT-LLM, LMCache | no page of a real server: names and meanings from their documentation |
 
 The recordings are not in the repository; tests use pages and messages written after them. Of these
 servers only kvscope's own engine has been watched on a GPU.

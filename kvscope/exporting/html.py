@@ -16,6 +16,7 @@ from exporter.playback.playback import Playback
 from kvscope.exporting.block_map import block_map
 from kvscope.exporting.charts import Line, Period, line_chart, stacked_chart
 from kvscope.exporting.report import EngineCourse, Rates, Report, State, gather, rates
+from kvscope_events import words
 from kvscope_events.printable import one_line
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
@@ -114,10 +115,11 @@ def _why(body: Element, why: WhyAnswer) -> None:
 
 
 def _evidence(name: str, value: float) -> str:
-    words = name.replace("_", " ")
     if name.endswith("bytes"):
-        return f"{words} {_bytes(int(value))}"
-    return f"{words} {value:.0f}" if name == "pid" else f"{words} {_number(value)}"
+        text = words.size(value)
+    else:
+        text = f"{value:.0f}" if name == "pid" else words.short(value)
+    return f"{name.replace('_', ' ')} {text}"
 
 
 def _charts(states: Sequence[State], period: Period) -> Iterator[Element]:
@@ -134,25 +136,26 @@ def _charts(states: Sequence[State], period: Period) -> Iterator[Element]:
         level("cached", lambda state: state.pool and state.pool.cached),
         level("free", lambda state: state.pool and state.pool.free),
     ]
-    yield stacked_chart("Blocks of the pool", layers, period, _number)
+    yield stacked_chart("Blocks of the pool", layers, period, words.short)
     requests = [
         level("running", lambda state: state.figures.running),
         level("waiting", lambda state: state.figures.waiting),
     ]
-    yield line_chart("Requests", requests, period, _number)
+    yield line_chart("Requests", requests, period, words.short)
     first = [rate("p95", lambda each: each.first_token_seconds)]
-    yield line_chart("Time to first token, 95th percentile", first, period, _seconds)
+    yield line_chart("Time to first token, 95th percentile", first, period, words.seconds)
     tokens = [
         rate("prefill", lambda each: each.prefill_tokens),
         rate("decode", lambda each: each.decode_tokens),
     ]
-    yield line_chart("Tokens a second", tokens, period, _number)
+    yield line_chart("Tokens a second", tokens, period, words.short)
     hits = [rate("hits", lambda each: each.hit_ratio)]
-    yield line_chart("Prefix cache: blocks found of those asked for", hits, period, _percent, 1.0)
+    title = "Prefix cache: blocks found of those asked for"
+    yield line_chart(title, hits, period, words.share, 1.0)
     lost = [rate("preemptions", lambda each: each.preemptions * 60)]
-    yield line_chart("Preemptions a minute", lost, period, _number)
+    yield line_chart("Preemptions a minute", lost, period, words.short)
     steps = [rate("steps", lambda each: each.step_seconds)]
-    yield line_chart("Duration of a step", steps, period, _seconds)
+    yield line_chart("Duration of a step", steps, period, words.seconds)
 
 
 def _preemptions(body: Element, answer: Preemptions) -> None:
@@ -184,7 +187,7 @@ def _preemption(each: OnePreemption) -> list[str]:
         "" if each.wanted_by is None else str(each.wanted_by.sequence),
         taken,
         each.state,
-        "" if each.stalled_seconds is None else _seconds(each.stalled_seconds),
+        "" if each.stalled_seconds is None else words.seconds(each.stalled_seconds),
     ]
 
 
@@ -266,25 +269,8 @@ def _day(wall_ns: int) -> str:
 
 
 def _time(wall_ns: int) -> str:
-    return datetime.fromtimestamp(wall_ns / 1e9, UTC).strftime("%H:%M:%S")
-
-
-def _number(value: float) -> str:
-    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
-        if abs(value) >= limit:
-            return f"{value / (limit if unit != 'k' else 1e3):.3g}{unit}"
-    return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.3g}"
-
-
-def _seconds(value: float) -> str:
-    return f"{value * 1000:.3g} ms" if value < 1 else f"{value:.3g} s"
-
-
-def _percent(value: float) -> str:
-    return f"{value:.0%}"
+    return words.clock(wall_ns / 1e9)
 
 
 def _bytes(value: int | None) -> str:
-    if value is None:
-        return ""
-    return f"{value / 2**30:,.2f} GiB" if abs(value) >= 1 << 30 else f"{value / 2**20:,.1f} MiB"
+    return "" if value is None else words.size(value)

@@ -5,7 +5,7 @@ A vLLM's own page serves, and a kvscope's, which knows the GPUs as well. What ne
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 import httpx
@@ -46,22 +46,28 @@ def running(url: str, *, gpu: bool = True) -> Running:
     with httpx.Client(trust_env=False) as client:
         page = scrape(client, f"{base}/metrics")
         listed = _listed(client, base)
-    names = {labels["model_name"] for labels in _labels(page) if labels.get("model_name")}
+    names = {
+        labels["model_name"]
+        for samples in page.by_name.values()
+        for labels, _ in samples
+        if labels.get("model_name")
+    }
     if not names:
         raise ValueError(f"{base}/metrics names no model: it is the page of no inference server")
     if len(names) > 1:
         raise ValueError(
             f"{base}/metrics is of several models, {', '.join(sorted(names))}: give the page of one"
         )
-    configuration = next(_labels(page, _CONFIGURATION), {})
+    configuration = next((labels for labels, _ in page.samples(_CONFIGURATION)), {})
     root, longest = listed.get("root"), listed.get("max_model_len")
     dtype = configuration.get("cache_dtype")
     block_size = _number(configuration.get("block_size"))
+    sizes = [value for _, value in page.samples("kvscope_kv_block_size_tokens")]
     return Running(
         model=root if isinstance(root, str) and root else names.pop(),
         gpu=_gpu(page, base) if gpu else None,
         gpu_memory_utilization=_number(configuration.get("gpu_memory_utilization")),
-        block_size=_whole(block_size or next(_values(page, "kvscope_kv_block_size_tokens"), None)),
+        block_size=_whole(block_size or next(iter(sizes), None)),
         max_model_len=longest if isinstance(longest, int) else _longest(page, configuration),
         kv_cache_dtype=None if dtype in (None, "auto", "None") else dtype,
     )
@@ -78,23 +84,9 @@ def _listed(client: httpx.Client, base: str) -> dict[str, object]:
     return first if isinstance(first, dict) else {}
 
 
-def _labels(page: ScrapedPage, name: str | None = None) -> Iterator[dict[str, str]]:
-    for family in page.families:
-        for sample in family.samples:
-            if name is None or sample.name == name:
-                yield sample.labels
-
-
-def _values(page: ScrapedPage, name: str) -> Iterator[float]:
-    for family in page.families:
-        for sample in family.samples:
-            if sample.name == name:
-                yield float(sample.value)
-
-
 def _gpu(page: ScrapedPage, base: str) -> str | None:
     """The name that all GPUs of the page have."""
-    names = {labels["name"] for labels in _labels(page, "kvscope_gpu_info")}
+    names = {labels["name"] for labels, _ in page.samples("kvscope_gpu_info")}
     if len(names) > 1:
         raise ValueError(
             f"{base}/metrics has different GPUs, {', '.join(sorted(names))}: name one with --gpu"
@@ -102,7 +94,7 @@ def _gpu(page: ScrapedPage, base: str) -> str | None:
     return names.pop() if names else None
 
 
-def _longest(page: ScrapedPage, configuration: dict[str, str]) -> int | None:
+def _longest(page: ScrapedPage, configuration: Mapping[str, str]) -> int | None:
     """Tokens of the longest sequence, as a pool's tokens over the sequences that it holds: up to
     the end of its last block. None where one of them is a bound, as read from another page."""
     tokens = _number(configuration.get("kv_cache_size_tokens"))

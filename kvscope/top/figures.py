@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
-from exporter.catalogue import metric
-from kvscope.diagnosis.scrape import ScrapedPage
+from kvscope.diagnosis.scrape import Sample, ScrapedPage, check_labels, total
 
 
 class EngineName(NamedTuple):
@@ -26,70 +25,48 @@ class Buckets(NamedTuple):
     counts: tuple[float, ...]
 
 
-Sample = tuple[Mapping[str, str], float]
-
-
-class Page:
-    """All samples of a page by name."""
-
-    def __init__(self, page: ScrapedPage) -> None:
-        self._samples: dict[str, list[Sample]] = defaultdict(list)
-        for family in page.families:
-            for sample in family.samples:
-                self._samples[sample.name].append((sample.labels, sample.value))
-
-    def engines(self) -> list[EngineName]:
-        """The engines that the page names, in its order."""
-        found: dict[EngineName, None] = {}
-        for name, samples in self._samples.items():
-            if name.startswith("kvscope_"):
-                for labels, _ in samples:
-                    if "engine" in labels and "model_name" in labels:
-                        found[EngineName(labels["model_name"], labels["engine"])] = None
-        return list(found)
-
-    def samples(self, name: str) -> list[Sample]:
-        return self._samples.get(name, [])
+def engines_of(page: ScrapedPage) -> list[EngineName]:
+    """The engines that the page names, in its order."""
+    found: dict[EngineName, None] = {}
+    for name, samples in page.by_name.items():
+        if name.startswith("kvscope_"):
+            for labels, _ in samples:
+                if "engine" in labels and "model_name" in labels:
+                    found[EngineName(labels["model_name"], labels["engine"])] = None
+    return list(found)
 
 
 class Figures:
     """The samples of one engine, and those that belong to the whole server."""
 
-    def __init__(self, page: Page, engine: EngineName) -> None:
+    def __init__(self, page: ScrapedPage, engine: EngineName) -> None:
         self._page = page
         self._engine = engine
 
     def value(self, name: str, **labels: str) -> float | None:
-        """The sum of the samples with these labels; None without any.
-
-        Raises KeyError for a name or label that is not in the catalogue.
-        """
-        _check(name, labels)
-        found = [
-            value for having, value in self._own(name) if labels.items() <= dict(having).items()
-        ]
-        return sum(found) if found else None
+        """As `total`."""
+        return total(self._own(name), name, labels)
 
     def by(self, label: str, name: str, **labels: str) -> dict[str, float]:
         """Sums by the values of one label, in the order of the page; empty without samples."""
-        _check(name, {label: "", **labels})
+        check_labels(name, (label, *labels))
         sums: dict[str, float] = {}
         for having, value in self._own(name):
-            if label in having and labels.items() <= dict(having).items():
+            if label in having and labels.items() <= having.items():
                 sums[having[label]] = sums.get(having[label], 0.0) + value
         return sums
 
     def info(self, name: str, **labels: str) -> Mapping[str, str]:
         """All labels of the first such sample; empty without one."""
-        _check(name, labels)
+        check_labels(name, labels)
         for having, _ in self._own(name):
-            if labels.items() <= dict(having).items():
+            if labels.items() <= having.items():
                 return having
         return {}
 
     def buckets(self, name: str) -> Buckets | None:
         """A histogram's observations so far; None without one."""
-        _check(name, {})
+        check_labels(name, ())
         sums: dict[float, float] = defaultdict(float)
         for having, value in self._own(f"{name}_bucket"):
             sums[float(having["le"])] += value
@@ -107,10 +84,3 @@ class Figures:
                 having.get("model_name", self._engine.model_name) == self._engine.model_name
             ):
                 yield having, value
-
-
-def _check(name: str, labels: Mapping[str, str]) -> None:
-    """After a rename, nothing may pass for "not reported"."""
-    unknown = labels.keys() - metric(name).labels.keys()
-    if unknown:
-        raise KeyError(f"{name} has no label {', '.join(sorted(unknown))}")

@@ -8,16 +8,17 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 from rich.text import Text
 
-from kvscope.top import words
-from kvscope.top.follower import Seen, clock
+from kvscope.top.follower import Seen
 from kvscope.top.headline import HEADLINES, Headline
 from kvscope.top.keys import KEYS, SHOWN
 from kvscope.top.panels.why import verdict
 from kvscope.top.pool_strip import legend_of, parts, strip
 from kvscope.top.situation import Watched, cropped, situation_of, wrapped
 from kvscope.top.view import View
+from kvscope_events import words
 from kvscope_events.printable import one_line, quoted
 
+_BARS = "▁▂▃▄▅▆▇█"
 _TALL = 40
 """Lines of a screen that has room for more than one line of each fixed part."""
 _CELL = 25
@@ -74,13 +75,13 @@ def title(here: Watched, number: int, view: View, width: int, pace: str) -> Text
     if player is not None:
         share = (player.at - player.begins) / max(1e-9, player.ends - player.begins)
         state = f"playing {player.speed:g}x" if player.playing else "paused"
-        right = f"{clock(player.at)} UTC, at {words.share(share)}, {state}"
+        right = f"{words.clock(player.at)} UTC, at {words.share(share)}, {state}"
     elif view.frozen:
-        right = f"FROZEN at {clock(here.engine.at)} UTC"
+        right = f"FROZEN at {words.clock(here.engine.at)} UTC"
     elif here.seen.problem is not None:
-        right = f"OLD, of {clock(here.engine.at)} UTC"
+        right = f"OLD, of {words.clock(here.engine.at)} UTC"
     else:
-        right = f"{clock(here.engine.at)} UTC, {pace}"
+        right = f"{words.clock(here.engine.at)} UTC, {pace}"
     room = width - cell_len(right) - 2
     left = cropped(left, room)
     left.append(" " * (width - cell_len(left.plain) - cell_len(right)))
@@ -90,7 +91,7 @@ def title(here: Watched, number: int, view: View, width: int, pace: str) -> Text
 def trouble(seen: Seen, width: int) -> list[Text]:
     """The reason why a place cannot be read, or that it could not until a moment ago."""
     if seen.problem is not None:
-        since = "" if seen.since is None else f" since {clock(seen.since)} UTC"
+        since = "" if seen.since is None else f" since {words.clock(seen.since)} UTC"
         kept = "; the values below are old" if seen.servers else ""
         return wrapped(f"No answer{since}{kept}. {one_line(seen.problem)}", width, "bold red")[:3]
     if seen.returned is not None:
@@ -135,7 +136,7 @@ def _cell(one: Headline, here: Watched) -> Text:
     shown = "no data" if value is None else one.show(value)
     cell.append(f"{shown:>{_FIGURE}} ", "bold" if value is not None else "dim")
     room = _CELL - _LABEL - _FIGURE - 1
-    return cell.append(words.spark(values, room, one.top), "color(39)")
+    return cell.append(_spark(values, room, one.top), "color(39)")
 
 
 def key_line(view: View, width: int) -> Text:
@@ -171,3 +172,18 @@ def help_lines(view: View, width: int) -> list[Text]:
     for one in HEADLINES:
         lines += wrapped(f"{one.label:<10} {one.help}", width, indent=11)
     return lines[view.first :]
+
+
+def _spark(values: Sequence[float | None], width: int, top: float | None = None) -> str:
+    """The last `width` values as bars from 0 to `top`, or their maximum; a gap where unknown."""
+    shown = values[-width:]
+    known = [value for value in shown if value is not None]
+    highest = top if top is not None else max(known, default=0.0)
+    bars = "".join(" " if value is None else _bar(value, highest) for value in shown)
+    return bars.rjust(width)
+
+
+def _bar(value: float, highest: float) -> str:
+    if highest <= 0:
+        return _BARS[0]
+    return _BARS[min(len(_BARS) - 1, max(0, round(value / highest * (len(_BARS) - 1))))]

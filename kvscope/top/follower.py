@@ -13,6 +13,7 @@ from kvscope.top.course import Course, Values
 from kvscope.top.figures import EngineName
 from kvscope.top.reading import ReadingError, ServerReading
 from kvscope.top.sources import Source
+from kvscope_events import words
 
 logger = logging.getLogger(__name__)
 
@@ -124,7 +125,8 @@ class Follower:
         back = self._returned_at
         if back is None or time.time() - back > _NOTICE_SECONDS:
             return None
-        return f"back since {clock(back)}, after {back - self._gone_at:,.0f} s without an answer"
+        silence = f"{back - self._gone_at:,.0f} s without an answer"
+        return f"back since {words.clock(back)}, after {silence}"
 
     def pause(self) -> float:
         """Seconds until the next reading."""
@@ -132,8 +134,3 @@ class Follower:
             return self._interval
         longest = max(MAX_PAUSE_SECONDS, self._interval)
         return float(min(longest, self._interval * 2 ** min(10, self._num_failures - 1)))
-
-
-def clock(unix: float) -> str:
-    """The time of day in UTC, as `kvscope why` has it."""
-    return time.strftime("%H:%M:%S", time.gmtime(unix))

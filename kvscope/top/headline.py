@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from exporter.answers.why.course import quantile
-from kvscope.top import words
 from kvscope.top.figures import Figures
+from kvscope_events import words
 
 Mark = tuple[float, ...]
 """Values of one moment from which a headline number is made."""

@@ -15,8 +15,9 @@ from exporter.answers.whatif import WHATIF, WhatIf
 from exporter.answers.why.question import WHY, WhyAnswer
 from exporter.fetch.error import JSON_ERRORS
 from exporter.live.documents import MAGIC, SequenceRow
+from kvscope.diagnosis.scrape import ScrapedPage
 from kvscope.replaying.player import Status
-from kvscope.top.figures import EngineName, Figures, Page
+from kvscope.top.figures import EngineName, Figures, engines_of
 from kvscope_events.printable import quoted
 
 ASKED: tuple[tuple[Question[Any], type[Any]], ...] = (
@@ -120,10 +121,10 @@ class ServerReading:
 
 
 def server_reading(
-    server: str, at: float, page: Page, answers: Answers, player: Status | None = None
+    server: str, at: float, page: ScrapedPage, answers: Answers, player: Status | None = None
 ) -> ServerReading:
     """Split a page and answers by engine."""
-    names = dict.fromkeys(page.engines())
+    names = dict.fromkeys(engines_of(page))
     for reply in answers.values():
         if not isinstance(reply, Unknown):
             names.update(dict.fromkeys(reply))

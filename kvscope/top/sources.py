@@ -17,7 +17,7 @@ from exporter.paths import LIVE_DATA, METRICS, SCRAPE, TARGETS
 from kvscope.answer_document import AnswerError, NothingKnownError, decode, fetch, fetch_document
 from kvscope.diagnosis.scrape import ScrapeError, parse_page
 from kvscope.replaying.player import Player
-from kvscope.top.figures import EngineName, Page
+from kvscope.top.figures import EngineName, engines_of
 from kvscope.top.reading import (
     ASKED,
     SEQUENCES,
@@ -99,11 +99,11 @@ class UrlSource:
 
     def _server(self, path: str, target: str) -> ServerReading:
         body, content_type = self._fetch(path, target, _TEXT)
-        page = Page(parse_page(body, content_type, f"{self.place}{path}"))
+        page = parse_page(body, content_type, f"{self.place}{path}")
         answers = {
             question.name: self._answers(question.name, kind, target) for question, kind in ASKED
         }
-        answers[SEQUENCES] = {name: self._sequences(name, target) for name in page.engines()}
+        answers[SEQUENCES] = {name: self._sequences(name, target) for name in engines_of(page)}
         server = f"{self.place} {target}" if target else self.place
         return server_reading(server, time.time(), page, answers)
 
@@ -171,7 +171,7 @@ class RecordingSource:
         body, content_type = self.player.render(_TEXT)
         status = self.player.status()
         try:
-            page = Page(parse_page(body, content_type, self.place))
+            page = parse_page(body, content_type, self.place)
         except ScrapeError as error:
             raise ReadingError(str(error)) from None
         answers: dict[str, Any] = {}
@@ -181,7 +181,7 @@ class RecordingSource:
                 EngineName(reply.model_name, reply.engine): _answer(reply.answer, reply.unknown)
                 for reply in replies
             }
-        answers[SEQUENCES] = {name: self._sequences(name) for name in page.engines()}
+        answers[SEQUENCES] = {name: self._sequences(name) for name in engines_of(page)}
         return [server_reading(self.place, status.at, page, answers, status)]
 
     def _sequences(self, name: EngineName) -> SequencesAnswer | Unknown:

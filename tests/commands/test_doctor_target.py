@@ -176,7 +176,7 @@ def test_what_is_no_server_is_said_to_be_none(answer: Answer, says: str) -> None
     with serving({"/metrics": answer}) as peer:
         code, said = doctor(peer.url)
     assert code == 1
-    assert "answers, but is not a server that kvscope knows" in said
+    assert "answers, but is not a server that kvscope knows (vLLM, SGLang, " in said
     assert says in said
 
 

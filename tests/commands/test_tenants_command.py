@@ -1,5 +1,7 @@
 """`kvscope tenants URL...`: one table over all servers, a line for each that does not answer."""
 
+import re
+
 import msgspec
 import pytest
 from typer.testing import CliRunner
@@ -42,9 +44,8 @@ def cells(output: str) -> list[list[str]]:
     lines = output.splitlines()
     (head,) = (number for number, line in enumerate(lines) if line.startswith("tenant "))
     assert all(len(line) <= 80 for line in lines[head:]), "it fits into a terminal"
-    one_word = (
-        line.replace("no user", "no_user").replace(" s", "_s") for line in lines[head + 1 :]
-    )
+    gap = r"(?<=\d) (?=%|m?s\b)|(?<=no) (?=user)"
+    one_word = (re.sub(gap, "_", line) for line in lines[head + 1 :])
     rows = (line.split() for line in one_word if "%" in line)
     return [[cell.replace("_", " ") for cell in row] for row in rows]
 
@@ -56,8 +57,8 @@ def test_a_tenant_of_two_servers_is_one_row() -> None:
         result = CliRunner().invoke(app, ["tenants", a.url, b.url, c.url])
     assert result.exit_code == 0, result.output
     assert cells(result.output) == [
-        [ALICE, "67%", "2", "0", "0", "0", "0", "25%", "3.00 s", "-"],
-        ["(no user)", "33%", "1", "0", "0", "0", "0", "25%", "0.00 s", "-"],
+        [ALICE, "67 %", "2", "0", "0", "0", "0", "25 %", "3.00 s", "-"],
+        ["(no user)", "33 %", "1", "0", "0", "0", "0", "25 %", "0 ms", "-"],
     ]
 
 

@@ -115,7 +115,7 @@ def test_a_slower_clock_comes_first(usual: str, record: Record) -> None:
     result = diff(usual, record("slow", chat(2, SECONDS), slow=True))
     assert result.exit_code == 1
     heads = [line for line in result.output.splitlines() if line.startswith("  ")]
-    assert " ".join(heads[0].split()[:-1]) == "time with clocks of GPU held down 0.0% 100.0%"
+    assert " ".join(heads[0].split()[:-1]) == "time with clocks of GPU held down 0.0 % 100.0 %"
     assert any(line.startswith("  time of a step for the same work") for line in heads)
 
 

@@ -29,8 +29,6 @@ NOT_SHOWN = {
     "kvscope_otlp_servers_left_out_total": "a bug, only with --otlp-endpoint; the log says why",
     "kvscope_prompt_tokens_total": "only servers that are read from their pages have it",
     "kvscope_generated_tokens_total": "only servers that are read from their pages have it",
-    "kvscope_kv_committed_tokens": "only TGI has it, which has no blocks",
-    "kvscope_kv_tier_used_bytes": "only servers with further tiers have it",
     "kvscope_kv_tier_capacity_blocks": "kvscope_kv_tier_used_ratio is shown",
     "kvscope_kv_tier_transfer_seconds_total": "copies overlap: the bytes are shown, and "
     "`/api/whatif` has the bandwidth",

@@ -43,7 +43,7 @@ def test_a_tier_is_proposed_with_what_it_saves_and_what_it_copies() -> None:
     )
     # 640 tokens of 128 KiB; prompts are computed at 600,000 tokens in 150 s of steps.
     assert found.price.text.startswith("80.0 MiB a second are loaded")
-    assert "faster than 500.0 MiB a second" in found.assumes[0]
+    assert "faster than 500 MiB a second" in found.assumes[0]
 
 
 def test_a_present_tier_is_enlarged_by_what_it_lacks() -> None:

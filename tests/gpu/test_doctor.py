@@ -59,7 +59,7 @@ def test_a_healthy_machine_is_one_screen_without_problems(hardware: Simulated) -
     assert result.exit_code == 0, result.output
     assert "driver" in result.output
     assert "590.48.01, CUDA 13.1; 1 GPU(s) watched" in result.output
-    assert "110.8 of 140.4 GiB free" in result.output
+    assert "110.8 GiB of 140.4 GiB free" in result.output
     assert "1, 1 visible here" in result.output
     assert "valid OpenMetrics" in result.output
     assert "no problems" in result.output

@@ -9,7 +9,6 @@ from exporter.machine.gpu.visible import DEVICE_ORDER, VISIBLE_DEVICES, Visible,
 
 GPUS = 8
 ALL = tuple(range(GPUS))
-BY_BUS = {DEVICE_ORDER: "PCI_BUS_ID"}
 UUID = "GPU-{:08d}-2222-3333-4444-555555555555"
 INSTANCE = "MIG-{:08d}-0000-0000-0000-000000000001"
 numbers = st.lists(st.integers(0, GPUS - 1), unique=True)

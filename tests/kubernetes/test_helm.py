@@ -186,7 +186,7 @@ def test_a_part_can_be_left_out(part: str, kind: str) -> None:
 
 @pytest.mark.parametrize(
     "setting",
-    ["grafanaURL=x", "scrapeInterval=soon", "grafanaUrl=g.example/", "otherServers.tgi=x"],
+    ["grafanaURL=x", "scrapeInterval=soon", "grafanaUrl=g.example/", "otherServers.ray=x"],
 )
 def test_a_value_that_cannot_be_meant_is_refused(setting: str) -> None:
     command = ["helm", "template", "kv", CHART, f"--set={setting}"]

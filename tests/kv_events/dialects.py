@@ -153,8 +153,5 @@ DIALECTS = (
     Dialect("sglang-0.5.19", _arrays(8, 3, metadata=True), signed, has_groups=False),
     Dialect("sglang-0.5.23", _maps(groups=False), signed, has_groups=False),
     Dialect("dynamo-1.6", _maps(media=False), unsigned, has_media=False),
-    Dialect(
-        "tensorrt-llm", _maps(media=False, groups=False), signed, has_media=False, has_groups=False
-    ),
 )
 BY_NAME = {dialect.name: dialect for dialect in DIALECTS}

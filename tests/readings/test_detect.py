@@ -2,7 +2,7 @@
 
 import pytest
 
-from exporter.readings import detect, metrics_path
+from exporter.readings import detect
 from kvscope_events.vocabulary import ServerKind
 from tests.readings.cases import others, sglang, vllm
 from tests.readings.cases.case import Case
@@ -15,7 +15,6 @@ from tests.readings.cases.case import Case
         for case in (*vllm.CASES, *sglang.CASES, *others.CASES)
         # A worker of Dynamo is recognised by Dynamo's own families, of which these pages have none.
         if not (case.kind == "dynamo" and "worker with" in case.name and "two" not in case.name)
-        and case.name != "in the process of its engine"
     ],
     ids=lambda case: f"{case.kind}: {case.name}",
 )
@@ -37,8 +36,3 @@ def test_the_server_of_a_page(case: Case) -> None:
 )
 def test_names_of_one_server_on_the_page_of_another(page: str, kind: ServerKind | None) -> None:
     assert detect(page) == kind
-
-
-def test_where_the_pages_are() -> None:
-    assert metrics_path("tensorrt-llm") == "/prometheus/metrics"
-    assert metrics_path("vllm") == "/metrics"

@@ -285,6 +285,8 @@ def test_a_page_says_what_server_it_is_of() -> None:
         assert reader.kind is None
         assert not reader.read().is_up
         assert counted(reader) == {"unknown_server": 1}
+        assert reader.problem is not None
+        assert "names of a server that kvscope reads (vLLM, SGLang, " in reader.problem
         now[0] += MAX_AGE_NS
         assert reader.read().is_up
         assert reader.kind == "vllm"

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from exporter.live.hub import Hub
-from kvscope.diagnosis.scrape import parse_page
-from kvscope.top.figures import EngineName, Page
+from kvscope.diagnosis.scrape import ScrapedPage, parse_page
+from kvscope.top.figures import EngineName, engines_of
 from kvscope.top.follower import Follower, Seen
 from kvscope.top.frame import frame
 from kvscope.top.panels import PANELS
@@ -26,8 +26,8 @@ URL = "http://10.0.0.7:8010"
 SIZES = [(80, 24), (100, 30), (200, 60), (33, 9)]
 
 
-def page_of(text: str) -> Page:
-    return Page(parse_page(text.encode(), "text/plain", URL))
+def page_of(text: str) -> ScrapedPage:
+    return parse_page(text.encode(), "text/plain", URL)
 
 
 def at_depth_of_page(text: str, at: float = 1000.0) -> ServerReading:
@@ -77,7 +77,7 @@ class StageSource:
 
     def read(self) -> list[ServerReading]:
         body, content_type = self._exporter.render("text/plain")
-        page = Page(parse_page(body, content_type, self.place))
+        page = parse_page(body, content_type, self.place)
         answers: dict[str, Any] = {
             question.name: {
                 EngineName(each.model_name, each.engine): each.answer
@@ -89,7 +89,7 @@ class StageSource:
         }
         answers[SEQUENCES] = {
             name: sequences_of(self._hub.broadcast("", "/".join(name)).snapshot(blocks=False))
-            for name in page.engines()
+            for name in engines_of(page)
         }
         return [server_reading(self.place, self._stage.now_ns / 1e9, page, answers)]
 

@@ -2,8 +2,8 @@
 
     python -m tools.checks.check_pages FOLDER
 
-FOLDER has a folder for each capture: vllm-*, sglang-*, ray-*, dynamo-*, llamacpp, tgi and trtllm,
-as far as they are there. Prints a line for each page. Exit code 1: some number differs, something
+FOLDER has a folder for each capture: vllm-*, sglang-*, ray-*, dynamo-*, and llamacpp, as far as
+they are there. Prints a line for each page. Exit code 1: some number differs, something
 on a page could not be used, or a page is taken for another server's.
 """
 
@@ -206,34 +206,6 @@ def _llama_cpp(capture: Path, expected: dict[str, Any]) -> Iterator[Check]:
         yield Check("llama.cpp", capture / f"metrics-{phase}.txt", {"0": numbers})
 
 
-def _tgi(capture: Path, expected: dict[str, Any]) -> Iterator[Check]:
-    del expected  # its README has them
-    numbers = {
-        "kvscope_requests_finished_total": 109.0,
-        "kvscope_requests_rejected_total:invalid": 2.0,
-        "kvscope_prompt_tokens_total": 662.0,
-        "kvscope_generated_tokens_total": 3423.0,
-        "kvscope_request_duration_seconds": 109.0,
-        "kvscope_step_duration_seconds": 16.0 + 1509.0,
-        "kvscope_requests:running": 0.0,
-        "kvscope_kv_committed_tokens": 0.0,
-    }
-    for page in capture.glob("metrics-*.txt"):
-        yield Check("tgi", page, {"0": numbers})
-
-
-def _tensorrt_llm(capture: Path, expected: dict[str, Any]) -> Iterator[Check]:
-    del expected  # the page itself has them
-    numbers = {
-        "kvscope_kv_capacity_blocks": 6239.0,
-        "kvscope_kv_blocks:active": 1.0,
-        "kvscope_kv_active_ratio": 1 / 6239,
-        "kvscope_requests:waiting": 1.0,
-    }
-    for page in capture.glob("metrics-*.txt"):
-        yield Check("tensorrt-llm", page, {"0": numbers})
-
-
 def _renamed(theirs: Numbers, prefix: str, names: Mapping[str, str]) -> dict[str, float]:
     return {
         names[name.removeprefix(prefix)]: value
@@ -248,8 +220,6 @@ _CAPTURES: dict[str, Callable[[Path, dict[str, Any]], Iterator[Check]]] = {
     "ray-*": _ray,
     "dynamo-*": _dynamo,
     "llamacpp": _llama_cpp,
-    "tgi": _tgi,
-    "trtllm": _tensorrt_llm,
 }
 
 

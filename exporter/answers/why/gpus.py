@@ -7,6 +7,7 @@ from exporter.answers.why.finding import Finding
 from exporter.answers.why.scene import Scene
 from exporter.catalogue.gpu_sets import CLOCKS_EVENTS
 from exporter.machine.gpu import GpuNote
+from kvscope_events import words
 
 _LARGE_BYTES = 512 << 20
 """Growth of another process below this is daily life."""
@@ -38,7 +39,7 @@ def neighbours(scene: Scene) -> Iterator[Finding]:
             kind="neighbour",
             began_ns=began_ns,
             ended_ns=None,
-            text=f"another process (pid {pid}) took {num_bytes / 2**30:.1f} GiB of {name}",
+            text=f"another process (pid {pid}) took {words.size(num_bytes)} of {name}",
             remedy=f"End pid {pid} or move it to another GPU; or leave room for it with a lower "
             "--gpu-memory-utilization.",
             evidence={"pid": pid, "bytes": num_bytes},

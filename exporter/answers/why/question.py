@@ -1,7 +1,5 @@
 """`/api/why`: the cause of what is wrong, what followed from it, and what to do."""
 
-from datetime import UTC, datetime
-
 import msgspec
 
 from exporter.answers.question import Question
@@ -14,6 +12,7 @@ from exporter.answers.why.gpus import neighbours, slowed
 from exporter.answers.why.harm import harm, speed
 from exporter.answers.why.scene import FOLDS, Scene, scene_of
 from exporter.catalogue.incident import PHRASES, Kind
+from kvscope_events import words
 
 _DETECTORS = (neighbours, slowed, load, pool, content, speed, harm, engine)
 _EXCLUDED: tuple[Kind, ...] = (
@@ -69,16 +68,12 @@ def _sentence(scene: Scene, chain: list[Finding], excluded: list[str]) -> str:
         seconds = len(scene.course.slices) * SLICE_NS / 1e9
         past = f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} minutes"
         return f"Nothing is wrong that is visible in the last {past}."
-    parts = " → ".join(f"{_time(scene, finding.began_ns)} {finding.text}" for finding in chain)
+    ahead = scene.wall_ahead_ns
+    parts = " → ".join(f"{words.clock((one.began_ns + ahead) / 1e9)} {one.text}" for one in chain)
     remedy = next((finding.remedy for finding in chain if finding.remedy), "")
     if confidence_of(chain) == "low":
         parts += f". No cause is visible; not seen: {', '.join(excluded)}"
     return f"{parts}. {remedy}".strip()
-
-
-def _time(scene: Scene, monotonic_ns: int) -> str:
-    moment = datetime.fromtimestamp((monotonic_ns + scene.wall_ahead_ns) / 1e9, UTC)
-    return moment.strftime("%H:%M:%S")
 
 
 def _clause(scene: Scene, finding: Finding) -> Clause:

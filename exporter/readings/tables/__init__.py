@@ -6,22 +6,16 @@ from exporter.catalogue import metric
 from exporter.readings.row import Table
 from exporter.readings.tables.dynamo import DYNAMO, DYNAMO_FRONTEND
 from exporter.readings.tables.llama_cpp import LLAMA_CPP
-from exporter.readings.tables.lmcache import LMCACHE
 from exporter.readings.tables.ray import RAY
 from exporter.readings.tables.sglang import SGLANG
-from exporter.readings.tables.tensorrt_llm import TENSORRT_LLM
-from exporter.readings.tables.tgi import TGI
 from exporter.readings.tables.vllm import VLLM
 from kvscope_events.vocabulary import ServerKind
 
 TABLES: Mapping[ServerKind, tuple[Table, ...]] = {
     "vllm": (VLLM,),
     "sglang": (SGLANG,),
-    "tgi": (TGI,),
     "ray": (RAY,),
-    "tensorrt-llm": (TENSORRT_LLM,),
     "dynamo": (DYNAMO, DYNAMO_FRONTEND),
-    "lmcache": (LMCACHE,),
     "llama.cpp": (LLAMA_CPP,),
 }
 """By kind of server; each of its tables reads the page, and their series never share labels."""

@@ -6,7 +6,6 @@ Its simulated engine has some of `vllm:` too, so those names alone do not mean v
 from exporter.readings.labels import counter, gauge, histogram, sum_of
 from exporter.readings.row import Identity, Row, Table
 from exporter.readings.tables.sglang import SGLANG_ROWS
-from exporter.readings.tables.tensorrt_llm import TENSORRT_LLM_ROWS
 from exporter.readings.tables.vllm import VLLM_ROWS
 
 _OF_ENGINE = "as the engine reports it"
@@ -88,15 +87,15 @@ _FRONTEND = (
 
 DYNAMO = Table(
     server="dynamo",
-    rows=(*VLLM_ROWS, *SGLANG_ROWS, *TENSORRT_LLM_ROWS, *_WORKER),
+    rows=(*VLLM_ROWS, *SGLANG_ROWS, *_WORKER),
     identity=Identity(
         model_name=("model_name", "model"),
         engine=("engine", "dp_rank"),
         ranks=("pp_rank", "tp_rank"),
         may_be_repeated=False,
     ),
-    note="A worker's page also has its engine's own names, so the rows of vLLM, SGLang and "
-    "TensorRT-LLM apply to it as well.",
+    note="A worker's page also has its engine's own names, so the rows of vLLM and SGLang "
+    "apply to it as well.",
     absent={
         "kvscope_prefix_cache_missed_blocks_total": "the hit rates of the router are predictions",
     },

@@ -7,7 +7,6 @@ last step, so a hung engine keeps its last ones.
 from exporter.catalogue.http import STATUSES
 from exporter.readings.labels import count_of, counter, gauge, histogram, label
 from exporter.readings.row import Identity, Row, Table, last_step
-from exporter.readings.tables.lmcache import IN_PROCESS
 from exporter.readings.value import Engines, IfPlain, Number, Value, Whole
 
 _USAGE = gauge("vllm:kv_cache_usage_perc")
@@ -254,8 +253,8 @@ VLLM_ROWS = (
 
 VLLM = Table(
     server="vllm",
-    rows=(*VLLM_ROWS, _STARTED, *_API_ROWS, *IN_PROCESS),
-    identity=Identity(ranks=("worker_id",), ranks_are_of="lmcache"),  # of tensor parallelism
+    rows=(*VLLM_ROWS, _STARTED, *_API_ROWS),
+    identity=Identity(),
     note="A data-parallel rank is an engine. NVIDIA NIM has the same names without `vllm:`, which "
     "are read as well. Gauges are those of the last step: an engine that "
     "hangs keeps exporting them.",

@@ -1,6 +1,6 @@
 """The two encodings of KV events as msgspec types; unneeded fields are skipped unread.
 
-Maps: vLLM from 0.24 on, SGLang from 0.5.20 on, Dynamo, TensorRT-LLM. Arrays: the versions before.
+Maps: vLLM from 0.24 on, SGLang from 0.5.20 on, Dynamo. Arrays: the versions before.
 Fields that a server does not know are missing, at the end of an array or anywhere in a map.
 """
 

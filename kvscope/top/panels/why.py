@@ -3,10 +3,9 @@
 from rich.text import Text
 
 from exporter.answers.why.question import WHY
-from kvscope.top import words
-from kvscope.top.follower import clock
 from kvscope.top.reading import Unknown
 from kvscope.top.situation import Panel, Situation, Watched, unknown_lines, wrapped
+from kvscope_events import words
 from kvscope_events.printable import one_line
 
 
@@ -33,8 +32,9 @@ def _body(situation: Situation, width: int) -> list[Text]:
         return unknown_lines(answer, width)
     lines = [] if answer.chain else [Text(one_line(answer.sentence))]
     for clause in answer.chain:
-        until = "" if clause.until_seconds is None else f", until {clock(clause.until_seconds)}"
-        text = f"{clock(clause.at_seconds)}  {one_line(clause.text)}{until}"
+        ended = clause.until_seconds
+        until = "" if ended is None else f", until {words.clock(ended)}"
+        text = f"{words.clock(clause.at_seconds)}  {one_line(clause.text)}{until}"
         lines += wrapped(text, width, "" if lines else "bold", indent=10)
     if answer.remedy:
         lines += wrapped(f"Do        {one_line(answer.remedy)}", width, "green", indent=10)

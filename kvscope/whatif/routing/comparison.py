@@ -10,6 +10,7 @@ from kvscope.whatif.routing.policies import placing
 from kvscope.whatif.routing.replay import Outcome, replay
 from kvscope.whatif.routing.replica import Pace
 from kvscope.whatif.routing.workload import Workload
+from kvscope_events import words
 
 TIERS = (0.5, 1, 2, 4)
 """Default sizes of a shared tier, as shares of all pools together."""
@@ -119,7 +120,7 @@ class Comparison:
         return min(equals, key=lambda outcome: outcome.queue_seconds_p99)
 
     def _share(self, blocks: int) -> str:
-        return f"{100 * blocks / self.asked_blocks:.1f} %"
+        return words.share(blocks / self.asked_blocks, 1)
 
 
 def compare(

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from kvscope.whatif.routing.comparison import Comparison
 from kvscope.whatif.routing.replay import Outcome
+from kvscope_events import words
 from kvscope_events.printable import printable
 
 
@@ -119,4 +120,4 @@ def _table(title: str, *columns: str) -> Table:
 
 
 def _share(blocks: int, asked: int) -> str:
-    return f"{100 * blocks / asked:.1f} %" if asked else "unknown"
+    return words.share(blocks / asked if asked else None, 1)

@@ -75,10 +75,6 @@ class Patches:
         self._fail = fail
         self._replaced: list[tuple[Found, Any, bool]] = []
 
-    @property
-    def num_replaced(self) -> int:
-        return len(self._replaced)
-
     def covered(self) -> str:
         """A method that other code has replaced since, with our wrapper inside theirs; empty: none
         has been."""

@@ -336,32 +336,6 @@ http_request_duration_highr_seconds_count 0.0
         },
     ),
     Case(
-        name="LMCache in the process, on two workers",
-        kind="vllm",
-        page="""\
-vllm:num_requests_running{engine="0",model_name="m"} 0.0
-lmcache:num_requested_tokens_total{model_name="m",worker_id="0"} 500.0
-lmcache:num_requested_tokens_total{model_name="m",worker_id="1"} 500.0
-lmcache:num_hit_tokens_total{model_name="m",worker_id="1"} 256.0
-lmcache:num_hit_tokens_total{model_name="m",worker_id="0"} 256.0
-lmcache:retrieve_hit_rate{model_name="m",worker_id="0"} 1.0
-lmcache:local_cache_usage{model_name="m",worker_id="0"} 1048576.0
-lmcache:remote_cache_usage{model_name="m",worker_id="0"} 2097152.0
-lmcache:local_storage_usage{model_name="m",worker_id="0"} 4194304.0
-""",
-        expected={
-            ("m", "0"): {
-                "kvscope_requests:running": 0,
-                "kvscope_sequences:running": 0,
-                "kvscope_kv_tier_queried_tokens_total:other": 500,
-                "kvscope_kv_tier_hit_tokens_total:other": 256,
-                "kvscope_kv_tier_used_bytes:host": 2**20,
-                "kvscope_kv_tier_used_bytes:remote": 2**21,
-                "kvscope_kv_tier_used_bytes:disk": 2**22,
-            }
-        },
-    ),
-    Case(
         name="names without colons and counters without _total",
         kind="vllm",
         page="""\

@@ -27,7 +27,7 @@ def _parse_page(content: bytes) -> bool:
     taken = False
     for content_type in _TYPES:
         with contextlib.suppress(ScrapeError):
-            taken |= bool(parse_page(content, content_type, "http://a/metrics").families)
+            taken |= bool(parse_page(content, content_type, "http://a/metrics").by_name)
     with contextlib.suppress(ValueError):
         parse_counters(content.decode(errors="replace"))
     return taken

@@ -1,10 +1,9 @@
-"""Figures as words that fit into narrow columns; what is not known is a word as well."""
+"""Numbers, shares, times and sizes as people read them; what is not known is a word as well."""
 
-from collections.abc import Sequence
+import time
 
 UNKNOWN = "unknown"
 NOT_REPORTED = "not reported"
-_BARS = "▁▂▃▄▅▆▇█"
 _MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
 
 
@@ -25,28 +24,28 @@ def short(value: float | None) -> str:
 
 
 def _shortened(value: float) -> str:
-    for unit, size in (("k", 1e3), ("M", 1e6), ("G", 1e9), ("T", 1e12)):
-        scaled = value / size
+    for unit, scale in (("k", 1e3), ("M", 1e6), ("G", 1e9), ("T", 1e12)):
+        scaled = value / scale
         if scaled < 999.5 or unit == "T":
             return f"{scaled:.{2 if scaled < 9.995 else 1 if scaled < 99.95 else 0}f}{unit}"
     raise AssertionError("the last unit takes every value")
 
 
-def share(value: float | None) -> str:
-    """A ratio in percent."""
+def share(value: float | None, digits: int = 0) -> str:
+    """A ratio in percent: 47 %; less than one with a digit more."""
     if value is None:
         return UNKNOWN
     percent = 100 * value
-    if 0 < percent < 0.95:
+    if not digits and 0 < percent < 0.95:
         return f"{max(0.1, percent):.1f} %"
-    return f"{percent:.0f} %"
+    return f"{percent:.{digits}f} %"
 
 
 def seconds(value: float | None) -> str:
     if value is None:
         return UNKNOWN
     if value < 0.0995:
-        return f"{1000 * value:.0f} ms"
+        return f"{short(1000 * value)} ms"
     if value < _MINUTE:
         return f"{value:.2f} s" if value < 9.995 else f"{value:.0f} s"
     if value < _HOUR:
@@ -60,25 +59,13 @@ def size(value: float | None) -> str:
         return UNKNOWN
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if abs(value) < 1023.5 or unit == "TiB":
-            return (
-                f"{value:.0f} {unit}"
-                if unit == "B" or abs(value) >= 99.95
-                else f"{value:.1f} {unit}"
-            )
+            is_whole = unit == "B" or (unit in ("KiB", "MiB") and abs(value) >= 99.95)
+            digits = 0 if is_whole else 1
+            return f"{value:,.{digits}f} {unit}"
         value /= 1024
     raise AssertionError("the last unit takes every value")
 
 
-def spark(values: Sequence[float | None], width: int, top: float | None = None) -> str:
-    """The last `width` values as bars from 0 to `top`, or their maximum; a gap where unknown."""
-    shown = values[-width:]
-    known = [value for value in shown if value is not None]
-    highest = top if top is not None else max(known, default=0.0)
-    bars = "".join(" " if value is None else _bar(value, highest) for value in shown)
-    return bars.rjust(width)
-
-
-def _bar(value: float, highest: float) -> str:
-    if highest <= 0:
-        return _BARS[0]
-    return _BARS[min(len(_BARS) - 1, max(0, round(value / highest * (len(_BARS) - 1))))]
+def clock(unix: float) -> str:
+    """The time of day in UTC."""
+    return time.strftime("%H:%M:%S", time.gmtime(unix))
