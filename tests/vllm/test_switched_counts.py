@@ -118,9 +118,10 @@ def watching_ended(vllm: Observed, watching: Prometheus, truth: Truth) -> dict[s
     vllm.server.wait_idle()
     time.sleep(5)
     counts = '{__name__=~"kvscope_.+(_total|_count|_sum|_bucket)",model_name!=""}'
-    back = watching.labelled(f"resets({counts}[{WINDOW}]) > 0")
+    back = watching.labelled(f"resets({_named(counts)}[{WINDOW}:1s]) > 0")
     assert not back, back
-    names = {labels["name"] for labels, _ in watching.labelled(_named(counts))}
+    known = f"count by (name) (last_over_time({_named(counts)}[{WINDOW}:1s]))"
+    names = {labels["name"] for labels, _ in watching.labelled(known)}
     assert {"kvscope_preemptions_total", "kvscope_inter_token_latency_seconds_count"} <= names
     return {
         name: sum(watching.ask(f'increase({name}{{model_name!=""}}[{WINDOW}])')) for name in names
@@ -128,8 +129,8 @@ def watching_ended(vllm: Observed, watching: Prometheus, truth: Truth) -> dict[s
 
 
 def _named(counts: str) -> str:
-    label = f'label_replace({counts}, "name", "$1", "__name__", "(.+)")'
-    return f"count by (name) (last_over_time({label}[{WINDOW}:1s]))"
+    """Each series with its name in a label: functions of a range leave none."""
+    return f'label_replace({counts}, "name", "$1", "__name__", "(.+)")'
 
 
 def assert_true(seen: dict[str, float], truth: Truth) -> None:
