@@ -138,7 +138,10 @@ def _read_page(asker: Asker, found: Identity) -> None:
 
 def _probe(asker: Asker, found: Identity) -> None:
     """Identify the kind by endpoints that only one kind has, if its page does not show it."""
+    has_other_page = found.page is None and found.error is None
     for path, key, kind in _SIGNS:
+        if has_other_page and path == "/version":
+            continue  # many servers have one; a vLLM's /metrics is a page of metrics
         content = asker.json(path)
         if content is not None and (not key or key in content):
             found.kind = kind

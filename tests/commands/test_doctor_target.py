@@ -180,6 +180,13 @@ def test_what_is_no_server_is_said_to_be_none(answer: Answer, says: str) -> None
     assert says in said
 
 
+def test_a_version_makes_no_vllm_of_a_server_with_other_figures_at_metrics() -> None:
+    with serving({"/metrics": json("[{}]"), "/version": json('{"version": "1.1"}')}) as peer:
+        said = doctor(peer.url)[1]
+    assert "answers, but is not a server that kvscope knows" in said
+    assert "/metrics is application/json, not a page of metrics" in said
+
+
 @pytest.mark.parametrize(
     ("page", "says"),
     [
