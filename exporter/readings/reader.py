@@ -270,7 +270,7 @@ def _text_of(document: Document) -> str:
     if format_ not in _FORMATS:
         raise _Rejected("not_metrics", f"answers with {format_[:80]!r}, not a page of metrics")
     try:
-        text = document.body.decode()
+        text = document.body.decode("utf-8-sig")  # a mark before the first name is no part of it
     except UnicodeDecodeError as error:
         raise _Rejected("malformed", f"is not UTF-8: {error.reason}") from None
     is_ended = text.endswith("# EOF\n") if format_ == _FORMATS[1] else document.is_framed

@@ -56,9 +56,7 @@ ABSENT |= {row.name for row in CONFIGURATION} | {"kvscope_observer_stopped"}  # 
 ABSENT |= {row.name for row in (*OTLP, *GEN_AI)}  # of the export by OTLP
 ABSENT |= {row.name for row in FRONT_END}  # of an observed vLLM; see test_vllm_front_end
 ABSENT |= {row.name for row in CATALOGUE if row.name[:14] == "kvscope_start_"}  # see test_workers
-ABSENT |= {
-    row.name for row in CATALOGUE if row.name[:18] == "kvscope_recording_"
-}  # of a recorder
+ABSENT |= {row.name for row in CATALOGUE if row.name[:18] == "kvscope_recording_"}  # of a recorder
 ABSENT |= {row.name for row in HTTP}  # of a server; see test_requests_counted
 ABSENT |= {row.name for row in CATALOGUE if row.group == "fleet"}  # of another process
 PLAYED = [row for row in CATALOGUE if row.name not in ABSENT]

@@ -56,6 +56,7 @@ BAD: dict[str, tuple[str, Answer]] = {
         "redirect",
         b"HTTP/1.1 302 Found\r\nLocation: http://169.254.169.254/\r\nContent-Length: 0\r\n\r\n",
     ),
+    "a part": ("status", page(PAGE).replace(b"200 OK", b"206 Partial Content")),
     "html": ("not_metrics", page(HTML, content_type="text/html")),
     "html that says it is text": ("not_metrics", page(HTML, content_type="text/plain")),
     "json": ("not_metrics", page(b"{}", content_type="application/json")),
@@ -143,6 +144,16 @@ def test_a_good_page_is_read_compressed_or_not_and_dated() -> None:
         assert reading.engines[("m", "0")].values["kvscope_kv_blocks"] == {("active",): 172}
         assert counted(reader) == {}
         assert reader.last_success_ns is not None
+
+
+def test_a_byte_order_mark_costs_no_sample() -> None:
+    """Without the first one the sum would be too small."""
+    first, second = (f'vllm:num_preemptions_total{{engine="0",x="{n}"}} {n}\n' for n in (3, 4))
+    with answering(page(f"\ufeff{first}{second}".encode())) as url:
+        reader = PageReader(url, "vllm")
+        (engine,) = reader.read().engines.values()
+        reader.close()
+    assert [*engine.values["kvscope_preemptions_total"].values()] == [7]
 
 
 def test_two_scrapers_cause_one_request_and_a_second_later_there_is_another() -> None:
