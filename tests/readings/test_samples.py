@@ -79,6 +79,16 @@ def test_a_page_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch)
     assert len(mapper.read(page, now=NOW).engines) == 100
 
 
+def test_labels_beyond_the_bound_leave_nothing_of_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(samples_module, "MAX_LABELS", 1000)
+    parser = SampleParser(("a",))
+    lines = ["a{" + ",".join(f'b{n}="{line}"' for n in range(300)) + "} 1\n" for line in range(4)]
+    assert not parser.parse("".join(lines[:3])).is_cut
+    for _ in range(2):
+        assert parser.parse("".join(lines)).is_cut
+        assert not parser._parsed
+
+
 @pytest.mark.parametrize("count", ["1.5", "-1", "NaN", "+Inf", "1e16"])
 def test_a_histogram_of_what_cannot_be_counted_is_none(count: str) -> None:
     name = "vllm:e2e_request_latency_seconds"
