@@ -24,6 +24,7 @@ from kvscope_events.wire.frame import RequestKind, pack_request
 from kvscope_events.wire.publisher import WirePublisher
 from kvscope_events.wire.subscriber import WireSubscriber
 from tests.events.producers import Producer, collect
+from tests.events.test_engine_untouched import resident_bytes
 from tests.support.waiting import wait_for
 
 HOST = """
@@ -94,10 +95,6 @@ producer.step()
 print(child, flush=True)
 say("forked")
 """
-
-
-def resident_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 class Host:
