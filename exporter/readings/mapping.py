@@ -199,7 +199,7 @@ def _buckets(view: Samples, passed: Passed) -> Buckets | None:
             or inf not in counts
             or rising[-1] != sum(observed)
             or not all(0 <= value < MOST for value in (*rising, *totals))
-            or not all(value.is_integer() for value in (*rising, *observed))
+            or any(value % 1 for value in (*rising, *observed))
         ):
             raise Unusable(f"{name} contradicts itself")
         return Buckets(tuple(zip(sorted(counts), rising, strict=True)), sum(totals))
