@@ -32,7 +32,8 @@ class Stacks(msgspec.Struct, frozen=True, array_like=True):
 
     @classmethod
     def now(cls) -> "Stacks":
-        return cls(os.getpid(), stacks())
+        # A name or a path may hold what no message may: half a character.
+        return cls(os.getpid(), stacks().encode(errors="replace").decode())
 
     def encoded(self) -> bytes:
         return msgspec.msgpack.encode(self)

@@ -18,6 +18,8 @@ from exporter.fetch.unpacking import unpacker
 
 MAX_REASON = 300
 """Characters kept of a library's message, which may quote the answer."""
+_PART = 206
+"""Status of a part of a document, for which we never ask."""
 _CONNECTED = ("connection.connect_tcp.complete", "connection.start_tls.complete")
 
 
@@ -114,7 +116,7 @@ class Attempt(threading.Thread):
         answer = self._client.send(request, stream=True, follow_redirects=False)
         try:
             self.answered = True
-            if not answer.is_success:
+            if not answer.is_success or answer.status_code == _PART:
                 self._refuse(answer)
             body = self._body(answer, asked.max_bytes, is_cut=False)
         finally:

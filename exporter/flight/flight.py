@@ -32,6 +32,9 @@ END_SECONDS = 10.0
 """Time at the end of the process to write what is left, on a disk that is slow or hangs."""
 ADOPT_SECONDS = 2.0
 """Time at the start for what earlier processes left; the rest is taken over later."""
+SAVE_SECONDS = 5.0
+"""Time that a client waits for another recording that is being saved, perhaps to a disk that hangs:
+those who wait for a page need the threads as well."""
 MAX_SAVED = 16
 """Saved recordings of one process; the oldest is forgotten first."""
 
@@ -66,6 +69,7 @@ class Flight:
         self._leaving: list[_Watched] = []
         self._saved: list[Saved] = []
         self._lock = threading.Lock()
+        self._saving = threading.Lock()
         self._stopping = threading.Event()
         self._asked = threading.Event()
         self._problems: dict[Recorder, str] = {}
@@ -112,8 +116,17 @@ class Flight:
         with self._lock:
             return [each for each in self._saved if server in (None, each.server)]
 
-    def save(self, recorder: Recorder, trigger: str, text: str) -> Saved:
-        """Save what is kept of a server. Raises OSError."""
+    def save(self, recorder: Recorder, trigger: str, text: str, *, seconds: float = -1) -> Saved:
+        """Save what is kept of a server, one after the other. Raises OSError; seconds: after which
+        another one that is being saved is such an error; -1: never."""
+        if not self._saving.acquire(timeout=seconds):
+            raise OSError(errno.EBUSY, "another recording is being saved: ask again")
+        try:
+            return self._save(recorder, trigger, text)
+        finally:
+            self._saving.release()
+
+    def _save(self, recorder: Recorder, trigger: str, text: str) -> Saved:
         now = self._clock.now()
         recorder.rotate()
         segments = recorder.ring.since(now.monotonic_ns - self._limits.keep_ns)

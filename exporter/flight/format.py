@@ -59,6 +59,9 @@ class Chunk:
         if not self.is_of(stored):
             raise RecordingError(f"byte {self.offset}: a chunk is damaged")
         try:
+            # The library makes room for what the content states of itself, whatever the limit.
+            if zstandard.frame_content_size(stored) > self.raw_bytes:
+                raise RecordingError(f"byte {self.offset}: a chunk is longer than it states")
             raw = zstandard.ZstdDecompressor().decompress(
                 stored, max_output_size=self.raw_bytes, allow_extra_data=False
             )

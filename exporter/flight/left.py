@@ -10,6 +10,7 @@ import errno
 import logging
 import os
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -25,9 +26,11 @@ from kvscope_events.printable import quoted
 
 logger = logging.getLogger(__name__)
 
-_SEGMENT = re.compile(r"(?P<server>[A-Za-z0-9_.]{0,64})-(?P<recorder>[0-9a-f]+)-(?P<number>\d+)")
+_SEGMENT = re.compile(
+    r"(?P<server>[A-Za-z0-9_.]{0,64})-(?P<recorder>[0-9a-f]+)-(?P<number>\d+)", re.ASCII
+)
 _SAVED = re.compile(
-    PREFIX + r"(?P<server>[A-Za-z0-9_.]{0,64})-\d{8}T\d{6}(_\d+)?-(?P<trigger>[a-z_]+)"
+    PREFIX + r"(?P<server>[A-Za-z0-9_.]{0,64})-\d{8}T\d{6}(_\d+)?-(?P<trigger>[a-z_]+)", re.ASCII
 )
 _MOST_NAMED = 100
 """Files that are named in the log, so that a folder full of others does not fill it."""
@@ -103,7 +106,7 @@ class Left:
             except OSError as error:
                 self._leave(path, error)
                 continue
-            server, changed_ns = parts["server"], status.st_mtime_ns
+            server, changed_ns = parts["server"], _changed_ns(status)
             if segment is None:
                 if not status.st_size:  # of an older version, on a disk that was full
                     self._remove([path])
@@ -217,7 +220,7 @@ class Left:
             server=parts["server"],
             trigger=parts["trigger"],
             text=text,
-            saved_ns=status.st_mtime_ns,
+            saved_ns=_changed_ns(status),
             num_bytes=status.st_size,
             problem=problem,
             path=path,
@@ -247,6 +250,11 @@ class Left:
         if self._num_named <= _MOST_NAMED:
             reason = error.strerror or str(error)
             logger.warning("%s stays as it is: %s", quoted(str(path)), quoted(reason))
+
+
+def _changed_ns(status: os.stat_result) -> int:
+    """Not later than now: such a time, which no calendar may have, is another clock's or wrong."""
+    return max(0, min(status.st_mtime_ns, time.time_ns()))
 
 
 def _recorder(path: Path) -> str:

@@ -6,6 +6,7 @@ recorder lives.
 """
 
 import os
+import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
@@ -130,11 +131,13 @@ class Ring:
         self._folder = folder
         self._prefix = f"{server}-{self.recorder}"
         self._number = 0
+        self._lock = threading.Lock()
         self.segments: deque[Segment] = deque()
+        """Changed under the lock, and copied before it is gone through: others may save."""
 
     @property
     def num_bytes(self) -> int:
-        return sum(segment.num_bytes for segment in self.segments)
+        return sum(segment.num_bytes for segment in [*self.segments])
 
     def begin(self, now: Moment, records: list[bytes], missing: Missing | None) -> Segment:
         """End the last segment, and begin another with these; none if that raises OSError."""
@@ -164,15 +167,17 @@ class Ring:
 
     def trim(self, now_ns: int) -> None:
         """Forget what is older than is kept; the newest segment always stays."""
-        while len(self.segments) > 1 and self.segments[1].began_ns <= now_ns - self._keep_ns:
-            self.segments.popleft().drop()
+        with self._lock:
+            while len(self.segments) > 1 and self.segments[1].began_ns <= now_ns - self._keep_ns:
+                self.segments.popleft().drop()
 
     def drop_oldest(self) -> bool:
         """Forget the oldest segment; False if it is the only one."""
-        if len(self.segments) < 2:
-            return False
-        self.segments.popleft().drop()
-        return True
+        with self._lock:
+            if len(self.segments) < 2:
+                return False
+            self.segments.popleft().drop()
+            return True
 
     def clear(self) -> None:
         """Forget all segments."""
@@ -181,7 +186,7 @@ class Ring:
 
     def since(self, monotonic_ns: int) -> list[Segment]:
         """The segments that hold what happened from this moment on, and can still be read."""
-        return [each for each in self.segments if each.last_ns >= monotonic_ns]
+        return [each for each in [*self.segments] if each.last_ns >= monotonic_ns]
 
 
 def chunks_of(path: Path) -> Iterator[bytes]:

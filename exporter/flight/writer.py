@@ -18,8 +18,10 @@ from exporter.flight.ring import Ring, Segment
 from kvscope_events.events import Batch
 from kvscope_events.wire.frame import encode_batch
 
-MAX_PENDING = 1 << 16
-"""Records between two turns of the recorder's thread; beyond, the recording has a gap."""
+MAX_PENDING = 1 << 14
+"""Records between two turns of the recorder's thread, of about 5 KB each; beyond, the recording has
+a gap. A turn is a second, unless a disk hangs: then they are half a minute of 500 steps a second.
+"""
 MAX_HELD = 1 << 12
 """Records that wait for a disk to have room again; beyond, the recording has a gap."""
 GIVE_UP_NS = 30 * 10**9

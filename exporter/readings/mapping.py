@@ -10,7 +10,7 @@ from exporter.readings.engines import Engine, sort_by_engine
 from exporter.readings.history import History, Place
 from exporter.readings.labels import LastMoved, Passed
 from exporter.readings.row import Row, Table
-from exporter.readings.samples import SampleParser, Samples
+from exporter.readings.samples import MAX_SECONDS, SampleParser, Samples
 from exporter.readings.value import Series, Unusable, Value
 
 Key = tuple[str, ...]
@@ -71,14 +71,20 @@ class PageMapper:
         self._now = self._monotonic = 0.0
 
     def read(
-        self, text: str, *, now: float, monotonic: float | None = None, model_name: str = ""
+        self,
+        text: str,
+        *,
+        now: float,
+        monotonic: float | None = None,
+        model_name: str = "",
+        seconds: float = MAX_SECONDS,
     ) -> PageReading:
         """Total: any text gives a reading. now: Unix time. monotonic: seconds of a clock that is
-        never set; None: the same."""
+        never set; None: the same. seconds: that are left to read the text."""
         self._now = now
         self._monotonic = now if monotonic is None else monotonic
         self._history.next_page()
-        samples = self._parser.parse(text)
+        samples = self._parser.parse(text, seconds)
         if samples.is_cut:
             return PageReading({}, 0, 0, 0, is_page=True, is_cut=True)
         found = sort_by_engine(samples, self._table.identity, model_name)
@@ -193,6 +199,7 @@ def _buckets(view: Samples, passed: Passed) -> Buckets | None:
             or inf not in counts
             or rising[-1] != sum(observed)
             or not all(0 <= value < MOST for value in (*rising, *totals))
+            or any(value % 1 for value in (*rising, *observed))
         ):
             raise Unusable(f"{name} contradicts itself")
         return Buckets(tuple(zip(sorted(counts), rising, strict=True)), sum(totals))

@@ -4,7 +4,9 @@ Never raises: errors are counted by kind, and the page's families are absent mea
 """
 
 import logging
+import re
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -34,6 +36,11 @@ DEFAULT_TIMEOUT = 2.5
 jobs): a server that hangs must not take the page with it that says so."""
 MAX_BYTES = 32 << 20
 """A Ray node with 30 replicas has about 10 MB."""
+MAX_TEXT_BYTES = 2 * MAX_BYTES
+"""The same as text in memory, where one character of an alphabet makes each of them take two bytes,
+and one of its symbols four."""
+READ_SECONDS = 1.0
+"""Further seconds to read a page that came at the last moment."""
 MAX_AGE_NS = 1_000_000_000
 """Age up to which a reading is reused, so that two scrapers do not double the load."""
 _ACCEPT = "text/plain;version=0.0.4"
@@ -42,6 +49,7 @@ _FORMATS = ("text/plain", "application/openmetrics-text")
 _OF_GATEWAYS = (502, 503, 504)
 """Statuses with which a proxy answers for a server that is not there."""
 
+_OF_FOUR_BYTES = re.compile(rb"[\xf0-\xf4]")
 _CONTRADICTORY = "series contradict each other"
 
 logger = logging.getLogger(__name__)
@@ -132,6 +140,7 @@ class PageReader:
         self._reading = Reading(False, False)
         self._retired = False
         self._read_ns: int | None = None
+        self._read_until = 0.0
 
     @property
     def errors(self) -> Mapping[str, int]:
@@ -201,6 +210,7 @@ class PageReader:
         self._client.close()
 
     def _read(self) -> Reading:
+        self._read_until = time.monotonic() + self._timeout + READ_SECONDS
         try:
             # The document is held by none of our frames: while its text is read, it is gone.
             engines = self._engines(_text_of(self._fetcher.fetch(self._timeout)))
@@ -245,7 +255,13 @@ class PageReader:
         now, monotonic = self._clock.wall_seconds(now_ns), now_ns / 1e9
         engines: dict[Engine, EngineReading] = {}
         for mapper in self._mappers:
-            page = mapper.read(text, now=now, monotonic=monotonic, model_name=self._model_name)
+            page = mapper.read(
+                text,
+                now=now,
+                monotonic=monotonic,
+                model_name=self._model_name,
+                seconds=self._read_until - time.monotonic(),
+            )
             if page.is_cut:
                 raise _Rejected("too_large", "has too many series, or takes too long to read")
             count = self._faults.count
@@ -264,13 +280,22 @@ class PageReader:
         return [] if kind is None else [PageMapper(table) for table in TABLES[kind]]
 
 
+def _width(body: bytes) -> int:
+    """Most bytes that a character of it takes in memory."""
+    if body.isascii():
+        return 1
+    return 4 if _OF_FOUR_BYTES.search(body) else 2
+
+
 def _text_of(document: Document) -> str:
     """Raises _Rejected for anything but a complete page."""
     format_ = document.content_type.partition(";")[0].strip().lower()
     if format_ not in _FORMATS:
         raise _Rejected("not_metrics", f"answers with {format_[:80]!r}, not a page of metrics")
+    if len(document.body) * _width(document.body) > MAX_TEXT_BYTES:
+        raise _Rejected("too_large", f"takes more than {MAX_TEXT_BYTES >> 20} MiB as text")
     try:
-        text = document.body.decode()
+        text = document.body.decode("utf-8-sig")  # a mark before the first name is no part of it
     except UnicodeDecodeError as error:
         raise _Rejected("malformed", f"is not UTF-8: {error.reason}") from None
     is_ended = text.endswith("# EOF\n") if format_ == _FORMATS[1] else document.is_framed

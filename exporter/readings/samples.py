@@ -24,6 +24,8 @@ MAX_SECONDS = 2.0
 """Seconds for one page. What was read until then is kept, so the next attempt gets further."""
 MAX_WANTED = 1 << 15
 """Samples that a table needs on one page, each of about 0.5 KB: those of 250 engines."""
+MAX_LABELS = 1 << 18
+"""Labels of those samples together, eight for each: a line has room for a thousand."""
 _LINES_A_LOOK, _WANTED_A_LOOK = 4096, 16
 """Lines between two looks at the clock."""
 _LINE = re.compile(r"[^\n]+")
@@ -71,13 +73,13 @@ class SampleParser:
         self._wanted = frozenset(wanted)
         self._parsed: dict[str, Parsed] = {}
 
-    def parse(self, text: str) -> Samples:
-        """Never raises."""
+    def parse(self, text: str, seconds: float = MAX_SECONDS) -> Samples:
+        """Never raises. seconds: that are left for it, if that is less than MAX_SECONDS."""
         page = Samples()
         former, self._parsed = self._parsed, {}
         seen: set[tuple[str, ...]] = set()
-        deadline = time.monotonic() + MAX_SECONDS
-        num_wanted = 0
+        deadline = time.monotonic() + min(seconds, MAX_SECONDS)
+        num_wanted = num_labels = 0
         for number, match in enumerate(_LINE.finditer(text)):  # a list of all could be large
             if number % _LINES_A_LOOK == 0 and time.monotonic() > deadline:
                 page.is_cut = True
@@ -103,6 +105,11 @@ class SampleParser:
                 page.spoiled[name] = f"a sample of {name} cannot be parsed"
                 continue
             parsed, value = read
+            num_labels += len(parsed.labels)
+            if num_labels > MAX_LABELS:
+                page.is_cut = True
+                self._parsed = {}
+                break
             if parsed.identity in seen:
                 page.num_malformed += 1
                 page.spoiled[name] = f"{name} has a sample twice"

@@ -11,7 +11,7 @@ from typing import Protocol
 from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
 
-from exporter.flight.flight import Flight
+from exporter.flight.flight import SAVE_SECONDS, Flight
 from exporter.flight.recorder import Recorder
 from exporter.flight.saved import Saved
 from exporter.web.answers import NoServerError
@@ -60,7 +60,10 @@ def recordings_router(flight: Flight, find: Callable[[str], Recorded]) -> APIRou
         if recorder is None:
             return PlainTextResponse("this server is not recorded\n", 409)
         try:
-            return JSONResponse(_listed(flight.save(recorder, "manual", "asked for over HTTP")))
+            text = "asked for over HTTP"
+            return JSONResponse(
+                _listed(flight.save(recorder, "manual", text, seconds=SAVE_SECONDS))
+            )
         except OSError as error:
             return PlainTextResponse(f"it cannot be saved: {error.strerror}\n", 507)
 

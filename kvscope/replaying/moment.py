@@ -9,6 +9,8 @@ FORMS = (
     "-5m from the end"
 )
 AFTER_NS = 120 * 10**9
+_FAR = 1e12
+"""Beyond every recording, in any unit."""
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 
 
@@ -17,7 +19,7 @@ def parse_moment(text: str, begins_ns: int, ends_ns: int) -> int:
     relative = re.fullmatch(r"([+-])(\d+(?:\.\d+)?)([smh]?)", text)
     if relative:
         sign, number, unit = relative.groups()
-        offset = round(float(number) * _UNITS[unit or "s"] * 1e9)
+        offset = round(min(float(number), _FAR) * _UNITS[unit or "s"] * 1e9)
         return begins_ns + offset if sign == "+" else ends_ns - offset
     if re.fullmatch(r"\d{9,11}(\.\d+)?", text):
         return round(float(text) * 1e9)

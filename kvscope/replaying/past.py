@@ -34,6 +34,8 @@ KEPT_SECONDS = 60.0
 """An opened past is closed this long after it was last asked."""
 FRESH_SECONDS = 5.0
 """One that was opened so lately is as good as another."""
+MOST_ASKED = 16
+"""Requests at a time. A disk may hang, and each has one of the threads that pages need as well."""
 MOST_OPEN = 4
 """Servers of one process whose past is open; the one left alone longest gives way to another."""
 
@@ -175,8 +177,11 @@ def past_router(find: Callable[[str], Recorded]) -> APIRouter:
     `api/NAME` below it."""
     router = APIRouter(prefix=f"{LIVE_DATA.path}past", include_in_schema=False)
     pasts = Pasts(find)
+    room = threading.Semaphore(MOST_ASKED)
 
     def answered(work: Callable[[], Any]) -> Response:
+        if not room.acquire(blocking=False):
+            return PlainTextResponse("others are being answered: ask again\n", 503)
         try:
             answer = work()
         except NoServerError as error:
@@ -185,6 +190,8 @@ def past_router(find: Callable[[str], Recorded]) -> APIRouter:
             return PlainTextResponse(f"{error}\n", 404)
         except OSError as error:
             return PlainTextResponse(f"the past cannot be opened: {error.strerror}\n", 507)
+        finally:
+            room.release()
         if answer is None:
             return PlainTextResponse("not known at that moment\n", 404)
         if isinstance(answer, bytes):

@@ -14,22 +14,27 @@ def speak_as(logger: str) -> None:
 
 def say(text: str) -> None:
     """Log something expected."""
-    if _logger.hasHandlers():
-        _logger.info("kvscope: %s", text)
-    else:
-        _print(text)
+    _log(logging.INFO, text, _logger.hasHandlers())
 
 
 def warn(text: str) -> None:
     """Log something that the operator may want to change."""
-    if _logger.hasHandlers() and _logger.isEnabledFor(logging.WARNING):
-        _logger.warning("kvscope: %s", text)
-    else:
-        _print(text)
+    _log(logging.WARNING, text, _logger.hasHandlers() and _logger.isEnabledFor(logging.WARNING))
+
+
+def _log(level: int, text: str, has_log: bool) -> None:
+    """Never raises: the server's own handlers may, and it calls us where it expects no error."""
+    try:
+        if has_log:
+            _logger.log(level, "kvscope: %s", text)
+            return
+    except Exception as error:
+        text = f"{text} (its log: {type(error).__name__})"
+    _print(text)
 
 
 def _print(text: str) -> None:
     try:
         print(f"kvscope: {text}", file=sys.stderr, flush=True)
-    except (OSError, ValueError):  # stderr is gone: the server must not notice
+    except Exception:  # stderr is gone, or the server's own: it must not notice
         return

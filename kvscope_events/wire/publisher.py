@@ -89,6 +89,8 @@ class WirePublisher:
             if self._file is not None:
                 self._file.release()
             raise
+        if self._file is not None:
+            self._file.note()
         self.address = self._readers.address
         self.session = os.urandom(ID_BYTES)
         self.batches_lost = 0
@@ -141,43 +143,52 @@ class WirePublisher:
             if self._thread.is_alive():  # held up by its server, which must end all the same
                 return
         self._stopped = True
-        self._readers.push(FLUSH_SECONDS)
+        self._guarded(lambda: self._readers.push(FLUSH_SECONDS))
         self._readers.close()
         if self._file is not None:
             self._file.release()
 
     def _run(self) -> None:
-        while not self._paused():
-            self._tick()
-        self._tick()
+        while not self._stopping.is_set():
+            if not self._guarded(self._pause):
+                time.sleep(self._tick_seconds)
+            self._guarded(self._tick)
+        self._guarded(self._tick)
 
-    def _paused(self) -> bool:
-        """Wait for the next tick, and send meanwhile what readers had no room for; True: stop."""
+    def _guarded(self, work: Callable[[], object]) -> bool:
+        """Whether it did not raise. It runs in a foreign server, which may lack anything for a
+        while: log and go on."""
+        try:
+            work()
+        except Exception:
+            with contextlib.suppress(Exception):  # without memory even that may fail
+                if self._throttle.allow("round"):
+                    logger.exception("the wire at %s failed in one round", self.address)
+            return False
+        return True
+
+    def _pause(self) -> None:
+        """Wait for the next tick, and send meanwhile what readers had no room for."""
         began = time.monotonic()
         if self._readers.waiting:
             self._readers.push(self._tick_seconds)
         left = began + self._tick_seconds - time.monotonic()
-        return self._stopping.wait(max(0.0, left))
+        self._stopping.wait(max(0.0, left))
 
     def _tick(self) -> None:
-        try:
-            self._publish()
-            self._serve()
-            now_ns = time.monotonic_ns()
-            if now_ns - self._looked_ns > LOOK_NS:
-                self._looked_ns = now_ns
-                self._keep_file()
-            if self._snapshot_due and now_ns - self._snapshot_ns > self._snapshot_pause_ns:
-                self._snapshot_due, self._snapshot_ns = False, now_ns
-                self._subscription.request_snapshot()
-            if self._reader_joined or now_ns - self._sent_ns > HEARTBEAT_NS:
-                self._reader_joined = False
-                seq = self._outbox.next_seq
-                self._send(pack_header(FrameKind.HEARTBEAT, 0, self.session, seq, 0))
-        except Exception:  # it runs in a foreign server: log and go on
-            with contextlib.suppress(Exception):  # without memory even that may fail
-                if self._throttle.allow("round"):
-                    logger.exception("the wire at %s failed in one round", self.address)
+        self._publish()
+        self._serve()
+        now_ns = time.monotonic_ns()
+        if now_ns - self._looked_ns > LOOK_NS:
+            self._looked_ns = now_ns
+            self._keep_file()
+        if self._snapshot_due and now_ns - self._snapshot_ns > self._snapshot_pause_ns:
+            self._snapshot_due, self._snapshot_ns = False, now_ns
+            self._subscription.request_snapshot()
+        if self._reader_joined or now_ns - self._sent_ns > HEARTBEAT_NS:
+            self._reader_joined = False
+            seq = self._outbox.next_seq
+            self._send(pack_header(FrameKind.HEARTBEAT, 0, self.session, seq, 0))
 
     def _publish(self) -> None:
         """Send all that is queued; after a loss also request a snapshot, since readers need one."""
@@ -208,6 +219,7 @@ class WirePublisher:
                 self._file = None
             self._file = SocketFile(self._path)
             self._readers.listen_again()
+            self._file.note()
         except EndpointError as error:
             if self._throttle.allow("file"):
                 logger.warning("the socket was removed, and new readers cannot connect: %s", error)

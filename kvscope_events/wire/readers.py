@@ -28,6 +28,8 @@ SPARE_FILES = 32
 QUEUE_BYTES = 8 << 20
 """Messages queued for one reader; a single one of any size always fits. The ring holds most of them
 as well: only what it has dropped since is extra memory."""
+ALL_QUEUES_BYTES = 64 << 20
+"""The same for all readers together, of which each may have asked for other messages."""
 STALLED_SECONDS = 10.0
 """A reader that has taken nothing of what is queued for that long is disconnected."""
 BACKLOG = 64
@@ -104,8 +106,9 @@ class Readers:
             ready = poll.poll(left * 1000) if self.waiting else []
             if not ready:
                 break
-            for file, _ in ready:
-                self._push(self._readers[file])
+            moved = [self._push(self._readers[file]) for file, _ in ready]
+            if not any(moved):
+                break  # the kernel has no memory for it: to go on at once would only be busy
         stalled_at = time.monotonic() - STALLED_SECONDS
         for reader in [*self._readers.values()]:
             if reader.queue and reader.moved_at < stalled_at:
@@ -172,7 +175,8 @@ class Readers:
     def _send(self, reader: "Reader", head: bytes, body: bytes) -> None:
         size = len(head) + len(body)
         if reader.queue:
-            over = reader.queued_bytes + size > QUEUE_BYTES
+            queued = sum(each.queued_bytes for each in self._readers.values())
+            over = reader.queued_bytes + size > QUEUE_BYTES or queued + size > ALL_QUEUES_BYTES
             if over or len(reader.queue) >= 2 * self._high_water:
                 return
         else:
@@ -181,25 +185,28 @@ class Readers:
         reader.queued_bytes += size
         self._push(reader)
 
-    def _push(self, reader: "Reader") -> None:
-        queue = reader.queue
+    def _push(self, reader: "Reader") -> bool:
+        """Whether something has changed: it took some, or is gone."""
+        queue, has_moved = reader.queue, False
         while queue:
             views = [queue[place] for place in range(min(len(queue), _VIEWS))]
             try:
                 sent = reader.socket.sendmsg(views, (), _SEND)
             except BlockingIOError:
-                return
+                return has_moved
             except OSError as error:
                 if error.errno == errno.ENOBUFS:  # as good as blocked
-                    return
+                    return has_moved
                 self._drop(reader)
-                return
+                return True
+            has_moved = True
             reader.moved_at = time.monotonic()
             reader.queued_bytes -= sent
             while queue and sent >= len(queue[0]):
                 sent -= len(queue.popleft())
             if sent:
                 queue[0] = queue[0][sent:]
+        return has_moved
 
     def _drop(self, reader: "Reader") -> None:
         if self._readers.pop(reader.file, None) is not None:

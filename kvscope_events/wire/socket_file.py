@@ -16,6 +16,7 @@ from kvscope_events.wire.endpoint import EndpointError
 from kvscope_events.wire.run_directory import prepare_directory
 
 _IN_THE_WAY = (errno.ELOOP, errno.EISDIR, errno.EACCES, errno.ENXIO)
+_Identity = tuple[int, int, int, int]
 _HELD: set[str] = set()
 """Claims of this process: its own record locks would not keep it out."""
 
@@ -27,6 +28,7 @@ class SocketFile:
         self._path = path
         self._lock_path = path + ".lock"
         self._pid = os.getpid()
+        self._bound: _Identity | None = None
         if path in _HELD:
             raise _taken(path)
         prepare_directory(os.path.dirname(path))
@@ -38,17 +40,31 @@ class SocketFile:
             raise
         _HELD.add(path)
 
+    def note(self) -> None:
+        """The socket is bound: from now on only this file is ours."""
+        with contextlib.suppress(OSError):  # it is gone already
+            self._bound = _identity(os.lstat(self._path))
+
     @property
     def is_gone(self) -> bool:
-        """Whether it was removed, as by a job that cleans /tmp."""
-        return not os.path.lexists(self._path)
+        """Whether it was removed, as by a job that cleans /tmp, or something else is in its place;
+        not where that cannot be seen."""
+        try:
+            return _identity(os.lstat(self._path)) != self._bound
+        except (FileNotFoundError, NotADirectoryError):
+            return True
+        except OSError:  # its folder is closed to us for now
+            return False
 
     def release(self) -> None:
-        """Remove the socket file and give up the claim. A forked child leaves both alone."""
+        """Remove the socket file and give up the claim. A forked child leaves both alone. Never
+        raises: what cannot be removed, or is another's by now, stays."""
         if self._pid != os.getpid() or self._path not in _HELD:
             return
         _HELD.discard(self._path)
-        _remove(self._path)
+        with contextlib.suppress(OSError):
+            if _identity(os.lstat(self._path)) == self._bound:
+                os.unlink(self._path)
         self._unlock()
 
     def _locked(self) -> tuple[int, bool]:
@@ -67,10 +83,15 @@ class SocketFile:
                 os.close(lock)
                 if error.errno in (errno.EACCES, errno.EAGAIN):
                     raise _taken(self._path) from error
-                raise
+                problem = f"cannot be locked: {error.strerror}"
+                raise EndpointError(self._lock_path, problem, "use another directory") from error
+            found = os.fstat(lock)
+            if not stat.S_ISREG(found.st_mode):
+                os.close(lock)
+                raise EndpointError(self._lock_path, "it exists and is not a file", "remove it")
             # The holder before us may have removed the file between our open and our lock.
             with contextlib.suppress(FileNotFoundError):
-                if os.stat(self._lock_path).st_ino == os.fstat(lock).st_ino:
+                if os.stat(self._lock_path).st_ino == found.st_ino:
                     return lock, is_new
             os.close(lock)
 
@@ -82,17 +103,26 @@ class SocketFile:
             return
         if not stat.S_ISSOCK(found.st_mode):
             raise EndpointError(self._path, "it exists and is not a socket", "use another")
-        if is_new and answers(self._path):  # never a publisher's: some other program's
+        # Never a publisher's: some other program's, which may never accept us.
+        if is_new and answers(self._path, 0.0):
             raise _taken(self._path)
-        _remove(self._path)
+        try:
+            os.unlink(self._path)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            problem = f"cannot be replaced: {error.strerror}"
+            raise EndpointError(self._path, problem, "remove it") from error
 
     def _unlock(self) -> None:
-        _remove(self._lock_path)
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.lstat(self._lock_path), os.fstat(self._lock)):
+                os.unlink(self._lock_path)
         os.close(self._lock)
 
 
-def answers(path: str, seconds: float | None = None) -> bool:
-    """Whether a process listens there; False after `seconds`.
+def answers(path: str, seconds: float) -> bool:
+    """Whether a process listens there; False after `seconds`, 0 to wait for nothing.
 
     One that does not run accepts nothing: its backlog is full in the end, which refuses at once.
     """
@@ -104,9 +134,9 @@ def answers(path: str, seconds: float | None = None) -> bool:
             return False
 
 
-def _remove(path: str) -> None:
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        os.unlink(path)
+def _identity(found: os.stat_result) -> _Identity:
+    """Of a file and its content: a number alone is soon another file's."""
+    return found.st_dev, found.st_ino, stat.S_IFMT(found.st_mode), found.st_mtime_ns
 
 
 def _taken(path: str) -> EndpointError:

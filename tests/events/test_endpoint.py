@@ -4,6 +4,8 @@ import os
 import socket
 import subprocess
 import sys
+import threading
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -258,6 +260,31 @@ def test_the_socket_of_another_program_is_left_alone(directory: Path) -> None:
         with pytest.raises(EndpointError, match="another process publishes there"):
             publisher(f"ipc://{directory}/a.sock")
     assert (directory / "a.sock").is_socket()
+
+
+def test_a_program_that_accepts_nobody_holds_no_start(directory: Path) -> None:
+    """As a server that is stopped, whose lock was swept away: its backlog is full."""
+    with ExitStack() as stack:
+        theirs = stack.enter_context(socket.socket(socket.AF_UNIX))
+        theirs.bind(str(directory / "a.sock"))
+        theirs.listen(0)
+        with suppress(BlockingIOError):
+            while True:
+                peer = stack.enter_context(socket.socket(socket.AF_UNIX))
+                peer.setblocking(False)
+                peer.connect(str(directory / "a.sock"))
+        problems: list[EndpointError] = []
+
+        def start() -> None:
+            try:
+                publisher(f"ipc://{directory}/a.sock")
+            except EndpointError as error:
+                problems.append(error)
+
+        starting = threading.Thread(target=start, daemon=True)
+        starting.start()
+        starting.join(10)
+        assert [each.problem for each in problems] == ["another process publishes there"]
 
 
 def test_a_file_that_is_not_a_socket_is_left_alone(directory: Path) -> None:

@@ -11,17 +11,20 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
+from kvscope_events.stacks import Stacks
 from kvscope_events.wire import publisher as publishing
 from kvscope_events.wire import readers
+from kvscope_events.wire.frame import RequestKind, pack_request
 from kvscope_events.wire.publisher import WirePublisher
 from kvscope_events.wire.subscriber import WireSubscriber
 from tests.events.producers import Producer, collect
+from tests.events.test_engine_untouched import resident_bytes
 from tests.support.waiting import wait_for
 
 HOST = """
@@ -68,6 +71,19 @@ for size in (1 << 20, 1 << 16, 1 << 12, 1 << 9):
 os.write(1, b"exhausted\\n")
 os.read(0, 1)
 held.clear()
+producer.step()
+say("serves")
+"""
+NO_POLL = """
+say("ready")
+for _ in range(60):
+    producer.step(padding=100_000)
+    time.sleep(0.01)
+limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+time.sleep(0.5)
+{meanwhile}
+resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 producer.step()
 say("serves")
 """
@@ -186,6 +202,25 @@ def test_a_reader_that_was_stopped_and_goes_on_harms_no_process_without_files(
         assert one.says() == "serves"
 
 
+@pytest.mark.parametrize("meanwhile", ["", "publisher.stop()"], ids=["serves", "stops"])
+def test_a_limit_at_which_nothing_can_be_waited_for_ends_no_publisher(
+    endpoint: str, meanwhile: str
+) -> None:
+    """Also while a reader has not taken all: that is waited for elsewhere."""
+    with host(endpoint, NO_POLL.replace("{meanwhile}", meanwhile)) as one, ExitStack() as stack:
+        assert one.says() == "ready"
+        stack.enter_context(connection(endpoint))
+        one.goes_on()
+        assert one.says() == "serves"
+        if not meanwhile:
+            watch = WireSubscriber(endpoint)
+            stack.callback(watch.close)
+            collect(watch, lambda taken: taken[-1:] != [] and taken[-1].batch.seq == 61)
+        one.goes_on()
+        assert one.says() == "ended"
+        assert one.ends() == 0
+
+
 def test_a_process_at_its_limit_of_memory_lives_and_serves_when_it_has_some_again(
     endpoint: str,
 ) -> None:
@@ -291,6 +326,66 @@ def test_a_folder_that_cannot_be_made_again_is_named_and_readers_read_on(
     assert caplog.text.count("new readers cannot connect") == 1
 
 
+def make_foreign_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as theirs:
+        theirs.bind(str(path))
+
+
+@pytest.mark.parametrize("suffix", ["", ".lock"])
+@pytest.mark.parametrize(
+    "make",
+    [Path.mkdir, Path.touch, os.mkfifo, lambda path: path.symlink_to("x"), make_foreign_socket],
+    ids=["folder", "file", "pipe", "link", "socket"],
+)
+def test_what_is_put_in_place_of_a_socket_stays_and_costs_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], None], suffix: str
+) -> None:
+    monkeypatch.setattr(publishing, "LOOK_NS", 20_000_000)
+    path = tmp_path / "engine.sock"
+    theirs = tmp_path / f"engine.sock{suffix}"
+    with published(f"ipc://{path}") as (made, publisher), ExitStack() as stack:
+        watch = WireSubscriber(f"ipc://{path}")
+        stack.callback(watch.close)
+        collect(watch, lambda taken: len(taken) == 1)
+        files = len(os.listdir("/proc/self/fd"))
+        monkeypatch.setattr(publishing, "LOOK_NS", 10**12)
+        time.sleep(0.1)
+        path.unlink()
+        (tmp_path / "engine.sock.lock").unlink()
+        make(theirs)
+        found = theirs.lstat()
+        monkeypatch.setattr(publishing, "LOOK_NS", 20_000_000)
+        time.sleep(1)
+        assert len(os.listdir("/proc/self/fd")) <= files
+        publisher.stop()
+        # A socket that nobody has, and a lock that nobody holds, are those of a dead publisher.
+        if (suffix, make) not in (("", make_foreign_socket), (".lock", Path.touch)):
+            assert os.path.samestat(theirs.lstat(), found)
+        made.step()
+
+
+def test_replays_that_nobody_takes_are_bounded_for_all_readers_together(
+    endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publishing, "ANSWERS_PER_TICK", 64)
+    with published(endpoint) as (made, publisher), ExitStack() as stack:
+        for _ in range(60):  # each leaves alone, so that an answer is made of several
+            made.step(padding=10_000)
+            time.sleep(0.03)
+        wait_for(lambda: publisher.ring_bytes > 600_000)
+        peers = [stack.enter_context(connection(endpoint)) for _ in range(40)]
+        before = resident_bytes()
+        request = pack_request(RequestKind.REPLAY, publisher.session, 0)
+        deadline = time.monotonic() + 8
+        while time.monotonic() < deadline:
+            for peer in peers:
+                with contextlib.suppress(OSError):
+                    peer.send(request, socket.MSG_DONTWAIT)
+            time.sleep(0.02)
+        grown_mib = (resident_bytes() - before) / 2**20
+        assert grown_mib < 64 + 10 + 20, "the queues, one more answer each, and the allocator"
+
+
 def test_a_fork_that_outlives_its_parent_holds_no_reader(endpoint: str) -> None:
     with host(endpoint, FORKED) as parent:
         child = int(parent.says())
@@ -305,6 +400,16 @@ def test_a_fork_that_outlives_its_parent_holds_no_reader(endpoint: str) -> None:
                 late.connect(endpoint.removeprefix("ipc://"))
         finally:
             os.kill(child, signal.SIGKILL)
+
+
+def test_stacks_are_told_whatever_a_thread_is_called() -> None:
+    ended = threading.Event()
+    odd = threading.Thread(target=ended.wait, name="half a character: \udc80")
+    odd.start()
+    told = Stacks.decoded(Stacks.now().encoded())
+    ended.set()
+    odd.join()
+    assert "(half a character: ?)" in told.text
 
 
 def test_a_process_that_may_have_no_more_threads_is_told_so(

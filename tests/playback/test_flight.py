@@ -2,6 +2,7 @@
 
 import errno
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -256,6 +257,80 @@ def test_a_chunk_that_unpacks_to_more_than_it_states_is_refused(tmp_path: Path) 
     path.write_bytes(header + bomb)
     with pytest.raises(RecordingError, match="byte"):
         RecordingFile(path)
+
+
+def test_a_chunk_that_states_a_little_and_its_content_a_terabyte_takes_none(tmp_path: Path) -> None:
+    frame = b"\x28\xb5\x2f\xfd\xc0\x50" + (1 << 40).to_bytes(8, "little") + b"\x01\x00\x00"
+    path = tmp_path / "bomb.kvsr"
+    path.write_bytes(layout.pack_header(layout.BEGINS, 1000, 0, 0, frame) + frame)
+    with pytest.raises(RecordingError, match="longer than it states"):
+        RecordingFile(path)
+
+
+def test_many_save_at_once_and_each_has_a_recording_of_its_own(tmp_path: Path) -> None:
+    """While the recorder writes, and begins segments."""
+    for folder in (None, tmp_path):
+        stage = Stage(folder, keep_bytes=1 << 26)
+        stage.tell(hello(), SNAPSHOT)
+        problems: list[Exception] = []
+        ended = threading.Event()
+
+        def save(stage: Stage, problems: list[Exception]) -> None:
+            try:
+                for _ in range(5):
+                    stage.flight.save(stage.recorder, "manual", "asked for")
+            except Exception as error:
+                problems.append(error)
+
+        def write(stage: Stage, problems: list[Exception], ended: threading.Event) -> None:
+            try:
+                for _ in range(300):
+                    stage.recorder.rotate()
+                    stage.flight._bound()
+                    if ended.is_set():
+                        break
+            except Exception as error:
+                problems.append(error)
+
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)
+        try:
+            writing = threading.Thread(target=write, args=(stage, problems, ended))
+            saving = [threading.Thread(target=save, args=(stage, problems)) for _ in range(4)]
+            for each in (writing, *saving):
+                each.start()
+            for each in saving:
+                each.join(60)
+            ended.set()
+            writing.join(60)
+        finally:
+            sys.setswitchinterval(before)
+        assert problems == []
+        names = [each.name for each in stage.flight.saved()]
+        assert len(names) == len({*names}) == flight.MAX_SAVED
+
+
+def test_who_saves_to_a_disk_that_hangs_takes_one_thread_and_the_others_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = threading.Event()
+    append = ring.append_whole
+
+    def hang(*given: Any) -> None:
+        answers.wait()
+        append(*given)
+
+    monkeypatch.setattr(ring, "append_whole", hang)
+    stage = Stage(tmp_path)
+    stage.tell(hello(), SNAPSHOT)
+    given = (stage.recorder, "manual", "asked for")
+    first = threading.Thread(target=stage.flight.save, args=given)
+    first.start()
+    with pytest.raises(OSError, match="another recording is being saved"):
+        stage.flight.save(*given, seconds=0.2)
+    answers.set()
+    first.join(60)
+    assert stage.flight.save(*given, seconds=60).trigger == "manual"
 
 
 @pytest.mark.parametrize("content", [b"", b"KVSR", b"\x7fELF" * 20, pack_chunk([b"x"], 1, 0, 0)])

@@ -1,6 +1,7 @@
 """Files that earlier processes left beside the recordings: taken over, or named and left alone."""
 
 import os
+import tempfile
 import time
 from collections.abc import Iterator
 from errno import EIO, ENOSPC
@@ -75,6 +76,10 @@ FOREIGN: dict[str, Any] = {
         lambda path: path.write_text("x"),
     ),
     "a line break": ("a\nb-1-1-1.kvsr", lambda path: path.write_text("x")),
+    "digits of another script": (
+        "saved-x-\u0662\u0660\u0662\u0666\u0660\u0661\u0660\u0661T000000-exit.kvsr",
+        lambda path: path.write_bytes(next(path.parent.glob("*.kvsr")).read_bytes()),
+    ),
     "a part that is a folder": ("saved-x-20260101T000000-exit.part", Path.mkdir),
 }
 
@@ -169,6 +174,31 @@ def test_a_full_disk_leaves_the_parts_as_one_recording(
     assert Stage(tmp_path).flight.saved() == [], "they are held by the first"
     one.forget()
     assert names(tmp_path) == []
+
+
+@pytest.fixture
+def memory_folder() -> Iterator[Path]:
+    """Of a file system that keeps any time."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        yield Path(folder)
+
+
+@pytest.mark.parametrize("year", [1, 20_000])
+def test_a_time_that_no_calendar_has_keeps_nothing_from_being_taken_over(
+    memory_folder: Path, year: int
+) -> None:
+    left = killed(memory_folder, 3)
+    other = memory_folder / "foo-abc-1.kvsr"
+    other.write_bytes(left[0].read_bytes())
+    at_s = (year - 1970) * 31_557_600
+    for path in left:
+        os.utime(path, (at_s, at_s))
+    now_ns = time.time_ns()
+    recordings = Stage(memory_folder).flight.saved()
+    assert len(recordings) == 2
+    assert all(0 <= each.saved_ns <= time.time_ns() for each in recordings)
+    assert year < 1970 or max(each.saved_ns for each in recordings) >= now_ns
+    assert not other.exists()
 
 
 @pytest.mark.parametrize("name", ["open_own", "write_new"])

@@ -11,7 +11,9 @@ from exporter.flight import ring, writer
 from exporter.flight.reader import RecordingFile
 from exporter.playback.playback import Playback
 from kvscope.cli.app import app
+from kvscope_events.events import Batch, StepCompleted
 from tests.events.producers import SNAPSHOT, hello
+from tests.events.test_engine_untouched import resident_bytes
 from tests.exporter.page import value
 from tests.playback.flights import SECOND, Stage
 from tests.playback.recorded import lines_of
@@ -108,6 +110,21 @@ def test_records_that_do_not_fit_are_a_gap(
     (gap,) = file.gaps
     assert gap.reason == "more than 20 records waited to be written"
     assert gap.records >= 10
+
+
+def test_what_waits_for_a_disk_that_hangs_takes_bounded_memory(stage: Stage) -> None:
+    number = stage.recorder.stream("wire", "ipc:///engine.sock").stream
+    before = resident_bytes()
+    is_kept = []
+    for seq in range(1, 70_000):
+        emitted = list(range(seq << 10, (seq << 10) + 150))
+        step = StepCompleted(1, 150, 0, 0, 0, 150, None, 1, 0, 0, emitted, [], 150, 0)
+        is_kept.append(stage.recorder.add((number, Batch(seq, seq, [step]))))
+    assert resident_bytes() - before < 200 << 20
+    assert any(is_kept)
+    assert not all(is_kept)
+    assert health(stage, "up") == 0, "a gap, which is told"
+    stage.recorder.ring.clear()
 
 
 @pytest.mark.parametrize("damage", ["removed", "cut", "changed", "emptied"])

@@ -19,6 +19,7 @@ from exporter.configuration import ServerConfig
 from exporter.readings import PageReader, Tls
 from exporter.readings import reader as reader_module
 from exporter.readings.reader import DEFAULT_TIMEOUT, MAX_AGE_NS
+from exporter.readings.samples import MAX_SECONDS
 from exporter.watched.exporter import Exporter
 from tests.exporter.page import make_exporter
 from tests.readings.answers import Answer, answering, page
@@ -56,6 +57,7 @@ BAD: dict[str, tuple[str, Answer]] = {
         "redirect",
         b"HTTP/1.1 302 Found\r\nLocation: http://169.254.169.254/\r\nContent-Length: 0\r\n\r\n",
     ),
+    "a part": ("status", page(PAGE).replace(b"200 OK", b"206 Partial Content")),
     "html": ("not_metrics", page(HTML, content_type="text/html")),
     "html that says it is text": ("not_metrics", page(HTML, content_type="text/plain")),
     "json": ("not_metrics", page(b"{}", content_type="application/json")),
@@ -82,6 +84,10 @@ BAD: dict[str, tuple[str, Answer]] = {
         page(gzip.compress(PAGE)[:-20], more="Content-Encoding: gzip\r\n"),
     ),
     "gzip bomb": ("too_large", page(BOMB, more="Content-Encoding: gzip\r\n")),
+    "one symbol, for which all takes four times the memory": (
+        "too_large",
+        page(b"# " + b"x" * (17 << 20) + "\U0001f525\n".encode() + PAGE),
+    ),
     "body that never ends": ("timeout", drip),
     "headers that never end": ("timeout", drip_headers),
     "silence": ("timeout", silence),
@@ -143,6 +149,16 @@ def test_a_good_page_is_read_compressed_or_not_and_dated() -> None:
         assert reading.engines[("m", "0")].values["kvscope_kv_blocks"] == {("active",): 172}
         assert counted(reader) == {}
         assert reader.last_success_ns is not None
+
+
+def test_a_byte_order_mark_costs_no_sample() -> None:
+    """Without the first one the sum would be too small."""
+    first, second = (f'vllm:num_preemptions_total{{engine="0",x="{n}"}} {n}\n' for n in (3, 4))
+    with answering(page(f"\ufeff{first}{second}".encode())) as url:
+        reader = PageReader(url, "vllm")
+        (engine,) = reader.read().engines.values()
+        reader.close()
+    assert [*engine.values["kvscope_preemptions_total"].values()] == [7]
 
 
 def test_two_scrapers_cause_one_request_and_a_second_later_there_is_another() -> None:
@@ -397,6 +413,19 @@ def test_a_certificate_is_checked_unless_told_otherwise(certificate: Path) -> No
             assert reader.read().is_up == (not expected)
             assert counted(reader) == expected
             reader.close()
+
+
+@pytest.mark.timed
+def test_a_page_that_comes_late_and_is_slow_to_read_leaves_time_for_our_own() -> None:
+    labels = ",".join(f'a{number:x}=""' for number in range(1000))
+    lines = "".join(f'vllm:num_requests_running{{x="{n}",{labels}}} 1\n' for n in range(400))
+    with answering(page(lines.encode())) as url:
+        reader = PageReader(url, "vllm", timeout=0.3)
+        began = time.monotonic()
+        assert not reader.read().is_up
+        assert time.monotonic() - began < MAX_SECONDS
+        assert counted(reader) in ({"too_large": 1}, {"timeout": 1})
+        reader.close()
 
 
 def test_a_server_that_does_not_answer_leaves_time_for_our_own_page() -> None:

@@ -79,6 +79,29 @@ def test_a_page_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch)
     assert len(mapper.read(page, now=NOW).engines) == 100
 
 
+def test_labels_beyond_the_bound_leave_nothing_of_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(samples_module, "MAX_LABELS", 1000)
+    parser = SampleParser(("a",))
+    lines = ["a{" + ",".join(f'b{n}="{line}"' for n in range(300)) + "} 1\n" for line in range(4)]
+    assert not parser.parse("".join(lines[:3])).is_cut
+    for _ in range(2):
+        assert parser.parse("".join(lines)).is_cut
+        assert not parser._parsed
+
+
+@pytest.mark.parametrize("count", ["1.5", "-1", "NaN", "+Inf", "1e16"])
+def test_a_histogram_of_what_cannot_be_counted_is_none(count: str) -> None:
+    name = "vllm:e2e_request_latency_seconds"
+    parts = (f'_bucket{{le="1"}} {count}', f'_bucket{{le="+Inf"}} {count}', f"_count {count}")
+    page = "".join(f"{name}{part}\n" for part in (*parts, "_sum 0.5"))
+    reading = PageMapper(TABLES["vllm"][0]).read(page, now=NOW)
+    assert reading.engines == {}
+    assert reading.num_contradictory == 1
+    page = page.replace(f" {count}", " 2")
+    (engine,) = PageMapper(TABLES["vllm"][0]).read(page, now=NOW).engines.values()
+    assert engine.histograms.keys()
+
+
 def test_engines_beyond_the_bound_and_endless_names_are_left_out_and_counted() -> None:
     page = "".join(f'vllm:prompt_tokens_total{{engine="{i}"}} {i}\n' for i in range(300))
     page += f'vllm:prompt_tokens_total{{engine="{"x" * 600}"}} 1\n'
