@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from exporter.catalogue import metric
 from exporter.readings import PageReader, front_end_of
 from kvscope.diagnosis.switching import switch
 from tests.support.prometheus import Prometheus, prometheus
+from tests.support.waiting import wait_for
 from tests.vllm.observed import SMALL, Observed, observed, outgrow
 from tests.vllm.server import VllmServer
 
@@ -75,7 +77,14 @@ class Truth:
 
     def _counts(self) -> Counter[str]:
         time.sleep(1.1)  # a reading is kept for a second
-        ((_, reading),) = self._reader.read().engines.items()
+        found: list[Any] = []
+
+        def read() -> bool:
+            found[:] = self._reader.read().engines.values()
+            return bool(found)
+
+        wait_for(read, "vLLM's page is read", 120)  # a busy machine answers late
+        (reading,) = found
         counts: Counter[str] = Counter()
         for name, values in reading.values.items():
             if metric(name).kind == "counter":
