@@ -72,7 +72,7 @@ class TelemetryConfig:
     exporter: bool = True
     """Serve a page from this process."""
     event_endpoint: str | None = None
-    """ZeroMQ address that publishes the events; None: they stay in this process."""
+    """Address at which the events are published; None: they stay in this process."""
     log_stats: bool = True
     """False: the engine emits nothing."""
     gpu: bool = True
