@@ -117,8 +117,10 @@ class Flight:
             return [each for each in self._saved if server in (None, each.server)]
 
     def save(self, recorder: Recorder, trigger: str, text: str, *, seconds: float = -1) -> Saved:
-        """Save what is kept of a server, one after the other. Raises OSError; seconds: after which
-        another one that is being saved is such an error; -1: never."""
+        """Save what is kept of a server. Raises OSError.
+
+        seconds: time to wait for a recording that is being saved; -1: any.
+        """
         if not self._saving.acquire(timeout=seconds):
             raise OSError(errno.EBUSY, "another recording is being saved: ask again")
         try:

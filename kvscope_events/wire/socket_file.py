@@ -135,7 +135,7 @@ def answers(path: str, seconds: float) -> bool:
 
 
 def _identity(found: os.stat_result) -> _Identity:
-    """Of a file and its content: a number alone is soon another file's."""
+    """Its number alone would soon be that of another file."""
     return found.st_dev, found.st_ino, stat.S_IFMT(found.st_mode), found.st_mtime_ns
 
 

@@ -358,7 +358,7 @@ def test_what_is_put_in_place_of_a_socket_stays_and_costs_no_file(
         time.sleep(1)
         assert len(os.listdir("/proc/self/fd")) <= files
         publisher.stop()
-        # A socket that nobody has, and a lock that nobody holds, are those of a dead publisher.
+        # A socket without a listener, and a lock without a holder, are those of a dead publisher.
         if (suffix, make) not in (("", make_foreign_socket), (".lock", Path.touch)):
             assert os.path.samestat(theirs.lstat(), found)
         made.step()

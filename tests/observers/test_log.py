@@ -1,4 +1,4 @@
-"""What an observer says never reaches its server as an error, whatever the server's log does."""
+"""Lines of an observer never reach its server as an error, whatever the server's log does."""
 
 import logging
 

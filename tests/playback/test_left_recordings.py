@@ -178,7 +178,7 @@ def test_a_full_disk_leaves_the_parts_as_one_recording(
 
 @pytest.fixture
 def memory_folder() -> Iterator[Path]:
-    """Of a file system that keeps any time."""
+    """A folder of a file system that keeps any time."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         yield Path(folder)
 

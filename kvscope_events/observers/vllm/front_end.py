@@ -77,7 +77,7 @@ def _begin(application: Any) -> None:
         try:
             _front_ends.append(FrontEnd(application, client, number, outlet))
         except BaseException:
-            outlet.stop()  # its socket would stay, and nobody would serve it
+            outlet.stop()  # its socket would stay, without a thread that serves it
             raise
         say(f"observing API server {number}; events at {outlet.address}")
     except EndpointError as error:
