@@ -295,9 +295,8 @@ def _text_of(document: Document) -> str:
     if len(document.body) * _width(document.body) > MAX_TEXT_BYTES:
         raise _Rejected("too_large", f"takes more than {MAX_TEXT_BYTES >> 20} MiB as text")
     try:
-        text = document.body.decode(
-            "utf-8-sig"
-        )  # a byte order mark does not belong to the first name
+        # A byte order mark does not belong to the first name.
+        text = document.body.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise _Rejected("malformed", f"is not UTF-8: {error.reason}") from None
     is_ended = text.endswith("# EOF\n") if format_ == _FORMATS[1] else document.is_framed
