@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import httpx
@@ -17,6 +17,7 @@ from tests.alerts.runbook_scene import Placeholders, typed
 from tests.alerts.stack import Stack, stack
 from tests.e2e.test_serve import SMALL, url_of
 from tests.fakes.nvml import Simulated, build_library, h200, machine
+from tests.support.http_peer import serving, text
 from tests.support.process import ROOT, Process, forked_kvscope, kvscope
 from tests.support.server import greedy
 from tests.support.waiting import wait_for
@@ -199,10 +200,13 @@ def test_a_signal_shows_the_step_loop(scene: Scene) -> None:
 def test_a_servers_own_page_can_be_read_instead(scene: Scene) -> None:
     named = [span for path in PAGES for span in spans(path) if span.startswith("kvscope sidecar")]
     assert named
-    for command in named:
-        arguments = scene.places.filled(command).split()[1:]
-        with forked_kvscope(*arguments, "--port", "0", "--no-gpu") as sidecar:
-            sidecar.find(r"(watching)")
+    page = Path(__file__).with_name("bare") / "pages" / "vllm.txt"
+    with serving({"/metrics": text(page.read_text())}) as server:
+        places = replace(scene.places, server=server.url)
+        for command in named:
+            arguments = places.filled(command).split()[1:]
+            with forked_kvscope(*arguments, "--port", "0", "--no-gpu") as sidecar:
+                sidecar.find(r"(watching)")
 
 
 @live

@@ -73,29 +73,29 @@ def test_gaps_of_old_and_new_servers_make_one_quantile(tmp_path: Path) -> None:
     check(tmp_path, series, {query("vllm", 402, "A"): {"{}": 0.1}})
 
 
-def test_a_vllm_and_an_sglang_count_in_the_buckets_that_both_have(tmp_path: Path) -> None:
+def test_servers_of_different_buckets_have_no_quantile_together(tmp_path: Path) -> None:
     """A bound of one server alone would hold less than a lower one, and the next one too much."""
     name = "kvscope_time_to_first_token_seconds_bucket"
     counts = {
         "vllm": {"10": 1, "20": 4, "40": 4, "+Inf": 4},
         "sglang": {"10": 1, "15": 2, "20": 4, "30": 4, "+Inf": 4},
     }
-    series = {
-        f'{name}{{instance="{server}",model_name="m",engine="0",le="{bound}"}}': (
-            f"0+{count}x{SCRAPES}"
-        )
-        for server, bounds in counts.items()
-        for bound, count in bounds.items()
-    }
-    of_all = {"10": 8, "20": 32, "+Inf": 32}  # increases in the window of four scrapes
-    check(
-        tmp_path,
-        series,
-        {
-            query("overview", 307): {f'{{le="{bound}"}}': n for bound, n in of_all.items()},
-            query("overview", 303, "A"): {"{}": 13.333},
-        },
-    )
+    panels = query("overview", 307), query("overview", 303, "A")
+
+    def series(servers: dict[str, str]) -> Series:
+        return {
+            f'{name}{{instance="{server}",model_name="m",engine="0",le="{bound}"}}': (
+                f"0+{count}x{SCRAPES}"
+            )
+            for server, kind in servers.items()
+            for bound, count in counts[kind].items()
+        }
+
+    check(tmp_path, series({"a": "vllm", "b": "sglang"}), {panel: {} for panel in panels})
+    of_all = {"10": 8, "20": 32, "40": 32, "+Inf": 32}  # increases in the window of four scrapes
+    alike = {f'{{le="{bound}"}}': count for bound, count in of_all.items()}
+    both = {panels[0]: alike, panels[1]: {"{}": 13.333}}
+    check(tmp_path, series({"a": "vllm", "b": "vllm"}), both)
 
 
 BAD, WELL, IDLE = (f'job="vllm",instance="{name}"' for name in ("bad", "well", "idle"))

@@ -54,7 +54,7 @@ def test_what_prometheus_sees_grow_is_what_grew_while_it_was_observed(
                         ordered(vllm, on=True)
                 time.sleep(PHASE_SECONDS)
             seen = watching_ended(vllm, watching, truth)
-    assert_true(seen, truth)
+        assert_true(seen, truth)
 
 
 class Truth:
