@@ -91,8 +91,8 @@ class Kind:
                 by_events = "kv_events" if self.tells == KV_STREAM_EVENTS else "wire"
                 yield {"source": {"inprocess" if inside else by_events}}
             if self.page and row.name in _OF_PAGES:
-                nobody = {"model_name": {""}, "engine": {""}}
-                yield {"source": {"page"}, **nobody}
+                unnamed = {"model_name": {""}, "engine": {""}}
+                yield {"source": {"page"}, **unnamed}
             return
         fronted = self.page and any(
             row.name in table.front_end for table in TABLES.get(self.server, ())

@@ -1,10 +1,10 @@
 """Smaller blocks, if much of the active ones stays unwritten."""
 
+from exporter import words
 from exporter.adviser.facts import Facts
 from exporter.adviser.flags import FLAGS, sentence, spelled
 from exporter.adviser.pool_size import MIN_SECONDS, gain_of
 from exporter.adviser.proposal import Declined, Price, Proposal, Verdict
-from kvscope_events import words
 
 MIN_UNFILLED = 0.1
 """Minimum share of unwritten slots in active blocks."""

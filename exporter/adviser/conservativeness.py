@@ -2,12 +2,12 @@
 
 import math
 
+from exporter import words
 from exporter.adviser.facts import Facts
 from exporter.adviser.flags import FLAGS, sentence
 from exporter.adviser.larger_pool import MIN_GAIN
 from exporter.adviser.pool_size import MIN_SECONDS
 from exporter.adviser.proposal import Declined, Gain, Option, Price, Proposal, Verdict
-from kvscope_events import words
 
 _FLOOR = 0.7 * 0.14
 """Times the option: the least share of their max_tokens that SGLang expects requests to use. It

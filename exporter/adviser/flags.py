@@ -2,8 +2,8 @@
 
 from typing import get_args
 
+from exporter import words
 from exporter.adviser.proposal import Bound, Gain, Option, Price
-from kvscope_events import words
 from kvscope_events.vocabulary import ServerKind
 
 FLAGS: dict[Option, str] = {

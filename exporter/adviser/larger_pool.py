@@ -1,5 +1,6 @@
 """A larger pool: more hits, fewer preemptions; as large as needed and as the memory allows."""
 
+from exporter import words
 from exporter.adviser.facts import Facts
 from exporter.adviser.flags import FLAGS, HOST, saved_of, sentence, would_save
 from exporter.adviser.pool_size import (
@@ -12,7 +13,6 @@ from exporter.adviser.pool_size import (
     price_of,
 )
 from exporter.adviser.proposal import Declined, Gain, Proposal, Verdict
-from kvscope_events import words
 
 MIN_GAIN = 0.01
 """Minimum saving worth a restart: share of the prompt tokens that are computed now."""

@@ -3,12 +3,12 @@ computed again."""
 
 import math
 
+from exporter import words
 from exporter.adviser.facts import Facts
 from exporter.adviser.flags import FLAGS, saved_of, sentence, spelled, would_save
 from exporter.adviser.larger_pool import MIN_GAIN
 from exporter.adviser.pool_size import MIN_SECONDS, bound_of, confidence_in
 from exporter.adviser.proposal import Declined, Gain, Option, Price, Proposal, Verdict
-from kvscope_events import words
 
 _UNITS: dict[Option, tuple[float, int]] = {
     "kv_offloading_size": (2**30, 10),

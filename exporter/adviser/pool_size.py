@@ -4,10 +4,10 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from exporter import words
 from exporter.adviser.facts import Facts
 from exporter.adviser.flags import SHARES
 from exporter.adviser.proposal import Bound, Confidence, Gain, Price
-from kvscope_events import words
 
 MIN_SECONDS = 30.0
 """Minimum observation for a proposal that rests on the load."""

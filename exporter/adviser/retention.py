@@ -1,5 +1,6 @@
 """Windows and states kept at every place, where prompts resume at others than vLLM keeps."""
 
+from exporter import words
 from exporter.adviser.facts import Facts
 from exporter.adviser.flags import FLAGS, sentence
 from exporter.adviser.larger_pool import MIN_GAIN
@@ -10,7 +11,6 @@ from exporter.adviser.pool_size import (
     confidence_in,
 )
 from exporter.adviser.proposal import Declined, Gain, Option, Price, Proposal, Verdict
-from kvscope_events import words
 
 _OPTION: Option = "prefix_cache_retention_interval"
 _KIND = "keeping more windows and states"

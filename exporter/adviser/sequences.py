@@ -1,11 +1,11 @@
 """Fewer sequences at once if they preempt each other; more if the pool has room."""
 
+from exporter import words
 from exporter.adviser.facts import Facts
 from exporter.adviser.flags import FLAGS, sentence, spelled
 from exporter.adviser.larger_pool import MIN_GAIN
 from exporter.adviser.pool_size import MIN_SECONDS
 from exporter.adviser.proposal import Declined, Gain, Price, Proposal, Verdict
-from kvscope_events import words
 
 _FILL = 0.9
 """Maximum share of the pool for the running sequences."""

@@ -1,5 +1,6 @@
 """A smaller pool: frees memory without losing hits or room for running sequences."""
 
+from exporter import words
 from exporter.adviser.facts import Facts
 from exporter.adviser.flags import FLAGS, sentence
 from exporter.adviser.pool_size import (
@@ -11,7 +12,6 @@ from exporter.adviser.pool_size import (
     price_of,
 )
 from exporter.adviser.proposal import Declined, Gain, Proposal, Verdict
-from kvscope_events import words
 
 MIN_SECONDS = 60.0
 """A pool that was not needed for a while may be needed soon."""

@@ -1,11 +1,11 @@
 """Fewer tokens in a step, if the largest step does not fit into the device's free memory."""
 
+from exporter import words
 from exporter.adviser.facts import Facts
 from exporter.adviser.flags import FLAGS, HOST, sentence, spelled
 from exporter.adviser.proposal import Declined, Gain, Price, Proposal, Verdict
 from exporter.adviser.step_room import StepRoom, step_room
 from exporter.fold.recent import Slot
-from kvscope_events import words
 
 _ROUND_TO = 64
 """Tokens; smaller budgets are multiples of 16."""

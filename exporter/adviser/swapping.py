@@ -2,12 +2,12 @@
 
 import math
 
+from exporter import words
 from exporter.adviser.facts import Facts
 from exporter.adviser.flags import FLAGS, sentence, would_save
 from exporter.adviser.larger_pool import MIN_GAIN
 from exporter.adviser.pool_size import MIN_SECONDS
 from exporter.adviser.proposal import Declined, Gain, Price, Proposal, Verdict
-from kvscope_events import words
 
 _TIMES = 2
 """Factor on the most blocks that victims were seen to have lost at once."""

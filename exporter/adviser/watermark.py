@@ -1,11 +1,11 @@
 """Blocks that admissions leave free, if running sequences preempt each other as they grow."""
 
+from exporter import words
 from exporter.adviser.facts import Facts
 from exporter.adviser.flags import FLAGS, sentence
 from exporter.adviser.larger_pool import MIN_GAIN
 from exporter.adviser.pool_size import MIN_SECONDS
 from exporter.adviser.proposal import Declined, Gain, Price, Proposal, Verdict
-from kvscope_events import words
 
 _SHARE = 0.05
 """A part of the pool. In trials more helped more, and cost steps."""

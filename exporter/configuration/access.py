@@ -13,7 +13,7 @@ import msgspec
 from exporter.configuration.error import ConfigurationError
 from exporter.configuration.model import FileValue, ServerConfig, TlsConfig
 from exporter.fetch.error import FetchError
-from exporter.foreign_file import read_small
+from exporter.files.foreign import read_small
 from exporter.readings.tls import Tls
 
 MAX_VALUE_BYTES = 16 << 10

@@ -99,6 +99,9 @@ def _check_streams(path: str, server: ServerConfig) -> None:
     if streams and server.kind == "auto":
         problem = "the kind of server is not known before its stream is read"
         raise ConfigurationError(path, problem, "add `kind: vllm` or `kind: sglang`")
+    if streams and server.kind == "kvscope":
+        problem = "kvscope's engine publishes no KV events"
+        raise ConfigurationError(path, problem, "write `events:` with the address of its own")
     ranks: dict[str, int] = {}
     for number, stream in enumerate(streams):
         _check_stream(f"{path}[{number}]", stream)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from exporter.foreign_file import read_small
+from exporter.files.foreign import read_small
 from kvscope_events.printable import printable
 
 

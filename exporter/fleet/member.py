@@ -12,9 +12,9 @@ from exporter.clock import Clock
 from exporter.faults import Faults
 from exporter.fetch.error import JSON_ERRORS, FetchError
 from exporter.fetch.fetch import Fetcher
+from exporter.files.foreign import read_small
 from exporter.fleet.fleet import Fleet
 from exporter.fold.fleet.projected import MAX_NAMES, NAME_BYTES, VERSION, Document
-from exporter.foreign_file import read_small
 from exporter.paths import ANSWERS
 from exporter.readings.tls import Tls
 

@@ -9,8 +9,8 @@ from typing import Literal
 
 import msgspec
 
+from exporter import words
 from exporter.fold.fleet import Steps
-from kvscope_events import words
 
 Kind = Literal["router", "shared_tier", "larger_replicas"]
 WORTH_IT = 0.05

@@ -17,7 +17,7 @@ from exporter.configuration.check_server import url_problem
 from exporter.fetch.address import is_address
 from exporter.fetch.error import JSON_ERRORS, FetchError
 from exporter.fetch.fetch import Fetcher
-from exporter.foreign_file import read_small
+from exporter.files.foreign import read_small
 from exporter.readings.tls import Tls
 from kvscope_events.printable import printable
 from kvscope_events.throttle import Throttle

@@ -117,9 +117,9 @@ class Flight:
             return [each for each in self._saved if server in (None, each.server)]
 
     def save(self, recorder: Recorder, trigger: str, text: str, *, seconds: float = -1) -> Saved:
-        """Save what is kept of a server; only one save runs at a time.
+        """Save what is kept of a server; only one save runs at a time. Raises OSError.
 
-        seconds: how long to wait for another save, -1 without limit; OSError after that.
+        seconds: how long to wait for another save; -1: without limit.
         """
         if not self._saving.acquire(timeout=seconds):
             raise OSError(errno.EBUSY, "another recording is being saved: ask again")

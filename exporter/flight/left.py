@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path
 
+from exporter.files.private import is_removed, lock, open_own
 from exporter.flight.format import RecordingError
 from exporter.flight.reader import RecordingFile
 from exporter.flight.ring import SUFFIX, chunks_of
 from exporter.flight.saved import PART, PREFIX, Saved, names, write_new
-from exporter.private_file import is_removed, lock, open_own
 from kvscope_events.printable import quoted
 
 logger = logging.getLogger(__name__)

@@ -11,12 +11,12 @@ from typing import BinaryIO, NamedTuple
 
 import msgspec
 
+from exporter.files.foreign import open_regular
 from exporter.flight import records
 from exporter.flight.format import BEGINS, ENDS, Chunk, RecordingError, read_chunks
 from exporter.flight.gaps import Gap, told
 from exporter.flight.records import Marked, Opened, Record, Rendered
 from exporter.flight.writer import STEP_NS
-from exporter.foreign_file import open_regular
 
 _UNREADABLE = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from exporter.private_file import create_private
+from exporter.files.private import create_private
 from kvscope_events.events import Batch
 from kvscope_events.wire.frame import FrameKind, encode_batch, flags_of, pack_header
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from exporter.clock import Clock
-from exporter.foreign_file import open_regular
+from exporter.files.foreign import open_regular
 from exporter.sources.attachments import SourceKind
 from kvscope_events.events import Batch, Hello
 from kvscope_events.wire.endpoint import EndpointError

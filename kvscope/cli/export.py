@@ -162,7 +162,7 @@ def _write(
 ) -> None:
     """A file that is there only once it is whole, and private: names of blocks and tenants are in
     it, by which a guess can be confirmed. what: printed, by default its size."""
-    from exporter.private_file import create_private
+    from exporter.files.private import create_private
 
     part = path.with_name(f"{path.name}.part")
     try:

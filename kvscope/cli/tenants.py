@@ -8,10 +8,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from exporter import words
 from kvscope.answer_document import Authorities, KeyFile, TargetName
 from kvscope.output import USAGE_ERROR, fail
 from kvscope.places import SERVER_HELP, server_found, server_named
-from kvscope_events import words
 from kvscope_events.printable import printable
 
 if TYPE_CHECKING:

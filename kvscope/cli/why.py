@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from exporter import words
 from kvscope.answer_document import Authorities, KeyFile, TargetName
 from kvscope.output import fail
 from kvscope.places import SOURCE_HELP, check_target, server_found, source_named
-from kvscope_events import words
 from kvscope_events.printable import printable
 
 if TYPE_CHECKING:

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
+from exporter import words
 from exporter.answers.course import Fact
 from kvscope.comparing.compare import Comparison, Figure
 from kvscope.comparing.surprise import MOST
-from kvscope_events import words
 from kvscope_events.printable import printable
 
 _TEXT_WIDTH = 36

@@ -10,13 +10,13 @@ from itertools import pairwise
 from typing import BinaryIO
 from xml.etree.ElementTree import Element, SubElement, tostring
 
+from exporter import words
 from exporter.answers.preemptions import OnePreemption, Preemptions
 from exporter.answers.why.question import WhyAnswer
 from exporter.playback.playback import Playback
 from kvscope.exporting.block_map import block_map
 from kvscope.exporting.charts import Line, Period, line_chart, stacked_chart
 from kvscope.exporting.report import EngineCourse, Rates, Report, State, gather, rates
-from kvscope_events import words
 from kvscope_events.printable import one_line
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"

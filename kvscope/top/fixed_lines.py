@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 from rich.text import Text
 
+from exporter import words
 from kvscope.top.follower import Seen
 from kvscope.top.headline import HEADLINES, Headline
 from kvscope.top.keys import KEYS, SHOWN
@@ -15,7 +16,6 @@ from kvscope.top.panels.why import verdict
 from kvscope.top.pool_strip import legend_of, parts, strip
 from kvscope.top.situation import Watched, cropped, situation_of, wrapped
 from kvscope.top.view import View
-from kvscope_events import words
 from kvscope_events.printable import one_line, quoted
 
 _BARS = "▁▂▃▄▅▆▇█"

@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from exporter import words
 from kvscope.top.course import Course, Values
 from kvscope.top.figures import EngineName
 from kvscope.top.reading import ReadingError, ServerReading
 from kvscope.top.sources import Source
-from kvscope_events import words
 
 logger = logging.getLogger(__name__)
 

@@ -6,9 +6,9 @@ Levels are read; rates, ratios and quantiles are the differences of counters bet
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from exporter import words
 from exporter.answers.why.course import quantile
 from kvscope.top.figures import Figures
-from kvscope_events import words
 
 Mark = tuple[float, ...]
 """Values of one moment from which a headline number is made."""

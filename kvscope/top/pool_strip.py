@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
+from exporter import words
 from exporter.answers.residency import RESIDENCY
 from kvscope.top.reading import Unknown
 from kvscope.top.situation import Watched
-from kvscope_events import words
 
 
 @dataclass(frozen=True, slots=True)

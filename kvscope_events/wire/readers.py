@@ -54,6 +54,8 @@ class Readers:
             host, port = self._listener.getsockname()[:2]
             self.address = f"tcp://{f'[{host}]' if ':' in host else host}:{port}"
         self._readers: dict[int, Reader] = {}
+        self._queued_bytes = 0
+        """Sum over all readers."""
         self._poll = select.poll()
         self._poll.register(self._listener, select.POLLIN)
         self.ignored = 0
@@ -175,14 +177,15 @@ class Readers:
     def _send(self, reader: "Reader", head: bytes, body: bytes) -> None:
         size = len(head) + len(body)
         if reader.queue:
-            queued = sum(each.queued_bytes for each in self._readers.values())
-            over = reader.queued_bytes + size > QUEUE_BYTES or queued + size > ALL_QUEUES_BYTES
+            over = reader.queued_bytes + size > QUEUE_BYTES
+            over = over or self._queued_bytes + size > ALL_QUEUES_BYTES
             if over or len(reader.queue) >= 2 * self._high_water:
                 return
         else:
             reader.moved_at = time.monotonic()
         reader.queue += (memoryview(head), memoryview(body))
         reader.queued_bytes += size
+        self._queued_bytes += size
         self._push(reader)
 
     def _push(self, reader: "Reader") -> bool:
@@ -202,6 +205,7 @@ class Readers:
             has_moved = True
             reader.moved_at = time.monotonic()
             reader.queued_bytes -= sent
+            self._queued_bytes -= sent
             while queue and sent >= len(queue[0]):
                 sent -= len(queue.popleft())
             if sent:
@@ -211,6 +215,7 @@ class Readers:
     def _drop(self, reader: "Reader") -> None:
         if self._readers.pop(reader.file, None) is not None:
             self._poll.unregister(reader.file)
+            self._queued_bytes -= reader.queued_bytes
             reader.queue.clear()
             reader.socket.close()
 

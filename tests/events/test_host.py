@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import resource
 import select
 import shutil
 import signal
@@ -19,12 +18,10 @@ import pytest
 
 from kvscope_events.stacks import Stacks
 from kvscope_events.wire import publisher as publishing
-from kvscope_events.wire import readers
-from kvscope_events.wire.frame import RequestKind, pack_request
 from kvscope_events.wire.publisher import WirePublisher
 from kvscope_events.wire.subscriber import WireSubscriber
+from tests.events.peers import connection, is_sent_away, published
 from tests.events.producers import Producer, collect
-from tests.events.test_engine_untouched import resident_bytes
 from tests.support.waiting import wait_for
 
 HOST = """
@@ -133,38 +130,6 @@ def endpoint(tmp_path: Path) -> str:
     return f"ipc://{tmp_path}/engine.sock"
 
 
-@contextmanager
-def published(endpoint: str) -> Iterator[tuple[Producer, WirePublisher]]:
-    made = Producer()
-    publisher = WirePublisher(made.bus, endpoint)
-    publisher.start()
-    made.begin()
-    yield made, publisher
-    publisher.stop()
-
-
-def connection(endpoint: str) -> socket.socket:
-    """A peer that never reads."""
-    made = socket.socket(socket.AF_UNIX)
-    made.settimeout(10)
-    made.connect(endpoint.removeprefix("ipc://"))
-    return made
-
-
-def is_sent_away(peer: socket.socket) -> bool:
-    """Whether the publisher has closed the connection, after what it sent before."""
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        try:
-            if not peer.recv(1 << 20):
-                return True
-        except ConnectionError:
-            return True
-        except TimeoutError:
-            return False
-    return False
-
-
 def test_a_process_without_files_left_lives_and_serves_those_who_came_meanwhile(
     endpoint: str,
 ) -> None:
@@ -253,41 +218,6 @@ print(64 - len(os.listdir("/proc/self/fd")), flush=True)
         assert int(one.says()) >= 64 // 8 - 1, "one is what lists them"
 
 
-def test_readers_over_the_most_are_sent_away_until_others_leave(
-    endpoint: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(readers, "MAX_READERS", 2)
-    with published(endpoint) as (made, _), ExitStack() as stack:
-        first, _, third = (stack.enter_context(connection(endpoint)) for _ in range(3))
-        assert is_sent_away(third)
-        first.close()
-        watch = WireSubscriber(endpoint)
-        stack.callback(watch.close)
-        made.step()
-        collect(watch, lambda taken: len(taken) == 2)
-
-
-def test_a_reader_that_takes_nothing_costs_no_memory_and_is_sent_away(
-    endpoint: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(readers, "STALLED_SECONDS", 1.0)
-    with published(endpoint) as (made, _), ExitStack() as stack:
-        idle = [stack.enter_context(connection(endpoint)) for _ in range(20)]
-        watch = WireSubscriber(endpoint)
-        stack.callback(watch.close)
-        collect(watch, lambda taken: len(taken) == 1)  # it came last: all are accepted
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        for _ in range(200):
-            made.step(padding=100_000)
-            time.sleep(0.002)
-        seen = collect(watch, lambda taken: taken[-1:] != [] and taken[-1].batch.seq == 200)
-        assert len(seen) == 200, "a reader that reads has all of it"
-        time.sleep(3)  # they are looked at: who reads now is not stalled
-        grown_mib = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
-        assert grown_mib < 32 + 16 + 40, "the ring, what the reader queues, and batches on the way"
-        assert all(map(is_sent_away, idle))
-
-
 def test_a_socket_that_was_swept_away_with_its_folder_comes_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -362,28 +292,6 @@ def test_what_is_put_in_place_of_a_socket_stays_and_costs_no_file(
         if (suffix, make) not in (("", make_foreign_socket), (".lock", Path.touch)):
             assert os.path.samestat(theirs.lstat(), found)
         made.step()
-
-
-def test_replays_that_nobody_takes_are_bounded_for_all_readers_together(
-    endpoint: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(publishing, "ANSWERS_PER_TICK", 64)
-    with published(endpoint) as (made, publisher), ExitStack() as stack:
-        for _ in range(60):  # each leaves alone, so that an answer is made of several
-            made.step(padding=10_000)
-            time.sleep(0.03)
-        wait_for(lambda: publisher.ring_bytes > 600_000)
-        peers = [stack.enter_context(connection(endpoint)) for _ in range(40)]
-        before = resident_bytes()
-        request = pack_request(RequestKind.REPLAY, publisher.session, 0)
-        deadline = time.monotonic() + 8
-        while time.monotonic() < deadline:
-            for peer in peers:
-                with contextlib.suppress(OSError):
-                    peer.send(request, socket.MSG_DONTWAIT)
-            time.sleep(0.02)
-        grown_mib = (resident_bytes() - before) / 2**20
-        assert grown_mib < 64 + 10 + 20, "the queues, one more answer each, and the allocator"
 
 
 def test_a_fork_that_outlives_its_parent_holds_no_reader(endpoint: str) -> None:

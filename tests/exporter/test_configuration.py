@@ -130,6 +130,10 @@ SERVER = "servers: [{name: a, url: 'http://h:1', %s}]"
         (SERVER % "labels: {a-b: x}", "servers[0].labels: expected str matching regex"),
         (SERVER % "model_name: ''", "servers[0].model_name: expected str of length >= 1"),
         (SERVER % "kv_events: [{endpoint: 'tcp://h:1'}]", "kv_events: the kind of server is not"),
+        (
+            "servers: [{name: a, kind: kvscope, kv_events: [{endpoint: 'tcp://h:1'}]}]",
+            "kv_events: kvscope's engine publishes no",
+        ),
         (SERVER % "kind: vllm, kv_events: [{endpoint: x}]", "'x' is not an endpoint of ZeroMQ"),
         (SERVER % "kind: vllm, kv_events: [{endpoint: 'tcp://*:1'}]", "is where the engine liste"),
         (SERVER % "kind: vllm, kv_events: [{}]", "kv_events[0]: endpoint is missing"),

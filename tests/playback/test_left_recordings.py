@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from exporter.files.private import lock, open_own
 from exporter.flight import flight, saved
 from exporter.flight.flight import MAX_SAVED
 from exporter.flight.reader import RecordingFile
 from exporter.playback.playback import Playback
-from exporter.private_file import lock, open_own
 from tests.events.producers import SNAPSHOT, hello
 from tests.playback.flights import Stage
 from tests.playback.test_flight import failing

@@ -5,8 +5,13 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from exporter.readings import PageReader
+
 Answer = bytes | Callable[[socket.socket], None]
 """Bytes to send before the connection is closed, or what to do with it."""
+
+
+HTML = b"<!DOCTYPE html>\n<html><body>Sign in</body></html>\n"
 
 
 @contextmanager
@@ -55,3 +60,7 @@ def _one(connection: socket.socket, answer: Answer, reads_first: bool) -> None:
                 connection.sendall(answer)
         except OSError:
             return  # the reader has hung up, as some of these tests want it to
+
+
+def counted(reader: PageReader) -> dict[str, int]:
+    return {kind: count for kind, count in reader.errors.items() if count}

@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from exporter import words
 from exporter.answers.why.finding import Finding
 from exporter.answers.why.scene import Scene
 from exporter.catalogue.gpu_sets import CLOCKS_EVENTS
 from exporter.machine.gpu import GpuNote
-from kvscope_events import words
 
 _LARGE_BYTES = 512 << 20
 """Growth of another process below this is daily life."""

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from exporter import words
 from exporter.answers.question import Question
 from exporter.answers.why.causes import Confidence, chain_of, confidence_of
 from exporter.answers.why.course import SLICE_NS
@@ -12,7 +13,6 @@ from exporter.answers.why.gpus import neighbours, slowed
 from exporter.answers.why.harm import harm, speed
 from exporter.answers.why.scene import FOLDS, Scene, scene_of
 from exporter.catalogue.incident import PHRASES, Kind
-from kvscope_events import words
 
 _DETECTORS = (neighbours, slowed, load, pool, content, speed, harm, engine)
 _EXCLUDED: tuple[Kind, ...] = (

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from exporter.foreign_file import read_small
+from exporter.files.foreign import read_small
 
 MAX_KEY_BYTES = 1024
 """Maximum bytes of a key in UTF-8; it fits into a header."""

@@ -1,10 +1,10 @@
 """All engines that are watched, one of which the other panels show."""
 
+from exporter import words
 from kvscope.top.course import latest
 from kvscope.top.panels.why import verdict
 from kvscope.top.situation import Panel, Situation, Watched
 from kvscope.top.table import Column, Table
-from kvscope_events import words
 from kvscope_events.printable import quoted
 
 

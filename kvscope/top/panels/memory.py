@@ -2,9 +2,9 @@
 
 from rich.text import Text
 
+from exporter import words
 from kvscope.top.pool_strip import Part, legend_of, strip
 from kvscope.top.situation import Panel, Situation, Watched, wrapped
-from kvscope_events import words
 from kvscope_events.printable import quoted
 
 _COMPONENTS = {

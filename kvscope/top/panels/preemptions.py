@@ -2,11 +2,11 @@
 
 from rich.text import Text
 
+from exporter import words
 from exporter.answers.preemptions import PREEMPTIONS, OnePreemption
 from kvscope.top.reading import Unknown
 from kvscope.top.situation import Panel, Situation, unknown_lines
 from kvscope.top.table import Column, Table
-from kvscope_events import words
 
 
 def _takers(one: OnePreemption) -> str:

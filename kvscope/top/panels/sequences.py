@@ -2,11 +2,11 @@
 
 from rich.text import Text
 
+from exporter import words
 from exporter.live.documents import SequenceRow
 from kvscope.top.reading import SEQUENCES, SequencesAnswer, Unknown
 from kvscope.top.situation import Panel, Situation, unknown_lines
 from kvscope.top.table import Column, Table
-from kvscope_events import words
 
 _RANK = ("preempted", "swapped", "decode", "prefill", "queued", "finished", "aborted")
 """States in the order of the rows."""

@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 from rich.text import Text
 
+from exporter import words
 from exporter.answers.tenants import TENANTS, OneAdapter, OneDemand, OneTenant
 from kvscope.top.reading import Unknown
 from kvscope.top.situation import Panel, Situation, unknown_lines
 from kvscope.top.table import Column, Table
-from kvscope_events import words
 from kvscope_events.printable import quoted
 
 

@@ -2,10 +2,10 @@
 
 from rich.text import Text
 
+from exporter import words
 from exporter.answers.whatif import WHATIF, WhatIf, WhatIfPoint
 from kvscope.top.reading import Unknown
 from kvscope.top.situation import Panel, Situation, Watched, unknown_lines
-from kvscope_events import words
 
 _WINDOW = "5m"
 _SCALES = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0, None)

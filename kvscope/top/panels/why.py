@@ -2,10 +2,10 @@
 
 from rich.text import Text
 
+from exporter import words
 from exporter.answers.why.question import WHY
 from kvscope.top.reading import Unknown
 from kvscope.top.situation import Panel, Situation, Watched, unknown_lines, wrapped
-from kvscope_events import words
 from kvscope_events.printable import one_line
 
 

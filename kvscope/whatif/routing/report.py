@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from exporter import words
 from kvscope.whatif.routing.comparison import Comparison
 from kvscope.whatif.routing.replay import Outcome
-from kvscope_events import words
 from kvscope_events.printable import printable
 
 

@@ -148,9 +148,7 @@ def entered(site: Site, hook: Hook, original: Method) -> Method:
         observer = site.observer
         if observer is None and opens and site.waiting:
             observer = site.admit(self)
-        if observer is None:
-            return original(self, *args, **kwargs)
-        if part_of(observer) is not self if part_of else not mine(observer, self):
+        if observer is None or not (part_of(observer) is self if part_of else mine(observer, self)):
             return original(self, *args, **kwargs)
         note = None
         observer.depth += 1

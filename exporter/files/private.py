@@ -11,7 +11,7 @@ from errno import EINVAL, EPERM
 from io import FileIO
 from pathlib import Path
 
-from exporter.foreign_file import kind_of
+from exporter.files.foreign import kind_of
 
 _MODE = 0o600
 _CREATE = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC

@@ -1,0 +1,1 @@
+"""Careful access to files that others may change, and to files that only we may read."""
