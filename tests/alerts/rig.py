@@ -213,10 +213,14 @@ class Host:
     def use(self, share: float) -> None:
         """Use a share of the limit, plus a tenth of it as file cache."""
         cache = self.LIMIT // 20
-        (self._group / "memory.stat").write_text(
-            f"inactive_file {cache // 2}\nactive_file {cache - cache // 2}\n"
-        )
-        (self._group / "memory.current").write_text(f"{round(share * self.LIMIT) + cache}\n")
+        self._show("memory.stat", f"inactive_file {cache // 2}\nactive_file {cache - cache // 2}\n")
+        self._show("memory.current", f"{round(share * self.LIMIT) + cache}\n")
+
+    def _show(self, name: str, content: str) -> None:
+        """A kernel's file is never half written; one of ours is not if another takes its place."""
+        new = self._group.with_name("new")
+        new.write_text(content)
+        new.replace(self._group / name)
 
     def read(self, pid: int) -> HostMemory:
         if self.broken:

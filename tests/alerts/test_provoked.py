@@ -5,11 +5,12 @@ example without inhibition, which another test covers.
 """
 
 import itertools
+import logging
 import os
 import re
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,7 @@ PATIENCE = 70.0
 CALM_SECONDS = 25
 """Repeated prompts before they change: the baseline of the prefix cache's ratio."""
 HOLES = re.compile(r"<no value>|<error|\{\{|\}\}|\bNaN\b|\bInf\b|  |\(\)|%!")
+LOG = "parts.log"
 RECEIVERS = {"critical": "on-call", "warning": "team", "info": "page-only"}
 
 SICK = {
@@ -148,6 +150,7 @@ def notices(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Notice]]:
     serve = ("serve", "--port", str(port), *watched)
     sidecar = free_port()
     with ExitStack() as parts:
+        parts.enter_context(logged_to(folder / LOG))
         monkeypatch = parts.enter_context(pytest.MonkeyPatch.context())
         killed = parts.enter_context(forked_kvscope(*serve, "--max-model-len", "512"))
         scene = Scene(parts, folder, monkeypatch)
@@ -176,7 +179,7 @@ def notices(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Notice]]:
         parts.enter_context(forked_kvscope(*serve, "--max-model-len", "512"))  # it comes back
         resolved(run, SIDE_BY_SIDE - STANDING)
         early = run.hook.seen("firing") - SIDE_BY_SIDE
-        assert early <= EARLY, "nobody provoked them yet"
+        assert early <= EARLY, f"nobody provoked them yet; {failed_parts(folder)}"
 
         some_later(run, scene)
         resolved(run, AFTERWARDS)
@@ -194,6 +197,23 @@ def notices(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Notice]]:
         run.scrape(*addresses)
         resolved(run, AT_LAST)
         yield run.hook.notices
+
+
+@contextmanager
+def logged_to(file: Path) -> Iterator[None]:
+    """What the exporters of this process log about parts of their pages."""
+    handler = logging.FileHandler(file)
+    logger = logging.getLogger("exporter.collect.parts")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        handler.close()
+
+
+def failed_parts(folder: Path) -> str:
+    return (folder / LOG).read_text() or "no part of a page failed in this process"
 
 
 def many_at_once(run: Stack, scene: Scene, killed: Any, flaky: Flaky) -> None:

@@ -104,7 +104,8 @@ NOT_ON_THIS_MACHINE: dict[Query, str] = {
     **dict.fromkeys(
         [
             *(("kvscope-overview", 303, ref) for ref in "BD"),
-            *(("kvscope-kv-pool", panel, ref) for panel in (502, 503, 504, 603) for ref in "BD"),
+            *(("kvscope-kv-pool", panel, ref) for panel in (502, 503, 504) for ref in "BD"),
+            ("kvscope-kv-pool", 603, "B"),
             ("kvscope-kv-pool", 502, "F"),
             *(("kvscope-prefix-cache", 303, ref) for ref in "BD"),
             ("kvscope-service-levels", 402, "D"),
