@@ -96,7 +96,9 @@ def get(url: str) -> None:
     assert httpx.get(url, timeout=30).status_code == 200
 
 
-@pytest.fixture(params=["this", pytest.param("3.13", marks=pytest.mark.nightly)])
+@pytest.fixture(
+    params=["this", pytest.param("3.13", marks=(pytest.mark.nightly, pytest.mark.weekly))]
+)
 def python(request: pytest.FixtureRequest) -> str | None:
     """None: the one that runs the tests."""
     return None if request.param == "this" else python_3_13()

@@ -93,7 +93,10 @@ class Reference:
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param("llama", marks=(pytest.mark.nightly, pytest.mark.weekly)), "gemma3"],
+    params=[
+        pytest.param("llama", marks=(pytest.mark.nightly, pytest.mark.weekly)),
+        pytest.param("gemma3", marks=pytest.mark.nightly),
+    ],
 )
 def reference(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory

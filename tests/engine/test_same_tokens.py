@@ -91,7 +91,7 @@ def oracle_of(folder: Path, prompts: list[list[int]], output_tokens: int) -> Ora
 
 
 WEEKLY = (pytest.mark.nightly, pytest.mark.weekly)
-MARKS = {"llama": (), "gemma3": (), "qwen3_moe": (pytest.mark.nightly,)}
+MARKS = {"llama": (), "gemma3": (pytest.mark.nightly,)}
 """The others run weekly, and differ from these in what tests/engine/model/test_parity.py compares.
 """
 
@@ -182,7 +182,7 @@ def generate(
 
 
 def every_combination(sizes: Mapping[str, int]) -> list[object]:
-    """Half of them are nightly; the rest has each pair of values of two settings."""
+    """Half of them are weekly; the rest has each pair of values of two settings."""
     caching = {"cached": True, "uncached": False}
     chunked = {"chunked": True, "whole": False}
     return [
@@ -192,7 +192,7 @@ def every_combination(sizes: Mapping[str, int]) -> list[object]:
                 for setting, name in zip((caching, chunked, sizes), names, strict=True)
             ),
             id="-".join(names),
-            marks=pytest.mark.nightly if sum(places) % 2 else (),
+            marks=WEEKLY if sum(places) % 2 else (),
         )
         for names, places in zip(
             itertools.product(caching, chunked, sizes),

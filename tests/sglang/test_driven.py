@@ -13,8 +13,8 @@ pytestmark = [pytest.mark.sglang, pytest.mark.nightly, pytest.mark.timeout(900)]
 
 RETRACTING = "p16-retracted"
 WEEKLY = (
-    *("p1", "p1-unnamed", "p1-off", "p1-chunked", "p1-mixed", "p1-lfu"),
-    *("p16", "p16-off", "p16-priority", "p16-writeback"),
+    *("p1", "p1-overlap", "p1-unnamed", "p1-off", "p1-chunked", "p1-mixed", "p1-lfu"),
+    *("p16", "p16-off", "p16-chunked", "p16-priority", "p16-writeback"),
 )
 BY_SCENARIO = pytest.mark.parametrize(
     "name",

@@ -21,7 +21,10 @@ from tests.sglang.scenarios import IN_PYTHON, NAMED, PUBLISHING, SWITCHED
 from tests.sglang.server import SMALL, Observed, observed
 from tests.support.waiting import wait_for
 
-pytestmark = [pytest.mark.sglang, pytest.mark.nightly, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [
+    *(pytest.mark.sglang, pytest.mark.nightly, pytest.mark.weekly, pytest.mark.slow),
+    pytest.mark.timeout(900),
+]
 
 BY_SCENARIO = pytest.mark.parametrize("name", list(SWITCHED))
 CYCLES = 20

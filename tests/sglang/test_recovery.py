@@ -19,7 +19,10 @@ from tests.support.pages import sample
 from tests.support.process import Process, kvscope
 from tests.support.waiting import wait_for
 
-pytestmark = [pytest.mark.sglang, pytest.mark.nightly, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [
+    *(pytest.mark.sglang, pytest.mark.nightly, pytest.mark.weekly, pytest.mark.slow),
+    pytest.mark.timeout(600),
+]
 
 STOPPED_SECONDS = 6.0
 """Longer than the silence after which a server counts as down."""

@@ -14,19 +14,13 @@ from tests.vllm.group_oracle import Oracle, Row
 from tests.vllm.hybrids import HYBRIDS, Hybrid, converse, families, logged_size, witnessed
 from tests.vllm.observed import Observed, observed
 
-pytestmark = [pytest.mark.vllm, pytest.mark.nightly, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [
+    *(pytest.mark.vllm, pytest.mark.nightly, pytest.mark.weekly, pytest.mark.slow),
+    pytest.mark.timeout(900),
+]
 
-NIGHTLY = ("qwen3_next",)
-"""States and full attention; the others weekly."""
 
-
-@pytest.fixture(
-    scope="module",
-    params=[
-        pytest.param(name, marks=[] if name in NIGHTLY else [pytest.mark.weekly])
-        for name in HYBRIDS
-    ],
-)
+@pytest.fixture(scope="module", params=HYBRIDS)
 def name(request: pytest.FixtureRequest) -> str:
     chosen: str = request.param
     return chosen

@@ -33,11 +33,9 @@ MODES = (
     "hybrid-eagle",
 )
 SMOKE = "sync"
-"""One mode of a real vLLM runs in `make test`; others, and what is broken, run nightly."""
-WEEKLY = {
-    *("swa-async", "nocache", "spec-async", "hybrid-eagle", "partial-async-force"),
-    *("hybrid-async-force", "deferred-async-force"),
-}
+"""One mode of a real vLLM runs in `make test`; three and what is broken nightly, others weekly."""
+NIGHTLY = {"async-force", "hybrid", "spec"}
+WEEKLY = set(MODES) - NIGHTLY - {SMOKE}
 SWITCHED = ("sync", "async-force", "hybrid-async-force", "deferred-async-force", "partial", "spec")
 """Modes in which the observer goes off and on."""
 

@@ -205,6 +205,7 @@ def test_a_stopped_sidecar_costs_vllm_nothing_and_catches_up(attached: Attached)
         beside.close()
 
 
+@pytest.mark.weekly
 def test_a_killed_vllm_is_unknown_and_its_successor_known(attached: Attached) -> None:
     with under_load(attached) as clients:
         assert attached.server is not None

@@ -27,7 +27,10 @@ from tests.vllm.server import (
     started,
 )
 
-pytestmark = [pytest.mark.vllm, pytest.mark.nightly, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [
+    *(pytest.mark.vllm, pytest.mark.nightly, pytest.mark.weekly, pytest.mark.slow),
+    pytest.mark.timeout(900),
+]
 
 SAYS = {
     r"kvscope doctor --target \S+": r"vllm",

@@ -17,7 +17,10 @@ from tests.support.waiting import wait_for
 from tests.vllm.observed import SMALL
 from tests.vllm.server import free_port, server_command, server_environment, started
 
-pytestmark = [pytest.mark.vllm, pytest.mark.nightly, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [
+    *(pytest.mark.vllm, pytest.mark.nightly, pytest.mark.weekly, pytest.mark.slow),
+    pytest.mark.timeout(900),
+]
 
 
 def _weights(part: str, page: str) -> float:

@@ -98,14 +98,7 @@ ALIKE = [
 """Those in which all sizes admit requests at the same time."""
 
 
-NIGHTLY = {
-    "gemma-chunks",
-    "gptoss-chunks",
-    "align-chunks",
-    "all-chunks",
-    "gemma-preempted",
-    "gemma-crowded",
-}
+NIGHTLY = {"gemma-chunks", "align-chunks", "gemma-preempted"}
 """The others run weekly."""
 
 

@@ -13,6 +13,8 @@ import torch
 
 CHECKS = Path(__file__).with_name("triton")
 FILES = ("attention", "decoder", "token", "engine", "compile")
+NIGHTLY = ("decoder", "compile")
+"""The interpreter takes minutes for each of the others."""
 
 
 @pytest.mark.nightly
@@ -21,8 +23,12 @@ FILES = ("attention", "decoder", "token", "engine", "compile")
 @pytest.mark.parametrize(
     ("file", "marked"),
     [
-        *((file, "not weekly") for file in FILES if file != "token"),
-        *(pytest.param(file, "", marks=pytest.mark.weekly) for file in ("token", "engine")),
+        *((file, "not weekly") for file in NIGHTLY),
+        *(
+            pytest.param(file, "", marks=pytest.mark.weekly)
+            for file in FILES
+            if file not in NIGHTLY
+        ),
     ],
 )
 def test_kernels(file: str, marked: str) -> None:
