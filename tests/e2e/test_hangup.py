@@ -16,7 +16,7 @@ import pytest
 from tests.support.process import ROOT, Process, started
 from tests.support.waiting import wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240), pytest.mark.nightly]
 
 KVSCOPE = (sys.executable, "-m", "kvscope")
 SMALL = ("--max-model-len", "2048", "--num-gpu-blocks-override", "256", "--no-gpu")

@@ -10,6 +10,8 @@ import pytest
 from tests.support.process import Process, forked_kvscope, kvscope
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.nightly
+
 SMALL = ("--max-model-len", "1024", "--num-gpu-blocks-override", "128")
 PROMPT_SECONDS = 6.0
 """An end while loading; importing torch alone takes longer."""

@@ -9,6 +9,8 @@ import pytest
 
 from tests.repo.checkout import ROOT
 
+pytestmark = pytest.mark.nightly
+
 FULL = Path("/dev/full")
 PLAN = ("plan", "--layers", "48", "--kv-heads", "4", "--head-dim", "128")
 DOCTOR = ("doctor", "--target", "http://127.0.0.1:9", "--timeout", "0.1")

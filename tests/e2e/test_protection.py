@@ -17,7 +17,7 @@ from tests.support.http_peer import make_certificate
 from tests.support.process import forked_kvscope, kvscope
 from tests.support.waiting import wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.waits]
+pytestmark = [pytest.mark.slow, pytest.mark.waits, pytest.mark.nightly]
 
 SMALL = ("--max-model-len", "2048", "--num-gpu-blocks-override", "1024")
 SIDECAR = ("sidecar", "--events", "other=tcp://127.0.0.1:1", "--no-gpu", "--port", "0")

@@ -22,7 +22,7 @@ from tests.support.pythons import python_3_13
 from tests.support.server import greedy
 from tests.support.waiting import wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.waits, pytest.mark.timeout(280)]
+pytestmark = [pytest.mark.slow, pytest.mark.waits, pytest.mark.timeout(280), pytest.mark.nightly]
 
 BURSTS = tuple(itertools.islice(itertools.cycle((1, 2, 3, 4, 5)), 10))
 TITLE = "kvscope: the stacks of process"

@@ -15,7 +15,7 @@ from kvscope_events.bus import EventBus
 from kvscope_events.wire.publisher import WirePublisher
 from tests.support.process import Process, forked_kvscope, started
 
-pytestmark = [pytest.mark.slow, pytest.mark.waits, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.waits, pytest.mark.timeout(120), pytest.mark.nightly]
 
 PUBLISHES = """
 import re, sys, threading, time

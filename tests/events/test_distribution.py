@@ -11,6 +11,8 @@ import pytest
 
 from tests.repo.checkout import ROOT, project_files
 
+pytestmark = pytest.mark.nightly
+
 VERSIONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 IMPORT_SECONDS = 0.1
 FOREIGN = {"msgspec", "kvscope_events"}

@@ -23,6 +23,8 @@ from tests.fakes.nvml.library import SONAME
 from tests.gpu.scrapes import OWN_FAMILIES
 from tests.repo.checkout import ROOT
 
+pytestmark = pytest.mark.nightly
+
 MAX_SCRAPE_SECONDS = 0.5
 MAX_EXIT_SECONDS = 2.0
 _COMMON = """

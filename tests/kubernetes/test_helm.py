@@ -23,7 +23,7 @@ from tests.kubernetes.objects import Object, container, output, parsed
 from tests.kubernetes.schemas import API_VERSIONS, problems
 from tests.repo.checkout import ROOT
 
-pytestmark = pytest.mark.helm
+pytestmark = [pytest.mark.helm, pytest.mark.nightly]
 CHART = str(ROOT / "deploy" / "helm" / "kvscope")
 
 

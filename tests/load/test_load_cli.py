@@ -19,6 +19,8 @@ from kvscope.load.progress import showing_progress
 from tests.load.peer import Peer, serving
 from tests.support.process import completed
 
+pytestmark = pytest.mark.nightly
+
 FULL = Path("/dev/full")
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """

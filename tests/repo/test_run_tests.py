@@ -10,6 +10,8 @@ import pytest
 
 from tests.support.process import ROOT
 
+pytestmark = pytest.mark.nightly
+
 SETTINGS = """
 [pytest]
 addopts = --import-mode=importlib --strict-markers
