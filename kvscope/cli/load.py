@@ -8,7 +8,6 @@ from typing import Annotated
 
 import httpx
 import typer
-from rich.console import Console
 
 from kvscope.cli.interrupts import Stop
 from kvscope.load import (
@@ -21,7 +20,6 @@ from kvscope.load import (
     run,
 )
 from kvscope.load.progress import showing_progress
-from kvscope.load.table import report_table
 from kvscope.options.configuration import ListenConfig
 from kvscope.output import fail
 from kvscope.places import server_named
@@ -72,10 +70,6 @@ def load(
             envvar="KVSCOPE_LOAD_API_KEY",
             help="Bearer token to send. Visible in `ps`; prefer the variable.",
         ),
-    ] = None,
-    metrics_url: Annotated[
-        str | None,
-        typer.Option(help="Page of the server's Prometheus metrics. Default: URL/metrics."),
     ] = None,
     duration: Annotated[
         float | None,
@@ -154,9 +148,9 @@ def load(
         typer.Option(metavar="FILE", help="Write the report as JSON; -: to standard output."),
     ] = None,
 ) -> None:
-    """Send a workload to a server, and report latency and cache hits.
+    """Send a workload to a server with OpenAI's API, and report how it went.
 
-    The server can be any with OpenAI's API; hits are read from the metrics of kvscope or vLLM.
+    To measure a server's performance use guidellm, or vLLM's own `vllm bench serve`.
 
     Example: kvscope load chat --url http://127.0.0.1:8000 --duration 60 --concurrency 16
 
@@ -176,7 +170,6 @@ def load(
             trace_file=trace_file,
             model=model,
             api_key=api_key,
-            metrics_url=metrics_url,
             seed=seed,
             duration_seconds=duration,
             num_requests=num_requests,
@@ -210,8 +203,8 @@ def load(
 
 
 def _print(report: Report, output_json: str | None) -> None:
-    """The table goes to standard output, unless the JSON does. It is printed last, so that the JSON
-    is written even if the table has no reader.
+    """The text goes to standard output, unless the JSON does. It is printed last, so that the JSON
+    is written even if the text has no reader.
     """
     problem: OSError | None = None
     document = json.dumps(report.to_dict(), indent=2) + "\n"
@@ -223,6 +216,7 @@ def _print(report: Report, output_json: str | None) -> None:
     if output_json == "-":
         sys.stdout.write(document)
         sys.stdout.flush()
-    Console(stderr=output_json == "-").print(report_table(report))
+    for line in report.lines():
+        typer.echo(line, err=output_json == "-")
     if problem is not None:
         raise fail(problem)

@@ -60,7 +60,6 @@ class Exchange:
     """Chunks with output: tokens, or a few tokens each."""
     ttft: float | None = None
     """None: no chunk carried a token."""
-    inter_token: list[float] = field(default_factory=list)
     e2e: float = 0.0
 
     @property
@@ -164,7 +163,6 @@ class Client:
         exchange = Exchange()
         texts: list[str] = []
         complete = False
-        newest = started
         async for event in _events(response):
             now = time.perf_counter()
             if event == b"[DONE]":
@@ -182,9 +180,6 @@ class Client:
                 exchange.num_chunks += 1
                 if exchange.ttft is None:
                     exchange.ttft = now - started
-                else:
-                    exchange.inter_token.append(now - newest)
-                newest = now
         if not complete:
             raise RequestFailedError("incomplete", "the stream ended before the reply did")
         exchange.text = "".join(texts)

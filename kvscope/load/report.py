@@ -1,15 +1,15 @@
 """The results of a run: counts while it goes on, the report at its end."""
 
 import time
+from array import array
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from math import ceil
 
+from exporter import words
 from kvscope.load.client import Exchange
-from kvscope.load.counters import HitRate
-from kvscope.load.distribution import Distribution, Summary
-
-_NO_GAP = 0.02
-"""Share of the mean gap below which a median gap only reflects how chunks were read."""
+from kvscope_events.printable import quoted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,8 +26,30 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Latency:
+    """Seconds of as many requests."""
+
+    count: int
+    mean: float
+    p50: float
+    p90: float
+    p99: float
+    max: float
+
+    @classmethod
+    def of(cls, seconds: Sequence[float]) -> "Latency | None":
+        """Quantiles by nearest rank; None if nothing was measured."""
+        if not seconds:
+            return None
+        ordered = sorted(seconds)
+        p50, p90, p99 = (ordered[ceil(q * len(ordered)) - 1] for q in (0.5, 0.9, 0.99))
+        mean = sum(ordered) / len(ordered)
+        return cls(count=len(ordered), mean=mean, p50=p50, p90=p90, p99=p99, max=ordered[-1])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """All measurements. None: not exposed by the server, or nothing to measure; never 0."""
+    """The outcome of a run. None: not reported by the server, or nothing to measure; never 0."""
 
     scenario: str
     model: str
@@ -56,29 +78,19 @@ class Report:
     output_tokens: int
     output_tokens_counted: bool
     """False: some replies had no usage from the server; for them a chunk counts as one token."""
-    ttft: Summary | None
-    """First chunk with output after the request was sent."""
-    tpot: Summary | None
-    """Per request: (end-to-end - TTFT) / (output tokens - 1)."""
-    itl: Summary | None
-    """Between chunks with output; a chunk may hold several tokens."""
-    e2e: Summary | None
-    hit_rate_usage: HitRate | None
-    """Prefix hits according to the replies' `prompt_tokens_details.cached_tokens`."""
-    hit_rate_metrics: HitRate | None
-    """Prefix hits according to the server's counters, which include other clients' requests."""
-    preemptions: int | None
+    cached_tokens: int | None
+    """Prompt tokens from the prefix cache, by the replies' `prompt_tokens_details`."""
+    cached_of_tokens: int | None
+    """Prompt tokens of the replies that say so."""
+    first_token: Latency | None
+    """Until the first chunk with output, after the request was sent."""
+    duration: Latency | None
     server_lost: bool
     """Whether the server refused connections until the run ended, or the run was ended for that."""
     interrupted: bool
     """Whether the run was stopped before its end."""
     notes: tuple[str, ...]
     """Assumptions, and values that could not be read."""
-
-    @property
-    def chunks_arrived_together(self) -> bool:
-        """Whether half of the gaps between chunks are zero: several chunks were read at once."""
-        return self.itl is not None and self.itl.p50 < _NO_GAP * self.itl.mean
 
     @property
     def num_failed(self) -> int:
@@ -96,20 +108,43 @@ class Report:
 
     def to_dict(self) -> dict[str, object]:
         """The fields and the rates derived from them, for JSON."""
-        fields: dict[str, object] = asdict(self)
-        for name in ("hit_rate_usage", "hit_rate_metrics"):
-            hit_rate: HitRate | None = getattr(self, name)
-            if hit_rate is not None:
-                fields[name] = asdict(hit_rate) | {"ratio": hit_rate.ratio}
-        return fields | {
+        return asdict(self) | {
             "requests_per_second": self.per_second(self.ok),
-            "prompt_tokens_per_second": self.per_second(self.prompt_tokens),
             "output_tokens_per_second": self.per_second(self.output_tokens),
         }
 
+    def lines(self) -> Iterator[str]:
+        """The report for people."""
+        yield f"{self.scenario} on {quoted(self.model)}, {words.seconds(self.elapsed_seconds)}"
+        failed = ", ".join(f"{count:,} {kind}" for kind, count in sorted(self.failed.items()))
+        failures = f"{self.num_failed:,}" + (f" ({failed})" if failed else "")
+        yield f"requests: {self.ok:,} successful, {failures} failed"
+        only_if_any = (
+            ("retried after 429", self.retried),
+            ("cancelled in flight", self.cancelled),
+            ("dropped on arrival", self.shed),
+            ("skipped, longer than the context", self.skipped),
+            ("cut to the context", self.truncated),
+        )
+        yield from (f"{what}: {count:,}" for what, count in only_if_any if count)
+        if self.max_late_seconds is not None:
+            yield f"latest start behind the trace: {words.seconds(self.max_late_seconds)}"
+        for what, amount in (("requests", self.ok), ("output tokens", self.output_tokens)):
+            yield f"{what} per second: {words.short(self.per_second(amount))}"
+        if self.cached_tokens is not None and self.cached_of_tokens:
+            share = words.share(self.cached_tokens / self.cached_of_tokens)
+            yield f"prompt tokens from the prefix cache: {share}"
+        for what, latency in (("first token", self.first_token), ("duration", self.duration)):
+            if latency is not None:
+                p50, p99 = words.seconds(latency.p50), words.seconds(latency.p99)
+                yield f"{what}: p50 {p50}, p99 {p99}, at most {words.seconds(latency.max)}"
+        for kind, detail in self.first_failures.items():
+            yield f"first {kind}: {quoted(detail)}"
+        yield from (f"note: {quoted(note)}" for note in self.notes)
+
 
 class Tally:
-    """Counts a run as it happens, in bounded memory. Belongs to one event loop."""
+    """Counts a run as it happens, in 16 bytes for each request. Belongs to one event loop."""
 
     def __init__(self) -> None:
         self.started = time.perf_counter()
@@ -126,12 +161,10 @@ class Tally:
         self.prompt_tokens: int | None = None
         self.output_tokens = 0
         self.output_tokens_counted = True
-        self.ttft = Distribution()
-        self.tpot = Distribution()
-        self.itl = Distribution()
-        self.e2e = Distribution()
-        self._cached_of: int | None = None
-        self._cached = 0
+        self.first_token_seconds = array("d")
+        self.duration_seconds = array("d")
+        self.cached_tokens: int | None = None
+        self.cached_of_tokens: int | None = None
 
     @property
     def elapsed_seconds(self) -> float:
@@ -149,15 +182,11 @@ class Tally:
         if usage.prompt_tokens is not None:
             self.prompt_tokens = (self.prompt_tokens or 0) + usage.prompt_tokens
         if usage.cached_tokens is not None and usage.prompt_tokens is not None:
-            self._cached_of = (self._cached_of or 0) + usage.prompt_tokens
-            self._cached += usage.cached_tokens
-        self.e2e.observe(exchange.e2e)
-        for seconds in exchange.inter_token:
-            self.itl.observe(seconds)
+            self.cached_of_tokens = (self.cached_of_tokens or 0) + usage.prompt_tokens
+            self.cached_tokens = (self.cached_tokens or 0) + usage.cached_tokens
+        self.duration_seconds.append(exchange.e2e)
         if exchange.ttft is not None:
-            self.ttft.observe(exchange.ttft)
-            if output_tokens > 1:
-                self.tpot.observe((exchange.e2e - exchange.ttft) / (output_tokens - 1))
+            self.first_token_seconds.append(exchange.ttft)
 
     def has_failed(self, kind: str, detail: str) -> None:
         self.failed[kind] += 1
@@ -165,9 +194,3 @@ class Tally:
 
     def was_late(self, seconds: float) -> None:
         self.max_late_seconds = max(self.max_late_seconds or 0.0, seconds)
-
-    @property
-    def hit_rate(self) -> HitRate | None:
-        if self._cached_of is None:
-            return None
-        return HitRate(queried_tokens=self._cached_of, hit_tokens=self._cached)

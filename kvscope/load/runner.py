@@ -10,9 +10,8 @@ import httpx
 
 from kvscope.load.arrivals import closed_loop, open_loop, replay
 from kvscope.load.client import Client
-from kvscope.load.counters import Counters, CountersError, read_counters
 from kvscope.load.lane import LOST_AFTER_SECONDS, Lane
-from kvscope.load.report import Progress, Report, Tally
+from kvscope.load.report import Latency, Progress, Report, Tally
 from kvscope.load.scenarios import USUAL_CONTEXT, JobSource, make_source
 from kvscope.load.server import Server, discover, measure_text
 from kvscope.load.spec import LoadSpec, Scenario
@@ -65,7 +64,6 @@ async def run(
         server = await _unless_stopped(discover(http, spec), stop)
         notes: list[str] = []
         source = await _unless_stopped(_make_source(http, spec, server, notes), stop)
-        before = await _unless_stopped(_counters(http, spec, notes), stop)
         tally = Tally()
         client = Client(http, spec, server.model)
         lane = Lane(client, tally, spec.max_in_flight)
@@ -78,12 +76,11 @@ async def run(
         watch = _Watch(spec, tally, lane, stop, num_expected, on_progress)
         await watch.until_done(arrivals)
         tally.finished = time.perf_counter()
-        after = await _counters(http, spec, notes)
     if watch.server_lost:
         notes.append(f"nothing answered for {LOST_AFTER_SECONDS:.0f} s: the run was given up")
     elif watch.ended_unreachable:
         notes.append("at the end of the run the server refused every connection")
-    return _report(spec, server, tally, watch, (before, after), notes)
+    return _report(spec, server, tally, watch, notes)
 
 
 class _Watch:
@@ -202,24 +199,13 @@ async def _unless_stopped(work: Coroutine[None, None, _T], stop: Stop) -> _T:
     return task.result()
 
 
-async def _counters(http: httpx.AsyncClient, spec: LoadSpec, notes: list[str]) -> Counters:
-    try:
-        return await read_counters(http, spec)
-    except CountersError as error:
-        if str(error) not in notes:
-            notes.append(str(error))
-        return Counters()
-
-
 def _report(
     spec: LoadSpec,
     server: Server,
     tally: Tally,
     watch: _Watch,
-    counters: tuple[Counters, Counters],
     notes: list[str],
 ) -> Report:
-    before, after = counters
     return Report(
         scenario=spec.scenario.value,
         model=server.model,
@@ -238,13 +224,10 @@ def _report(
         prompt_tokens=tally.prompt_tokens,
         output_tokens=tally.output_tokens,
         output_tokens_counted=tally.output_tokens_counted,
-        ttft=tally.ttft.summary(),
-        tpot=tally.tpot.summary(),
-        itl=tally.itl.summary(),
-        e2e=tally.e2e.summary(),
-        hit_rate_usage=tally.hit_rate,
-        hit_rate_metrics=after.hit_rate_since(before),
-        preemptions=after.preemptions_since(before),
+        cached_tokens=tally.cached_tokens,
+        cached_of_tokens=tally.cached_of_tokens,
+        first_token=Latency.of(tally.first_token_seconds),
+        duration=Latency.of(tally.duration_seconds),
         server_lost=watch.server_lost or watch.ended_unreachable,
         interrupted=watch.interrupted,
         notes=tuple(notes),

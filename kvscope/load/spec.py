@@ -71,8 +71,6 @@ class LoadSpec:
     model: str | None = None
     """None: the first one that the server lists."""
     api_key: str | None = field(default=None, repr=False)
-    metrics_url: str | None = None
-    """URL of the server's counters; None: `/metrics` below the base URL."""
     seed: int = 0
     """Seed of everything random: texts, tokens, lengths, arrivals."""
 
@@ -108,8 +106,6 @@ class LoadSpec:
 
     def __post_init__(self) -> None:
         check_url("url", self.url)
-        if self.metrics_url is not None:
-            check_url("metrics_url", self.metrics_url)
         for name in _POSITIVE:
             value = getattr(self, name)
             if value is not None and not value > 0:  # also refuses NaN

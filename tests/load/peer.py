@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import uvicorn
 from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 BLOCK = 16
 
@@ -21,8 +21,6 @@ class Peer:
     url: str = ""
     max_model_len: int | None = 512
     api_key: str | None = None
-    counters: str | None = "vllm"
-    """Server whose metric names it exposes; None: it has no /metrics."""
     gives_usage: bool = True
     token_seconds: float = 0.0
     refusals: int = 0
@@ -53,20 +51,6 @@ class Peer:
         self.queried += len(tokens)
         self.hit += hit
         return hit
-
-    def exposition(self) -> str:
-        if self.counters == "kvscope":
-            return (
-                f'kvscope_prefix_cache_queried_tokens_total{{phase="first"}} {self.queried}\n'
-                f'kvscope_prefix_cache_queried_tokens_total{{phase="resumed"}} 7000\n'
-                f'kvscope_prefix_cache_hit_tokens_total{{phase="first"}} {self.hit}\n'
-                f'kvscope_prefix_cache_hit_tokens_total{{phase="resumed"}} 6000\n'
-                f'kvscope_preemptions_total{{mode="recompute"}} 3\n'
-            )
-        return (
-            f'vllm:prefix_cache_queries_total{{engine="0"}} {self.queried}\n'
-            f'vllm:prefix_cache_hits_total{{engine="0"}} {self.hit}\n'
-        )
 
     def stream(self, body: dict[str, object], chat: bool, tokens: list[int]) -> Iterator[bytes]:
         self._in_flight += 1
@@ -118,12 +102,6 @@ def _app(peer: Peer) -> FastAPI:
             return JSONResponse({"error": {"message": "wrong key"}}, status_code=401)
         model = {"id": "peer", "object": "model", "max_model_len": peer.max_model_len}
         return JSONResponse({"object": "list", "data": [model]})
-
-    @app.get("/metrics")
-    def metrics() -> Response:
-        if peer.counters is None:
-            return PlainTextResponse("not here", status_code=404)
-        return PlainTextResponse(peer.exposition())
 
     @app.post("/v1/completions")
     async def completions(request: Request) -> Response:

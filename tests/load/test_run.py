@@ -47,16 +47,10 @@ def test_every_scenario_succeeds_and_is_counted(peer: Peer, scenario: Scenario) 
     assert report.prompt_tokens == peer.queried
     sent = [body["max_tokens"] for body in peer.bodies]
     assert report.output_tokens == sum(n for n in sent if isinstance(n, int))
-    rate = report.hit_rate_usage
-    assert rate is not None
-    assert (rate.queried_tokens, rate.hit_tokens) == (peer.queried, peer.hit)
-    assert rate == report.hit_rate_metrics
-    assert rate.hit_tokens > 0
-    assert report.ttft is not None
-    assert report.ttft.count == 20
-    # A chunk a token; the one that announces the assistant's role does not count.
-    assert report.itl is not None
-    assert report.itl.count == report.output_tokens - 20
+    assert (report.cached_of_tokens, report.cached_tokens) == (peer.queried, peer.hit)
+    assert peer.hit > 0
+    assert report.first_token is not None
+    assert report.first_token.count == 20
     assert report.notes == ()
     json.dumps(report.to_dict())
 
@@ -79,9 +73,8 @@ def test_a_trace_hits_what_its_tree_predicts(peer: Peer, tmp_path: Path) -> None
     assert (report.ok, report.skipped) == (4, 1)
     assert [body["max_tokens"] for body in peer.bodies] == [1, 2, 1, 1]
     assert all(body["ignore_eos"] is True for body in peer.bodies)
-    assert report.hit_rate_metrics is not None
     # [0, 1] of the second, [0] of the third, [0, 1] of the fourth: 2 is partial.
-    assert report.hit_rate_metrics.hit_tokens == 16 * (2 + 1 + 2)
+    assert report.cached_tokens == 16 * (2 + 1 + 2)
 
 
 def test_truncate_sends_the_head_of_long_prompts(peer: Peer, tmp_path: Path) -> None:
@@ -145,27 +138,17 @@ def test_failures_are_counted_by_kind(peer: Peer, changes: dict[str, Any], kind:
     )
     assert (report.ok, report.failed) == (0, {kind: 3})
     assert report.first_failures[kind]
-    assert report.ttft is None
-    assert report.hit_rate_usage is None
+    assert report.first_token is None
+    assert report.cached_tokens is None
 
 
 def test_unexposed_is_none_and_said(peer: Peer) -> None:
-    peer.counters, peer.gives_usage, peer.max_model_len = None, False, None
+    peer.gives_usage, peer.max_model_len = False, None
     report = run_load(make_spec(peer, Scenario.RAG))
-    assert report.hit_rate_usage is None
-    assert report.hit_rate_metrics is None
-    assert report.preemptions is None
+    assert report.cached_tokens is None
     assert report.prompt_tokens is None
     assert not report.output_tokens_counted
-    assert any("HTTP 404" in note for note in report.notes)
     assert any("max_model_len is not exposed" in note for note in report.notes)
-
-
-def test_kvscope_counters(peer: Peer) -> None:
-    peer.counters = "kvscope"
-    report = run_load(make_spec(peer))
-    assert report.hit_rate_metrics == report.hit_rate_usage
-    assert report.preemptions == 0
 
 
 def test_api_key_goes_to_the_api(peer: Peer) -> None:

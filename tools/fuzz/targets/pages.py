@@ -1,4 +1,4 @@
-"""Pages of metrics, as `doctor`, `load` and the sidecar read them.
+"""Pages of metrics, as `doctor` and the sidecar read them.
 
 An input is read both as OpenMetrics and as text.
 """
@@ -11,7 +11,6 @@ from exporter.readings.detect import detect
 from exporter.readings.mapping import PageMapper
 from exporter.readings.tables import TABLES
 from kvscope.diagnosis.scrape import ScrapeError, parse_page
-from kvscope.load.counters import parse_counters
 from tools.fuzz.target import Parse, Target
 
 _TYPES = ("application/openmetrics-text; version=1.0.0", "text/plain; version=0.0.4")
@@ -28,8 +27,6 @@ def _parse_page(content: bytes) -> bool:
     for content_type in _TYPES:
         with contextlib.suppress(ScrapeError):
             taken |= bool(parse_page(content, content_type, "http://a/metrics").by_name)
-    with contextlib.suppress(ValueError):
-        parse_counters(content.decode(errors="replace"))
     return taken
 
 
