@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Mapping
 
+from exporter.background import BackgroundLoop
 from exporter.clock import Clock
 from exporter.fleet.fleet import Fleet
 from exporter.fleet.member import Member, Read
@@ -18,8 +19,7 @@ class Follower:
         self._clock = clock or Clock()
         self._members: dict[str, Member] = {}
         self._lock = threading.Lock()
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="kvscope-fleet", daemon=True)
+        self._loop = BackgroundLoop("kvscope-fleet", FOLD_SECONDS, self.fold)
 
     @property
     def members(self) -> list[Member]:
@@ -40,7 +40,7 @@ class Follower:
                 self._members.pop(name).end()
                 self.fleet.forget(name)
             self._members.update(new)
-            if self._thread.is_alive():
+            if self._loop.is_running:
                 for member in new.values():
                     member.start()
         return came, went
@@ -48,17 +48,15 @@ class Follower:
     def start(self) -> None:
         """Begin to ask and to fold; called once."""
         with self._lock:
-            self._thread.start()
+            self._loop.start()
             for member in self._members.values():
                 member.start()
 
     def stop(self) -> None:
         """End all threads; those that wait for a sidecar are left to themselves."""
-        self._stopping.set()
         for member in self.members:
             member.end()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._loop.stop()
 
     def fold(self) -> None:
         """Fold the answers that wait."""
@@ -71,7 +69,3 @@ class Follower:
             self.fleet.fold([(member.name, answer) for member, answer in waiting])
             for member, _ in waiting:
                 member.folded()
-
-    def _run(self) -> None:
-        while not self._stopping.wait(FOLD_SECONDS):
-            self.fold()

@@ -1,12 +1,12 @@
 """Asks one sidecar every second for what is new, on a thread of its own."""
 
-import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
 
 from exporter.answers.projection import positions_text
+from exporter.background import BackgroundLoop
 from exporter.catalogue.fleet import SIDECAR_ERROR_KINDS
 from exporter.clock import Clock
 from exporter.faults import Faults
@@ -88,8 +88,7 @@ class Member:
         """The last answer of all, on the same clock; None: it has not answered yet."""
         self._faults = Faults(f"sidecar {name}", SIDECAR_ERROR_KINDS, clock.monotonic_ns)
         self._document: Document | None = None
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="kvscope-member", daemon=True)
+        self._loop = BackgroundLoop("kvscope-member", ASK_SECONDS, self._ask_again)
 
     @property
     def errors(self) -> Mapping[str, int]:
@@ -104,11 +103,11 @@ class Member:
 
     def start(self) -> None:
         """Begin to ask; called once."""
-        self._thread.start()
+        self._loop.start()
 
     def end(self) -> None:
         """Ask the thread to end, without waiting for it."""
-        self._stopping.set()
+        self._loop.end()
 
     @property
     def answer(self) -> Document | None:
@@ -141,7 +140,6 @@ class Member:
             raise msgspec.ValidationError(problem)
         return document
 
-    def _run(self) -> None:
-        while not self._stopping.wait(ASK_SECONDS):
-            if self._document is None:
-                self.ask()
+    def _ask_again(self) -> None:
+        if self._document is None:
+            self.ask()

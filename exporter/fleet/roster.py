@@ -5,7 +5,6 @@ A list that cannot be read leaves the one before it in use.
 
 import logging
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Annotated
 
 import msgspec
 
+from exporter.background import BackgroundLoop
 from exporter.configuration.check_server import url_problem
 from exporter.fetch.address import is_address
 from exporter.fetch.error import JSON_ERRORS, FetchError
@@ -133,8 +133,7 @@ class Roster:
         self._last: list[tuple[Find, list[Place]]] = [(find, []) for find in finds]
         self._changed = changed
         self._throttle = Throttle(time.monotonic_ns)
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="kvscope-roster", daemon=True)
+        self._loop = BackgroundLoop("kvscope-roster", REFRESH_SECONDS, self.look)
 
     def look(self) -> None:
         """Look once; never raises."""
@@ -160,12 +159,8 @@ class Roster:
 
     def start(self) -> None:
         """Begin to look; called once."""
-        self._thread.start()
+        self._loop.start()
 
     def stop(self) -> None:
         """End the thread, or leave it to itself while a name server holds it."""
-        self._stopping.set()
-
-    def _run(self) -> None:
-        while not self._stopping.wait(REFRESH_SECONDS):
-            self.look()
+        self._loop.end()

@@ -5,11 +5,11 @@ Looks at the sources' state; only for a silent engine does it try whether it acc
 
 import logging
 import socket
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from exporter.background import BackgroundLoop
 from exporter.catalogue.server import ServerState
 from exporter.clock import Clock, Turns
 from exporter.watched.exporter import Exporter
@@ -56,18 +56,16 @@ class Departures:
         self._known: dict[Exporter, _Known] = {}
         self._heard: dict[Target, _Heard] = {}
         self._throttle = Throttle(clock.monotonic_ns)
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="kvscope-departures", daemon=True)
+        self._turns = Turns(self._now_ns)
+        self._loop = BackgroundLoop("kvscope-departures", LOOK_SECONDS, self._look_in_turn)
 
     def start(self) -> None:
         """Begin to look; may be called once."""
-        self._thread.start()
+        self._loop.start()
 
     def stop(self) -> None:
         """End the thread."""
-        self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._loop.stop()
 
     def look(self) -> None:
         """Log what has changed since the last look."""
@@ -82,16 +80,9 @@ class Departures:
                     self._look_at_target(name, target)
             self._look_at_server(name, exporter)
 
-    def _run(self) -> None:
-        turns = Turns(self._now_ns)
-        while not self._stopping.wait(LOOK_SECONDS):
-            if turns.was_held_up():
-                continue
-            try:
-                self.look()
-            except Exception:
-                logger.exception("looking for engines that have gone failed: a bug")
-                return
+    def _look_in_turn(self) -> None:
+        if not self._turns.was_held_up():
+            self.look()
 
     def _look_at_target(self, name: str, target: Target) -> None:
         heard = self._heard.setdefault(target, _Heard())
