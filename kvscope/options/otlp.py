@@ -14,8 +14,8 @@ from exporter.otlp.settings import OtlpConfig, OtlpSettingError, otlp_config
 from kvscope.output import fail
 
 if TYPE_CHECKING:
-    from exporter.otlp.feed import Observed, Served
-    from exporter.otlp.outlet import Outlet
+    from exporter.otlp.feed import Observed
+    from exporter.otlp.outlet import Outlet, Served
 
 OtlpEndpoint = Annotated[
     str | None,
@@ -33,7 +33,7 @@ logger = logging.getLogger("kvscope")
 def chosen_otlp(endpoint: str | None) -> OtlpConfig | None:
     """The export set by option and environment. Raises typer.Exit(2)."""
     try:
-        return otlp_config(endpoint, os.environ)
+        return otlp_config("metrics", endpoint, os.environ)
     except OtlpSettingError as error:
         raise fail(error) from None
 
@@ -47,7 +47,7 @@ def served_as(
     instance: str, exporter: "Observed", labels: Mapping[str, str] | None = None
 ) -> "Served":
     """A server whose metrics are sent; labels: those of its resource."""
-    from exporter.otlp.feed import Served
+    from exporter.otlp.outlet import Served
 
     return Served(instance=instance, exporter=exporter, labels=labels or {})
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from exporter.clock import Clock
-from exporter.otlp.settings import OtlpSettingError, TracesConfig, traces_config
+from exporter.otlp.settings import OtlpConfig, OtlpSettingError, otlp_config
 from kvscope.output import fail
 
 if TYPE_CHECKING:
@@ -25,16 +25,16 @@ OtlpTracesEndpoint = Annotated[
 ]
 
 
-def chosen_traces(endpoint: str | None) -> TracesConfig | None:
+def chosen_traces(endpoint: str | None) -> OtlpConfig | None:
     """The export set by option and environment. Raises typer.Exit(2)."""
     try:
-        return traces_config(endpoint, os.environ)
+        return otlp_config("traces", endpoint, os.environ)
     except OtlpSettingError as error:
         raise fail(error) from None
 
 
 def tracing_of(
-    config: TracesConfig | None, origin_of: "Callable[[str], Origin] | None" = None
+    config: OtlpConfig | None, origin_of: "Callable[[str], Origin] | None" = None
 ) -> "Tracing | None":
     """The running export. origin_of: the origin of a server, by name. Raises typer.Exit(2)."""
     if config is None:

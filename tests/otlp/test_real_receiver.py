@@ -20,8 +20,7 @@ import pytest
 
 from exporter.catalogue import CATALOGUE
 from exporter.clock import Clock
-from exporter.otlp.feed import Served
-from exporter.otlp.outlet import Outlet
+from exporter.otlp.outlet import Outlet, Served
 from exporter.otlp.settings import otlp_config
 from exporter.watched.exporter import Exporter, in_process
 from kvscope_events.bus import EventBus
@@ -100,12 +99,14 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stored]:
             bus.emit(event)
         bus.flush()
     store = Stored(exporter, f"http://127.0.0.1:{port}")
-    config = otlp_config(f"{store.url}/opentelemetry", {"OTEL_METRIC_EXPORT_INTERVAL": "200"})
+    config = otlp_config("metrics", f"{store.url}/opentelemetry", {})
     assert config is not None
     served = [Served(instance="here:8000", exporter=exporter)]
     try:
         wait_for(store.ready, "the store starts")
-        outlet = Outlet(config, lambda: served, Clock())
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "200")
+            outlet = Outlet(config, lambda: served, Clock())
         exporter.show(MACHINE, [outlet])
         with outlet:
             wait_for(lambda: store.has("kvscope_kv_blocks"), "the first export")
