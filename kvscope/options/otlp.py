@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from exporter.clock import Clock
-from exporter.otlp.settings import OtlpConfig, OtlpSettingError, otlp_config
+from exporter.extras import lacking
+from exporter.otlp.settings import OtlpConfig, OtlpSettingError, Signal, otlp_config
 from kvscope.output import fail
 
 if TYPE_CHECKING:
@@ -32,10 +33,18 @@ logger = logging.getLogger("kvscope")
 
 def chosen_otlp(endpoint: str | None) -> OtlpConfig | None:
     """The export set by option and environment. Raises typer.Exit(2)."""
+    return config_of("metrics", endpoint)
+
+
+def config_of(signal: Signal, endpoint: str | None) -> OtlpConfig | None:
+    """The export of a signal set by option and environment. Raises typer.Exit(2)."""
     try:
-        return otlp_config("metrics", endpoint, os.environ)
+        config = otlp_config(signal, endpoint, os.environ)
     except OtlpSettingError as error:
         raise fail(error) from None
+    if config is not None and (problem := lacking(f"sending {signal} by OTLP", "otlp")):
+        raise fail(problem)
+    return config
 
 
 def instance_of(port: int) -> str:

@@ -1,6 +1,5 @@
 """`--otlp-traces-endpoint`: a span of every request by OTLP."""
 
-import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Annotated
@@ -8,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from exporter.clock import Clock
-from exporter.otlp.settings import OtlpConfig, OtlpSettingError, otlp_config
+from exporter.otlp.settings import OtlpConfig, OtlpSettingError
+from kvscope.options.otlp import config_of
 from kvscope.output import fail
 
 if TYPE_CHECKING:
@@ -27,10 +27,7 @@ OtlpTracesEndpoint = Annotated[
 
 def chosen_traces(endpoint: str | None) -> OtlpConfig | None:
     """The export set by option and environment. Raises typer.Exit(2)."""
-    try:
-        return otlp_config("traces", endpoint, os.environ)
-    except OtlpSettingError as error:
-        raise fail(error) from None
+    return config_of("traces", endpoint)
 
 
 def tracing_of(
