@@ -10,10 +10,14 @@ _PACKAGES = {
     "otlp": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
     "plot": ("matplotlib",),
 }
+"""Modules to look for, by extra."""
 
 
 def lacking(feature: str, extra: str) -> str:
-    """One sentence that says what to install before the feature can be used; empty: nothing."""
+    """One sentence that says what to install before the feature can be used; empty: nothing.
+
+    feature: an option, or words that a sentence begins with.
+    """
     missing = [package for package in _PACKAGES[extra] if not _is_installed(package)]
     if not missing:
         return ""
