@@ -6,6 +6,7 @@ import socket
 import ssl
 
 import uvicorn
+from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp
 
 from exporter.web.guard import Guard
@@ -56,6 +57,8 @@ class WebServer(uvicorn.Server):
         self.config.ssl = tls
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        # anyio loads a part of itself with its first thread: too late once files have run out.
+        await run_in_threadpool(int)
         await super().startup(sockets)
         for listener in sockets or []:
             listener.listen(BACKLOG)
