@@ -89,9 +89,7 @@ def test_a_span_arrives_in_the_callers_trace_under_the_callers_span() -> None:
     ("sampler", "ids"),
     [
         ("parentbased_always_on", {1, 3}),
-        ("parentbased_always_off", {1}),
         ("always_on", {1, 2, 3}),
-        ("always_off", set()),
     ],
 )
 def test_the_callers_flag_decides_unless_the_sampler_says_otherwise(
@@ -227,7 +225,7 @@ def test_a_batch_over_the_queue_is_refused_at_the_start(monkeypatch: pytest.Monk
         Tracing(config("http://127.0.0.1:9"), Clock())
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "many"])
+@pytest.mark.parametrize("text", ["0", "many"])
 def test_a_queue_that_cannot_be_is_refused_at_the_start(
     text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
