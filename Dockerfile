@@ -5,7 +5,8 @@
 #   docker run --rm -p 127.0.0.1:8000:8000 kvscope demo --host 0.0.0.0
 #
 # TORCH picks the torch build. From the package index that pip asks by default it comes with CUDA,
-# several gigabytes; name an index of CPU builds in PIP_EXTRA_INDEX_URL to get the small one.
+# several gigabytes; name an index of CPU builds in PIP_EXTRA_INDEX_URL to get the small one. EXTRAS
+# names the extras of pyproject.toml that both images have: --build-arg EXTRAS=otlp,kv-events,basic-auth
 
 ARG PYTHON_IMAGE=python:3.11-slim-bookworm
 
@@ -13,10 +14,11 @@ FROM ${PYTHON_IMAGE} AS build
 ENV PIP_CACHE_DIR=/pip-cache PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /src
 RUN python -m venv /opt/kvscope
+ARG EXTRAS=otlp
 # Not Triton: torch for CUDA brings the one that it was built with, and torch for CPUs runs none.
 COPY constraints.txt pyproject.toml ./
 RUN grep -Ev '^(torch|triton)==' constraints.txt > /tmp/constraints.txt \
-    && python -c 'import tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; print("\n".join(project["dependencies"]), file=open("/tmp/exporter.txt", "w")); print("\n".join(d for d in project["optional-dependencies"]["engine"] if not d.startswith("triton")), file=open("/tmp/engine.txt", "w"))'
+    && python -c 'import tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; extras = project["optional-dependencies"]; print("\n".join(sum([extras[name] for name in "'"$EXTRAS"'".split(",") if name], project["dependencies"])), file=open("/tmp/exporter.txt", "w")); print("\n".join(d for d in extras["engine"] if not d.startswith("triton")), file=open("/tmp/engine.txt", "w"))'
 
 # What changes least comes first: torch, then the other dependencies, then ourselves.
 FROM build AS build-engine

@@ -8,6 +8,7 @@ compose stack, sends its metrics by OTLP every ten, and is read by a gateway twe
 """
 
 import json
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -21,8 +22,7 @@ from benchmarks.offline import OfflineEngine
 from benchmarks.report import environment
 from benchmarks.sink import sink
 from exporter.clock import Clock
-from exporter.otlp.feed import Served
-from exporter.otlp.outlet import Outlet
+from exporter.otlp.outlet import Outlet, Served
 from exporter.otlp.settings import OtlpConfig
 
 SEQUENCES = (1, 8, 32)
@@ -31,7 +31,7 @@ OUTPUT_TOKENS = 128
 ROUNDS = 40
 NUM_BLOCKS = 1024
 SCRAPE_SECONDS = 5.0
-EXPORT_SECONDS = 10.0
+EXPORT_MS = 10_000
 COMPACT_SECONDS = 0.05
 
 
@@ -79,7 +79,8 @@ def main() -> None:
     assert exporter is not None
     rows = {}
     with sink() as url, reading(exporter.render, SCRAPE_SECONDS):
-        config = OtlpConfig(url=f"{url}/v1/metrics", interval_seconds=EXPORT_SECONDS)
+        os.environ["OTEL_METRIC_EXPORT_INTERVAL"] = str(EXPORT_MS)
+        config = OtlpConfig(url=f"{url}/v1/metrics")
         served = [Served(instance="bench", exporter=exporter)]
         with (
             Outlet(config, lambda: served, Clock()),

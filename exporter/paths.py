@@ -25,7 +25,7 @@ class HttpPath:
     other: Door = "control"
     """For any other method, even one that no route has."""
     keeps_room: bool = False
-    """Whether it is answered on the last, reserved connections."""
+    """Whether it is answered where there is room for no other request."""
     endless: bool = False
     """Whether its responses go on until the client leaves: a server that ends cuts them off."""
     counted: Literal["GET", "POST"] | None = None

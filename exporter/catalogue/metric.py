@@ -17,6 +17,21 @@ DEVICE: Labels = {"gpu": None, "uuid": None}
 """The labels of every device-level family: NVML's index, and the UUID, which never changes."""
 _MEASURES = ("", "seconds", "bytes", "ratio", "celsius", "watts", "hertz", "joules")
 """Units of measured or computed values; all others are units of counted things."""
+_OTEL_UNITS = {
+    "": "",
+    "seconds": "s",
+    "bytes": "By",
+    "ratio": "1",
+    "celsius": "Cel",
+    "watts": "W",
+    "joules": "J",
+    "hertz": "Hz",
+    "batches": "{batch}",
+    "losses": "{loss}",
+    "processes": "{process}",
+    "retries": "{retry}",
+}
+"""Any other unit counts things, and is written in braces, in the singular."""
 MOST = 2.0**53
 """Beyond every value: 9 petabytes, 285 million years. A float no longer counts from here on."""
 MAX_HELP = 159
@@ -71,6 +86,13 @@ class Metric:
             raise ValueError(f"{self.name}: only a histogram has buckets")
         if list(self.buckets) != sorted(set(self.buckets)):
             raise ValueError(f"{self.name}: buckets must increase")
+
+    @property
+    def otel_unit(self) -> str:
+        """The unit in OpenTelemetry."""
+        if self.otel_name == "hw.status":
+            return "1"
+        return _OTEL_UNITS.get(self.unit, f"{{{self.unit.removesuffix('s')}}}")
 
     @property
     def family(self) -> str:

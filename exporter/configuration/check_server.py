@@ -8,6 +8,7 @@ from exporter.catalogue import CATALOGUE
 from exporter.configuration.access import check_tls, header_values
 from exporter.configuration.error import ConfigurationError
 from exporter.configuration.model import FOLDER, KvEventsConfig, ServerConfig
+from exporter.extras import lacking
 from exporter.fetch.address import address_problem
 from exporter.readings.detect import OWN_PAGE, OWN_PAGE_REMEDY
 from exporter.sources.attachments import FILE_SCHEMES
@@ -91,6 +92,9 @@ def _check_endpoint(path: str, endpoint: str) -> None:
 
 def _check_streams(path: str, server: ServerConfig) -> None:
     streams = server.kv_events
+    if streams and (problem := lacking("reading KV events", "kv-events")):
+        what, _, remedy = problem.partition(": ")
+        raise ConfigurationError(path, what, remedy)
     if streams == "auto":
         if server.url is None:
             problem = "`auto` queries the server for its streams"

@@ -5,6 +5,7 @@ the process wait for it.
 """
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import Event, ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.sdk.trace.sampling import Decision
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
@@ -36,9 +37,8 @@ from exporter.catalogue.otlp import SPAN_RESULTS
 from exporter.clock import Clock
 from exporter.collect.families import Families
 from exporter.faults import Faults
-from exporter.otlp.resource import resource_of
-from exporter.otlp.session import Session, quiet_libraries, rejected_spans
-from exporter.otlp.settings import OtlpSettingError, TracesConfig
+from exporter.otlp.library import Session, resource_of
+from exporter.otlp.settings import OtlpConfig, OtlpSettingError
 from exporter.tracing.spans import MAX_OPEN, RequestSpan, Spans
 from kvscope_events.trace_context import TraceContext
 
@@ -65,7 +65,7 @@ class Tracing(Collector):
 
     def __init__(
         self,
-        config: TracesConfig,
+        config: OtlpConfig,
         clock: Clock,
         origin_of: Callable[[str], Origin] = lambda _: Origin(),
     ) -> None:
@@ -73,9 +73,6 @@ class Tracing(Collector):
 
         Raises OtlpSettingError for a URL or a variable that the library cannot use.
         """
-        quiet_libraries()
-        session = Session(rejected_spans)
-        session.check(config.url)
         self._config = config
         self._origin_of = origin_of
         self._readable = Readable()
@@ -88,14 +85,14 @@ class Tracing(Collector):
         self._faults: Faults[str] = Faults(
             f"OTLP {config.shown_url}", ("failed", "dropped", "bug"), clock.monotonic_ns
         )
-        exporter = OTLPSpanExporter(endpoint=config.url, session=session)
-        sending = _Sending(exporter, session, self._sent)
-        self._exporter = sending
+        self._exporter = _Sending(config.url, self._sent)
+        variable, default = "OTEL_BSP_MAX_QUEUE_SIZE", "2048"
+        queue = os.environ.get(variable, "").strip() or default
         try:
-            self._processor = BatchSpanProcessor(sending, max_queue_size=config.queue_spans)
+            self._queue_spans = int(queue)
+            self._processor = BatchSpanProcessor(self._exporter, max_queue_size=self._queue_spans)
         except ValueError as error:
-            queue = str(config.queue_spans)
-            raise OtlpSettingError("OTEL_BSP_MAX_QUEUE_SIZE", queue, str(error)) from None
+            raise OtlpSettingError(variable, queue, str(error)) from None
 
     def listener(self, instance: str) -> Spans:
         """Makes spans from one engine's events. instance: the server's name in a trace store."""
@@ -109,7 +106,7 @@ class Tracing(Collector):
         )
         flushing.start()
         flushing.join(FLUSH_SECONDS)
-        self._exporter.shutdown()  # also ends a wait between two attempts
+        self._exporter.shutdown()  # type: ignore[no-untyped-call]  # ends a wait for a retry
 
     def __enter__(self) -> Self:
         logger.info("traces go to %s", self._config.shown_url)
@@ -140,11 +137,11 @@ class Tracing(Collector):
         if readable is None:
             return
         with self._lock:
-            is_full = self._num_queued >= self._config.queue_spans
+            is_full = self._num_queued >= self._queue_spans
             self._num_queued += not is_full
         if is_full:
             self._count("dropped", 1)
-            self._faults.count("dropped", f"{self._config.queue_spans} spans wait; one was dropped")
+            self._faults.count("dropped", f"{self._queue_spans} spans wait; one was dropped")
         else:
             self._processor.on_end(readable)
 
@@ -176,30 +173,22 @@ class Tracing(Collector):
             self._counts[result] += number
 
 
-class _Sending(SpanExporter):
+class _Sending(OTLPSpanExporter):
     """Reports the result of each batch."""
 
-    def __init__(
-        self, exporter: OTLPSpanExporter, session: Session, done: Callable[[int, str], None]
-    ) -> None:
-        self._exporter = exporter
-        self._session = session
+    def __init__(self, url: str, done: Callable[[int, str], None]) -> None:
+        self._session = Session("traces", url)
+        super().__init__(endpoint=url, session=self._session)
         self._done = done
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         self._session.problem = ""
-        try:
-            result = self._exporter.export(spans)
-            problem = self._session.problem
-        except Exception as error:
-            result, problem = SpanExportResult.FAILURE, f"{type(error).__name__}: {error}"
+        result = super().export(spans)
+        problem = self._session.problem
         if result is not SpanExportResult.SUCCESS:
             problem = problem or "the spans could not be encoded, or it ends"
         self._done(len(spans), problem)
         return result
-
-    def shutdown(self) -> None:
-        self._exporter.shutdown()  # type: ignore[no-untyped-call]
 
 
 class Readable:

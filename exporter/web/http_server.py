@@ -11,8 +11,10 @@ from starlette.types import ASGIApp
 from exporter.web.limits import Limits
 from exporter.web.server import BACKLOG, WebServer
 
-LIMITS = Limits(max_connections=64)
-"""A few scrapers need a connection each."""
+LIMITS = Limits(max_requests=64)
+"""A few scrapers need one each."""
+UNREAD_SECONDS = 20.0
+"""A client that reads nothing of what is sent to it for this long loses its connection."""
 STOP_SECONDS = 0.5
 """Time for responses in progress when the server stops."""
 
@@ -24,8 +26,12 @@ def bind(host: str, port: int) -> socket.socket:
     except UnicodeError as error:  # `a..b`, for one, cannot be a name
         raise OSError(None, "no such host") from error
     listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
-    # Connections inherit it; without it the body of a response waits up to 40 ms after its header.
+    # Connections inherit these. Without the first the body of a response waits up to 40 ms after
+    # its header; the others end connections whose client has vanished or never reads.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    unread_ms = round(UNREAD_SECONDS * 1e3)
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, unread_ms)
     return listener
 
 
@@ -44,9 +50,7 @@ class HttpServer:
         self._socket = bind(host, port)
         self.port = int(self._socket.getsockname()[1])
         """The bound port, even if 0 was requested."""
-        self._server = WebServer(
-            app, name=f"port {self.port}", limits=limits, tls=tls, stop_seconds=STOP_SECONDS
-        )
+        self._server = WebServer(app, limits=limits, tls=tls, stop_seconds=STOP_SECONDS)
         self._thread = threading.Thread(
             target=self._server.run, args=([self._socket],), name="kvscope-http", daemon=True
         )

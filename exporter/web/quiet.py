@@ -4,6 +4,8 @@ most."""
 import asyncio
 import logging
 
+import h11
+
 from kvscope_events.throttle import Throttle
 
 _TO_A_CLIENT_THAT_HAS_GONE = "socket.send() raised exception."
@@ -23,7 +25,7 @@ class _Filter(logging.Filter):
         if record.msg == _TO_A_CLIENT_THAT_HAS_GONE:
             return False
         what = str(record.msg).partition("\n")[0]
-        if record.name == "asyncio" and isinstance(error, OSError):
+        if record.name == "asyncio" and isinstance(error, OSError | h11.ProtocolError):
             record.msg, record.args, record.exc_info = f"{what}: {error}", (), None
         return self._throttle.allow(f"{what} {type(error).__name__}")
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
+from exporter.extras import lacking
 from kvscope.output import fail
 from kvscope_events.printable import printable
 
@@ -89,6 +90,9 @@ def export(
 
     if not (openmetrics or perfetto or parquet or html):
         raise fail("nothing to write: name --openmetrics, --perfetto, --parquet or --html")
+    for option, given in (("--perfetto", perfetto), ("--parquet", parquet)):
+        if given is not None and (problem := lacking(option, "export")):
+            raise fail(problem)
     labels = _labels(label or [])
     try:
         recording = RecordingFile(file)
@@ -130,11 +134,8 @@ def _write_pages(
 
 
 def _write_tables(recording: "RecordingFile", folder: Path) -> None:
-    try:
-        from kvscope.exporting.parquet import TABLES, write_tables
-    except ImportError:
-        reason = "--parquet needs DuckDB: pip install '.[query]' in a checkout of kvscope"
-        raise fail(reason) from None
+    from kvscope.exporting.parquet import TABLES, write_tables
+
     try:
         _follow(write_tables(recording, folder))
     except OSError as error:

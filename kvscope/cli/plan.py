@@ -3,7 +3,6 @@
 import json
 import sys
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import typer
 from rich.console import Console
 
 from engine.sizing import ConfigError
+from exporter.extras import lacking
 from kvscope.options.generated import with_options
 from kvscope.options.model import Checkpoint, chosen_model
 from kvscope.options.plan import PlanOptions
@@ -87,8 +87,8 @@ def _as_running(context: typer.Context, url: str, given: PlanOptions) -> PlanOpt
 
 
 def _plot(result: Plan, file: Path) -> None:
-    if find_spec("matplotlib") is None:
-        raise fail("--plot needs matplotlib: pip install '.[plot]' in a checkout of kvscope")
+    if problem := lacking("--plot", "plot"):
+        raise fail(problem)
     from kvscope.plan.plot import save_plot
 
     try:

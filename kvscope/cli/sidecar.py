@@ -46,8 +46,8 @@ from kvscope.serving.watch_list import WatchList
 if TYPE_CHECKING:
     from exporter.configuration import SidecarConfig
     from exporter.machine.gpu import GpuPoller
-    from exporter.otlp.feed import Served
-    from exporter.otlp.settings import OtlpConfig, TracesConfig
+    from exporter.otlp.outlet import Served
+    from exporter.otlp.settings import OtlpConfig
     from exporter.sidecar.sidecar import Sidecar
     from exporter.tracing.session import Origin
 
@@ -183,7 +183,7 @@ def _run(
     protection: Protection,
     poller: "GpuPoller | None",
     otlp: "OtlpConfig | None",
-    traces: "TracesConfig | None",
+    traces: "OtlpConfig | None",
     recording: RecordingConfig | None,
 ) -> None:
     """Serve until a signal. Raises typer.Exit(2)."""

@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from exporter.extras import lacking
 from kvscope.options.generated import with_options
 from kvscope.options.routing import RoutingOptions
 from kvscope.output import EXIT_SIGNALLED, fail
@@ -90,8 +90,8 @@ def whatif(
 
 
 def _curve(file: Path, capacities: Sequence[int], output_json: bool, plot: Path | None) -> None:
-    if plot is not None and find_spec("matplotlib") is None:
-        raise fail("--plot needs matplotlib: pip install '.[plot]' in a checkout of kvscope")
+    if plot is not None and (problem := lacking("--plot", "plot")):
+        raise fail(problem)
     with _failing_in_one_line(file):
         found = _read(file, capacities)
     if plot is not None:

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 from exporter.catalogue import CATALOGUE, GROUPS, Metric
-from exporter.otlp.points import unit_of
 
 _HEAD = """\
 # Metrics
@@ -58,7 +57,7 @@ def _more(metric: Metric) -> Iterator[str]:
 
 def _otel_text(metric: Metric) -> str:
     """Name and unit in OpenTelemetry; a missing unit is left out."""
-    name, unit = metric.otel_name, unit_of(metric)
+    name, unit = metric.otel_name, metric.otel_unit
     if not name:
         return ""
     return f"`{name}`, `{unit}`" if unit else f"`{name}`"

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from exporter.otlp.settings import OtlpConfig, TracesConfig
+from exporter.otlp.settings import OtlpConfig
 from kvscope.options.gpu_devices import GpuDevices
 from kvscope.options.recording import RecordingConfig
 
@@ -79,7 +79,7 @@ class TelemetryConfig:
     gpu_devices: GpuDevices = GpuDevices.VISIBLE
     otlp: OtlpConfig | None = None
     """None: metrics are not sent by OTLP."""
-    traces: TracesConfig | None = None
+    traces: OtlpConfig | None = None
     """None: no traces are sent."""
     recording: RecordingConfig | None = None
     """None: nothing is recorded."""

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from exporter.clock import Clock
-from exporter.otlp.settings import OtlpConfig, OtlpSettingError, otlp_config
+from exporter.extras import lacking
+from exporter.otlp.settings import OtlpConfig, OtlpSettingError, Signal, otlp_config
 from kvscope.output import fail
 
 if TYPE_CHECKING:
-    from exporter.otlp.feed import Observed, Served
-    from exporter.otlp.outlet import Outlet
+    from exporter.otlp.feed import Observed
+    from exporter.otlp.outlet import Outlet, Served
 
 OtlpEndpoint = Annotated[
     str | None,
@@ -32,10 +33,18 @@ logger = logging.getLogger("kvscope")
 
 def chosen_otlp(endpoint: str | None) -> OtlpConfig | None:
     """The export set by option and environment. Raises typer.Exit(2)."""
+    return config_of("metrics", endpoint)
+
+
+def config_of(signal: Signal, endpoint: str | None) -> OtlpConfig | None:
+    """The export of a signal set by option and environment. Raises typer.Exit(2)."""
     try:
-        return otlp_config(endpoint, os.environ)
+        config = otlp_config(signal, endpoint, os.environ)
     except OtlpSettingError as error:
         raise fail(error) from None
+    if config is not None and (problem := lacking(f"sending {signal} by OTLP", "otlp")):
+        raise fail(problem)
+    return config
 
 
 def instance_of(port: int) -> str:
@@ -47,7 +56,7 @@ def served_as(
     instance: str, exporter: "Observed", labels: Mapping[str, str] | None = None
 ) -> "Served":
     """A server whose metrics are sent; labels: those of its resource."""
-    from exporter.otlp.feed import Served
+    from exporter.otlp.outlet import Served
 
     return Served(instance=instance, exporter=exporter, labels=labels or {})
 

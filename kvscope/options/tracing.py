@@ -1,6 +1,5 @@
 """`--otlp-traces-endpoint`: a span of every request by OTLP."""
 
-import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Annotated
@@ -8,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from exporter.clock import Clock
-from exporter.otlp.settings import OtlpSettingError, TracesConfig, traces_config
+from exporter.otlp.settings import OtlpConfig, OtlpSettingError
+from kvscope.options.otlp import config_of
 from kvscope.output import fail
 
 if TYPE_CHECKING:
@@ -25,16 +25,13 @@ OtlpTracesEndpoint = Annotated[
 ]
 
 
-def chosen_traces(endpoint: str | None) -> TracesConfig | None:
+def chosen_traces(endpoint: str | None) -> OtlpConfig | None:
     """The export set by option and environment. Raises typer.Exit(2)."""
-    try:
-        return traces_config(endpoint, os.environ)
-    except OtlpSettingError as error:
-        raise fail(error) from None
+    return config_of("traces", endpoint)
 
 
 def tracing_of(
-    config: TracesConfig | None, origin_of: "Callable[[str], Origin] | None" = None
+    config: OtlpConfig | None, origin_of: "Callable[[str], Origin] | None" = None
 ) -> "Tracing | None":
     """The running export. origin_of: the origin of a server, by name. Raises typer.Exit(2)."""
     if config is None:

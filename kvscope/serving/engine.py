@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import typer
@@ -13,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from exporter.extras import lacking
 from exporter.paths import HEALTH
 from exporter.web.access import Access
 from exporter.web.gpu import gpu_router
@@ -51,11 +51,8 @@ OnReady = Callable[[str, AppServer], None]
 
 def require_engine() -> None:
     """Raises typer.Exit(2) if only the exporter is installed."""
-    missing = [name for name in ("torch", "transformers") if find_spec(name) is None]
-    if missing:
-        raise fail(
-            f"the engine needs {missing[0]}: pip install '.[engine]' in a checkout of kvscope"
-        )
+    if problem := lacking("the engine", "engine"):
+        raise fail(problem)
 
 
 def run_engine(

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from exporter.extras import lacking
 from kvscope.options.configuration import ProtectionConfig
 from kvscope.output import fail
 
@@ -28,6 +29,8 @@ class Protection:
             web = WebConfig()
             if config.web_config_file is not None:
                 web = read_web_config(config.web_config_file)
+                if web.users and (problem := lacking("basic_auth_users", "basic-auth")):
+                    raise ValueError(f"{config.web_config_file}: {problem}")
             self.tls = _tls(config)
         except (ConfigurationError, ValueError) as error:
             raise fail(error) from None

@@ -33,14 +33,7 @@ class AppServer(WebServer):
         tls: ssl.SSLContext | None = None,
         limits: Limits | None = None,
     ) -> None:
-        super().__init__(
-            app,
-            name="main port",
-            limits=limits,
-            tls=tls,
-            lifespan=True,
-            stop_seconds=drain_seconds,
-        )
+        super().__init__(app, limits=limits, tls=tls, lifespan=True, stop_seconds=drain_seconds)
         self._drain_seconds = drain_seconds
         self.drain: Drain | None = None
         """Set once there are requests to drain; None: the server ends at once."""

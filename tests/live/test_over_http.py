@@ -151,8 +151,7 @@ def test_a_server_that_ends_does_not_wait_for_viewers(watched: Watched) -> None:
         began = time.monotonic()
         server.stop()
         assert time.monotonic() - began < 1.0
-        with pytest.raises(httpx.HTTPError):
-            list(lines)
+        list(lines)  # complete, without an error
 
 
 def test_data_is_behind_the_door_of_the_pages_and_the_page_itself_is_not(

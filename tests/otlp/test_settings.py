@@ -2,20 +2,14 @@
 
 import pytest
 
-from exporter.otlp.settings import (
-    OtlpConfig,
-    OtlpSettingError,
-    TracesConfig,
-    otlp_config,
-    traces_config,
-)
+from exporter.otlp.settings import OtlpConfig, OtlpSettingError, otlp_config
 
 BASE = "OTEL_EXPORTER_OTLP_ENDPOINT"
 OWN = "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"
 
 
 def chosen(endpoint: str | None = None, **environment: str) -> OtlpConfig:
-    config = otlp_config(endpoint, environment)
+    config = otlp_config("metrics", endpoint, environment)
     assert config is not None
     return config
 
@@ -33,7 +27,7 @@ def chosen(endpoint: str | None = None, **environment: str) -> OtlpConfig:
     ],
 )
 def test_nothing_is_sent_unless_it_is_asked_for(environment: dict[str, str]) -> None:
-    assert otlp_config(None, environment) is None
+    assert otlp_config("metrics", None, environment) is None
 
 
 @pytest.mark.parametrize(
@@ -59,11 +53,6 @@ def test_the_option_wins_then_the_variable_for_metrics_which_is_taken_as_it_is()
     assert chosen("http://o:1", OTEL_METRICS_EXPORTER="none").url == "http://o:1/v1/metrics"
 
 
-def test_intervals_are_milliseconds() -> None:
-    assert chosen("http://a").interval_seconds == 60
-    assert chosen("http://a", OTEL_METRIC_EXPORT_INTERVAL="1500").interval_seconds == 1.5
-
-
 @pytest.mark.parametrize(
     "endpoint",
     [
@@ -73,9 +62,9 @@ def test_intervals_are_milliseconds() -> None:
 )
 def test_a_malformed_endpoint_is_refused_by_name(endpoint: str) -> None:
     with pytest.raises(OtlpSettingError, match=r"^--otlp-endpoint '.*expected http://HOST:4318"):
-        otlp_config(endpoint, {})
+        otlp_config("metrics", endpoint, {})
     with pytest.raises(OtlpSettingError, match=rf"^({BASE}|{OWN}) "):
-        otlp_config(None, {BASE: endpoint, OWN: endpoint})
+        otlp_config("metrics", None, {BASE: endpoint, OWN: endpoint})
 
 
 @pytest.mark.parametrize(
@@ -83,10 +72,12 @@ def test_a_malformed_endpoint_is_refused_by_name(endpoint: str) -> None:
 )
 @pytest.mark.parametrize("protocol", ["grpc", "http/json"])
 def test_other_protocols_are_refused_with_what_to_do(name: str, protocol: str) -> None:
-    with pytest.raises(OtlpSettingError, match=r"http/protobuf only; set OTEL_.*4318"):
-        otlp_config("http://a", {name: protocol})
+    with pytest.raises(OtlpSettingError, match=r"http/protobuf only.*4318"):
+        otlp_config("metrics", "http://a", {name: protocol})
     assert chosen("http://a", **{name: "http/protobuf"})
-    assert otlp_config(None, {name: protocol}) is None  # nothing is sent: no reason to fail
+    assert (
+        otlp_config("metrics", None, {name: protocol}) is None
+    )  # nothing is sent: no reason to fail
 
 
 def test_the_protocol_for_metrics_wins() -> None:
@@ -97,12 +88,6 @@ def test_the_protocol_for_metrics_wins() -> None:
     )
 
 
-@pytest.mark.parametrize("text", ["1s", "-5", "0", "1.5", "99", "٣٠٠٠", "9" * 40])
-def test_a_malformed_interval_is_refused(text: str) -> None:
-    with pytest.raises(OtlpSettingError, match=r"OTEL_METRIC_EXPORT_INTERVAL '.*milliseconds"):
-        otlp_config("http://a", {"OTEL_METRIC_EXPORT_INTERVAL": text})
-
-
 def test_a_password_is_not_shown() -> None:
     assert chosen("https://me:secret@a:4318").shown_url == "https://a:4318/v1/metrics"
 
@@ -111,19 +96,12 @@ def test_traces_have_variables_and_a_path_of_their_own() -> None:
     own = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
     for endpoint, environment, url in (
         ("http://o:1", {own: "http://b/x"}, "http://o:1/v1/traces"),
-        ("http://o:1", {"OTEL_SDK_DISABLED": "true"}, "http://o:1/v1/traces"),
         (None, {own: "http://b/x", BASE: "http://c"}, "http://b/x"),
         (None, {BASE: "http://c"}, "http://c/v1/traces"),
     ):
-        config = traces_config(endpoint, environment)
-        assert config == TracesConfig(url=url)
+        assert otlp_config("traces", endpoint, environment) == OtlpConfig(url=url)
     for off in ({OWN: "http://a:4318"}, {BASE: "http://a", "OTEL_TRACES_EXPORTER": "none"}):
-        assert traces_config(None, off) is None
+        assert otlp_config("traces", None, off) is None
+    assert otlp_config("traces", "http://o:1", {"OTEL_SDK_DISABLED": "true"}) is None
     with pytest.raises(OtlpSettingError, match=r"^--otlp-traces-endpoint 'a:4318'"):
-        traces_config("a:4318", {})
-
-
-@pytest.mark.parametrize("text", ["0", "65537", "many"])
-def test_a_queue_of_spans_has_bounds(text: str) -> None:
-    with pytest.raises(OtlpSettingError, match=r"^OTEL_BSP_MAX_QUEUE_SIZE '.*whole spans"):
-        traces_config("http://a", {"OTEL_BSP_MAX_QUEUE_SIZE": text})
+        otlp_config("traces", "a:4318", {})

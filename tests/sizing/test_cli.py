@@ -328,13 +328,6 @@ def test_a_plot_in_an_unknown_format(tmp_path: Path, qwen: str) -> None:
     assert "cannot write" in result.stderr
 
 
-def test_a_plot_without_matplotlib(qwen: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kvscope.cli.plan.find_spec", lambda name: None)
-    result = kvscope(qwen, "--plot", "plan.png")
-    assert result.exit_code == 2
-    assert ".[plot]" in result.stderr
-
-
 def test_plotting_is_loaded_only_to_plot(qwen: str) -> None:
     before = "matplotlib" in sys.modules
     document(qwen)

@@ -12,7 +12,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from engine.config import CacheConfig
 from engine.server.app import ApiConfig
 from exporter.clock import Clock
-from exporter.otlp.settings import TracesConfig
+from exporter.otlp.settings import OtlpConfig
 from exporter.tracing.session import Tracing
 from tests.otlp.receiver import Receiver, attributes_in, spans_in
 from tests.support.server import Server, greedy, make_engine_config, serving
@@ -41,7 +41,7 @@ assert not loaded, loaded
 def traced(spans: list[Span], **changes: object) -> Iterator[Server]:
     """A server whose spans are in the list once it has ended."""
     with Receiver() as receiver:
-        with Tracing(TracesConfig(url=f"{receiver.url}/v1/traces"), Clock()) as tracing:
+        with Tracing(OtlpConfig(url=f"{receiver.url}/v1/traces"), Clock()) as tracing:
             api = ApiConfig(begins_traces=True)
             config = make_engine_config(**changes)
             with serving(config, api, [tracing.listener("here:8000")]) as server:

@@ -13,6 +13,8 @@ _LIVE_FRAMES = 3
 _ANSWER_FRAMES = (3, 4)
 MAX_FRAMES = 4
 """Frames kept of one message; one with more does not belong to such a stream."""
+MAX_FRAME_BYTES = 32 << 20
+"""Maximum bytes of a message; the largest real ones name a whole flushed pool: a few megabytes."""
 
 
 class Message(NamedTuple):

@@ -14,8 +14,6 @@ from exporter.sources.kv_events.sockets import NOT_A_PEER, Readers, Socket, next
 from kvscope_events.wire.endpoint import EndpointError
 from kvscope_events.wire.wake import Wake
 
-MAX_FRAME_BYTES = 32 << 20
-"""Maximum bytes of a message; the largest real ones name a whole flushed pool: a few megabytes."""
 HIGH_WATER = 256
 """Messages that may wait inside ZMQ; a server holds more of them, and its replay still more."""
 RENEW_NS = 1_000_000_000

@@ -10,8 +10,7 @@ from exporter.clock import Clock
 from exporter.faults import Faults
 from exporter.sources.attachments import SourceKind
 from exporter.sources.kv_events.decoder import ERROR_KINDS, Decoded, Decoder
-from exporter.sources.kv_events.link import MAX_FRAME_BYTES
-from exporter.sources.kv_events.reader import Address, Reader
+from exporter.sources.kv_events.framing import MAX_FRAME_BYTES
 from exporter.sources.kv_events.tracker import Delivery
 from kvscope_events.events import CONTRACT_VERSION, Batch, Hello, NamesCleared
 from kvscope_events.producers import KV_STREAM_EVENTS
@@ -60,6 +59,8 @@ class KvEventsSource:
         self._unreadable = 0
         self._seq = 0
         self._faults = Faults(endpoint, ERROR_KINDS, clock.monotonic_ns)
+        from exporter.sources.kv_events.reader import Address, Reader  # pyzmq, of an extra
+
         address = Address(
             _checked(endpoint, bind),
             None if replay is None else _checked(replay, bind=False),

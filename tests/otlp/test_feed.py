@@ -10,15 +10,15 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
 )
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
-from opentelemetry.sdk.metrics.export import MetricsData
+from opentelemetry.sdk.metrics.export import MetricsData, ResourceMetrics, ScopeMetrics
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from exporter.catalogue import CATALOGUE
 from exporter.catalogue import Metric as Row
 from exporter.fold import buckets
-from exporter.otlp import resource as resources
-from exporter.otlp.feed import Feed, Served
-from exporter.otlp.points import unit_of
-from exporter.otlp.resource import resource_of
+from exporter.otlp import library
+from exporter.otlp.feed import Feed
+from exporter.otlp.library import resource_of
 from exporter.watched.exporter import Exporter
 from kvscope_events.events import EngineEvent, FirstToken, RequestArrived, SequenceAdded
 from tests.exporter.machine import GIB, NOW_NS, UUID
@@ -28,16 +28,12 @@ from tests.exporter.stream import ended, finished
 from tests.otlp.receiver import attributes_in, metrics_in
 
 BEGAN_NS = NOW_NS - 60 * 10**9
-COUNTS = {"{block}", "{token}", "{request}", "{sequence}", "{event}", "{error}", "{process}"}
-COUNTS |= {"{step}", "{preemption}", "{failure}", "{reset}", "{export}", "{retry}", "{slot}"}
-COUNTS |= {"{gap}", "{span}", "{batch}", "{row}", "{clear}", "{loss}", "{reload}"}
-UNITS = {"", "s", "By", "1", "Cel", "W", "J", "Hz"} | COUNTS
 
 
 def sent(of: Feed, now_ns: int = NOW_NS) -> ExportMetricsServiceRequest:
-    served = Served(instance="here:8000", exporter=of.exporter)
-    resource = of.collect(resource_of(served.instance, served.labels, is_only=True), now_ns)
-    data = encode_metrics(MetricsData([resource])).SerializeToString()
+    scope = ScopeMetrics(InstrumentationScope("kvscope"), list(of.collect(now_ns)), "")
+    found = ResourceMetrics(resource_of("here:8000", {}, is_only=True), [scope], "")
+    data = encode_metrics(MetricsData([found])).SerializeToString()
     return ExportMetricsServiceRequest.FromString(data)
 
 
@@ -104,13 +100,6 @@ def test_nothing_is_sent_but_what_the_catalogue_names(
     assert not [name for name in metrics if "vllm" in name]
     shown = {row.otel_name for row in rows() if row.family in families(exporter)}
     assert shown <= metrics.keys()
-
-
-def test_units_are_those_of_the_convention(subtests: pytest.Subtests) -> None:
-    for row in rows():
-        with subtests.test(row.otel_name):
-            assert unit_of(row) in UNITS or unit_of(row).startswith("{")
-            assert " " not in unit_of(row)
 
 
 def test_kinds(metrics: dict[str, Metric]) -> None:
@@ -268,13 +257,12 @@ def test_exemplars_carry_their_trace(metrics: dict[str, Metric]) -> None:
 
 
 def test_the_resource_says_who_it_is_and_the_environment_wins(
-    exporter: Exporter, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    served = Served(instance="red", exporter=exporter, labels={"team": "search"})
 
     def resource(*, is_only: bool) -> dict[str, object]:
-        resources._of_environment.cache_clear()
-        return dict(resource_of(served.instance, served.labels, is_only=is_only).attributes)
+        library._of_environment.cache_clear()
+        return dict(resource_of("red", {"team": "search"}, is_only=is_only).attributes)
 
     plain = resource(is_only=True)
     assert plain["service.name"] == "kvscope"
@@ -289,4 +277,4 @@ def test_the_resource_says_who_it_is_and_the_environment_wins(
     assert given["zone"] == "a,b"
     assert resource(is_only=False)["service.instance.id"] == "pod-1/red"
     monkeypatch.undo()
-    resources._of_environment.cache_clear()
+    library._of_environment.cache_clear()
