@@ -10,7 +10,7 @@ logger = logging.getLogger(__name__)
 
 
 class BackgroundLoop:
-    """Calls `work` at this interval, first one interval after `start`, until it is told to end.
+    """Calls `work` at this interval, first one interval after `start`, until `end` or `stop`.
 
     An exception is a bug: it is logged, at most once a minute, and the loop goes on.
     """

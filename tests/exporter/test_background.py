@@ -1,4 +1,4 @@
-"""A loop in the background goes on after an exception of its work, and ends when it is told to."""
+"""A loop in the background goes on after an exception of its work, and ends on request."""
 
 import logging
 

@@ -41,7 +41,7 @@ _TELEMETRY = {
     "OTEL_METRICS_EXPORTER": "Without `otlp` in it (`none`), variables do not switch metrics on.",
     "OTEL_TRACES_EXPORTER": "The same for traces.",
     "OTEL_METRIC_EXPORT_INTERVAL": "Milliseconds between two exports of metrics.",
-    "OTEL_EXPORTER_OTLP_TIMEOUT": "Milliseconds for one export; also `_METRICS_` and `_TRACES_`.",
+    "OTEL_EXPORTER_OTLP_TIMEOUT": "Seconds for one export; also `_METRICS_` and `_TRACES_`.",
     "OTEL_EXPORTER_OTLP_PROTOCOL": "`http/protobuf` only; also `_METRICS_` and `_TRACES_`.",
     "OTEL_EXPORTER_OTLP_HEADERS": "Headers of an export; also `_METRICS_` and `_TRACES_`.",
     "OTEL_TRACES_SAMPLER": "Which traces are sent.",
@@ -51,7 +51,7 @@ _TELEMETRY = {
     "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "Spans in one export.",
     "OTEL_SERVICE_NAME": "The service's name in what is sent.",
     "OTEL_RESOURCE_ATTRIBUTES": "Further attributes of what is sent.",
-    "OTEL_SDK_DISABLED": "`true`: nothing is sent because of variables.",
+    "OTEL_SDK_DISABLED": "`true`: nothing is sent.",
 }
 DECLARED = {**_OBSERVER, **_ALL, **_TELEMETRY}
 _SETTING = re.compile(r"^(?:# )?([A-Z_]+)=(.*)$")
