@@ -3,31 +3,26 @@
 Conversations below a few system prompts are placed by turns on 8 and on 64 replicas; each replica's
 events go through its projection, and the answers are folded as `kvscope fleet` does, once a second
 of the stream. Nanoseconds of CPU time a looked-up block, 8 and 64 replicas by turns in one process,
-with lookups, names that came and went, and the curve of a shared tier; for decoding the answers;
-bytes a resident name beyond the names themselves; bytes of the projection over those of the whole
-stream; the projection's share of a core in a sidecar at 50 requests a second; and the time of a
-page. Figures are medians over the runs, and one JSON line.
+with lookups, names that came and went, and the curve of a shared tier; bytes a resident name beyond
+the names themselves; bytes of the projection over those of the whole stream; and the projection's
+share of a core in a sidecar at 50 requests a second.
 """
 
 import argparse
 import gc
-import json
 import time
 import tracemalloc
 from collections import OrderedDict
 from collections.abc import Sequence
-from statistics import median, quantiles
+from statistics import median
 
 import msgspec
-from prometheus_client import CollectorRegistry
 
-from benchmarks.report import environment
+from benchmarks.report import alternate, ratios, report
 from benchmarks.shadow_cost import prompts
-from exporter.clock import Clock
-from exporter.fleet.collector import FleetCollector, FleetPage
 from exporter.fleet.fleet import Fleet
 from exporter.fold.fleet import Holders
-from exporter.fold.fleet.projected import VERSION, Document, Part
+from exporter.fold.fleet.projected import VERSION, Document, Moment, Part
 from exporter.fold.fleet.projection import Projection
 from kvscope_events.events import (
     Batch,
@@ -129,6 +124,34 @@ def _step() -> StepCompleted:
     return StepCompleted(9_000_000, 8, 0, 0, 64, 8, 900, 100, 900, 0, emitted, [], 8, 0)
 
 
+def part_of(
+    session: str,
+    projection: Projection,
+    num_blocks: int,
+    moments: list[Moment],
+    *,
+    is_gap: bool = False,
+    held: bytes | None = None,
+) -> Part:
+    """One replica's part of a sidecar's answer."""
+    return Part(
+        server="",
+        engine="0",
+        model_name="model",
+        session=session,
+        kind="vllm",
+        name_space="all",
+        hash_algorithm="sha256",
+        block_size=SIZE,
+        bytes_per_block=1,
+        num_blocks=num_blocks,
+        next_seq=projection.next_seq,
+        is_gap=is_gap,
+        moments=moments,
+        held=held,
+    )
+
+
 def answers(streams: Streams) -> tuple[list[list[Document]], float, float]:
     """Answers of each second, a sidecar a replica; CPU seconds and bytes of the projections."""
     projections = [Projection() for _ in streams.batches]
@@ -145,22 +168,7 @@ def answers(streams: Streams) -> tuple[list[list[Document]], float, float]:
             for batch in streams.batches[number][second]:
                 projection.on_batch(batch)
             moments, _ = projection.since(asked[number])
-            part = Part(
-                server="",
-                engine="0",
-                model_name="model",
-                session=f"{number}",
-                kind="vllm",
-                name_space="all",
-                hash_algorithm="sha256",
-                block_size=SIZE,
-                bytes_per_block=1,
-                num_blocks=streams.created[number].num_blocks,
-                next_seq=projection.next_seq,
-                is_gap=False,
-                moments=moments,
-                held=None,
-            )
+            part = part_of(*(f"{number}", projection, streams.created[number].num_blocks, moments))
             document = Document(version=VERSION, wall_ns=0, parts=[part], unknown=[])
             body = msgspec.msgpack.encode(document)
             spent += time.process_time() - began
@@ -171,14 +179,14 @@ def answers(streams: Streams) -> tuple[list[list[Document]], float, float]:
     return seconds, spent, size
 
 
-def fold_ns(seconds: Sequence[Sequence[Document]], asked: int) -> tuple[float, Fleet]:
-    """CPU nanoseconds a looked-up block, and the fleet."""
+def fold_ns(seconds: Sequence[Sequence[Document]], asked: int) -> float:
+    """CPU nanoseconds a looked-up block."""
     fleet = Fleet()
     gc.collect()
     began = time.process_time()
     for documents in seconds:
         fleet.fold([(f"{number}", document) for number, document in enumerate(documents)])
-    return (time.process_time() - began) / asked * 1e9, fleet
+    return (time.process_time() - began) / asked * 1e9
 
 
 def bytes_per_name(replicas: int, names: int) -> float:
@@ -196,49 +204,29 @@ def bytes_per_name(replicas: int, names: int) -> float:
     return used / names
 
 
-def page_ms(fleet: Fleet) -> tuple[float, float]:
-    """Median and 99th percentile of a page."""
-    registry = CollectorRegistry()
-    registry.register(FleetCollector(fleet, list, Clock()))
-    page, times = FleetPage(registry), []
-    for _ in range(200):
-        began = time.perf_counter()
-        page.render()
-        times.append(1000 * (time.perf_counter() - began))
-    return median(times), quantiles(times, n=100)[98]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=5)
     runs = parser.parse_args().runs
     paths = [[name + bytes(4) for name in path] for path in prompts(0)]
-    all_streams = {replicas: Streams(replicas, paths) for replicas in REPLICAS}
-    results: dict[str, float] = {}
+    streams = {replicas: Streams(replicas, paths) for replicas in REPLICAS}
+    rows: dict[str, object] = {}
     told = {}
-    for replicas, streams in all_streams.items():
-        told[replicas], spent, size = answers(streams)
-        whole = sum(len(encode_batch(batch)) for r in streams.batches for bs in r for batch in bs)
-        stream_seconds = streams.seconds * replicas
-        results[f"projection_share_of_core_{replicas}"] = spent / stream_seconds
-        results[f"projection_bytes_share_{replicas}"] = size / whole
-    times: dict[int, list[float]] = {replicas: [] for replicas in REPLICAS}
-    fleets = {}
-    for _ in range(runs):
-        for replicas in REPLICAS:
-            spent, fleets[replicas] = fold_ns(told[replicas], all_streams[replicas].asked)
-            times[replicas].append(spent)
-    few, many = REPLICAS
-    results |= {
-        f"fold_ns_a_block_{few}": median(times[few]),
-        f"fold_ns_a_block_{many}": median(times[many]),
-        "fold_ratio": median(m / f for f, m in zip(times[few], times[many], strict=True)),
-        "bytes_a_resident_name": bytes_per_name(many, 200_000),
+    for replicas, of in streams.items():
+        told[replicas], spent, size = answers(of)
+        whole = sum(len(encode_batch(batch)) for r in of.batches for bs in r for batch in bs)
+        rows[f"projection, {replicas} replicas"] = {
+            "share of a core": spent / of.seconds / replicas,
+            "bytes over the stream's": size / whole,
+        }
+    sides = {str(n): lambda _, n=n: fold_ns(told[n], streams[n].asked) for n in REPLICAS}
+    few, many = alternate(sides, runs).values()
+    rows["folding, ns a looked-up block"] = {
+        **{str(n): median(each) for n, each in zip(REPLICAS, (few, many), strict=True)},
+        **ratios(many, few),
     }
-    results["page_ms"], results["page_p99_ms"] = page_ms(fleets[many])
-    for name, value in results.items():
-        print(f"{name:34}{value:12.4g}")
-    print(json.dumps({"benchmark": "fleet_cost", **results, **environment()}))
+    rows["bytes a resident name"] = bytes_per_name(max(REPLICAS), 200_000)
+    report("fleet_cost", rows)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,8 @@ from statistics import median, quantiles
 from types import SimpleNamespace
 from typing import Any
 
-from benchmarks.report import environment
+from benchmarks.processes import memory_bytes
+from benchmarks.report import alternate, report
 from kvscope.run.plugin_folder import write_plugin_folder
 from kvscope_events.wire.subscriber import WireSubscriber
 from tests.sglang.drive import build_scheduler, put_between
@@ -173,23 +174,21 @@ def _spent(call: Callable[[], Any]) -> float:
 
 def compare(bench: Bench, reader: WireSubscriber, sequences: int) -> dict[str, float]:
     """Medians over pairs of rounds that follow each other, in changing order."""
-    pairs: list[dict[bool, float]] = []
-    for number in range(PAIRS[sequences] + 1):
-        pair = {}
-        for on in (number % 2 == 0, number % 2 == 1):
-            if on:
-                bench.switch(on=True)
-            pair[on] = bench.decode(sequences)
-            if on:
-                bench.switch(on=False)
-                while reader.take() is not None:
-                    pass
-        if number:
-            pairs.append(pair)
-    bare = [pair[False] for pair in pairs]
+
+    def observed(_: int) -> float:
+        bench.switch(on=True)
+        microseconds = bench.decode(sequences)
+        bench.switch(on=False)
+        while reader.take() is not None:
+            pass
+        return microseconds
+
+    sides = {"observed": observed, "bare": lambda _: bench.decode(sequences)}
+    found = alternate(sides, PAIRS[sequences])
+    bare = found["bare"]
     return {
         "bare": median(bare),
-        "added": median(pair[True] - pair[False] for pair in pairs),
+        "added": median(on - off for on, off in zip(found["observed"], bare, strict=True)),
         "bare over itself": median(abs(one - other) for one, other in pairwise(bare)),
     }
 
@@ -214,8 +213,7 @@ def memory(model: str, *, observed: bool) -> float:
     for _ in range(3):
         bench.decode(256)
     time.sleep(1.5)  # what is queued has been sent by then
-    text = Path("/proc/self/status").read_text()
-    return int(text.split("VmRSS:")[1].split()[0]) / 1024
+    return memory_bytes(os.getpid()) / 2**20
 
 
 def in_child(call: Callable[[], Any]) -> Any:
@@ -247,18 +245,11 @@ def main() -> None:
         write_plugin_folder(folder / "plugin")
         sys.path.insert(0, str(folder / "plugin"))
         model = str(tiny_model(folder / "model", "llama"))
-        import sglang
-        import sglang.srt.managers.scheduler  # once, for all processes
 
         rows = in_child(partial(measure, model))
         held = {on: in_child(partial(memory, model, observed=on)) for on in (False, True)}
         rows["memory added, MiB"] = held[True] - held[False]
-        version = sglang.__version__
-    for row, figures in rows.items():
-        cells = figures if isinstance(figures, dict) else {"": figures}
-        text = "  ".join(f"{key} {value:.3f}" for key, value in cells.items())
-        print(f"{row:46s} {text}", file=sys.stderr)
-    print(json.dumps({"environment": environment() | {"sglang": version}, "rows": rows}))
+    report("sglang_cost", rows)
 
 
 if __name__ == "__main__":

@@ -1,19 +1,10 @@
-"""Prefix hits of a trace at given capacities, through the real block pool as pure accounting.
+"""Prefix hits of paths of blocks at a capacity, through the real block pool as pure accounting."""
 
-    python -m tools.checks.trace_hits TRACE.jsonl CAPACITY...
-
-TRACE is in Mooncake's format (one JSON object a line with `hash_ids`). Every id is one block, the
-partial last one too; a request takes its blocks and gives them back at once. Prints one line per
-capacity: capacity, hit blocks, queried blocks.
-"""
-
-import sys
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 from engine.block_pool import BlockPool
 from exporter.fold import Ledger
-from kvscope.mooncake import TRACE_BLOCK_TOKENS, TraceError, read_trace
+from kvscope.mooncake import TRACE_BLOCK_TOKENS
 from kvscope_events.bus import EventBus, Subscription
 from kvscope_events.events import PrefixLookup
 
@@ -60,22 +51,3 @@ def _fold(events: Subscription, ledger: Ledger) -> tuple[int, int]:
             hits += event.hit_blocks
             queried += len(event.hashes)
     return hits, queried
-
-
-def main(arguments: Sequence[str]) -> int:
-    if len(arguments) < 2 or not all(a.isdecimal() and int(a) > 0 for a in arguments[1:]):
-        print(__doc__, file=sys.stderr)
-        return 2
-    try:
-        paths = [request.hash_ids for request in read_trace(Path(arguments[0]))]
-    except (OSError, TraceError) as error:
-        print(f"trace_hits: {error}", file=sys.stderr)
-        return 2
-    for capacity in map(int, arguments[1:]):
-        hits, queried = replay(paths, capacity)
-        print(capacity, hits, queried, flush=True)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
