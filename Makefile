@@ -104,15 +104,15 @@ test-sglang-versions: venv ## Drive older SGLangs, observed (SGLANG_VERSIONS="0.
 	$(VENV)/bin/python -m tests.sglang.versions $(SGLANG_VERSIONS)
 
 chaos: venv ## Attack a server for ten minutes, and see what other clients notice (CHAOS_SECONDS=600)
-	$(VENV)/bin/python -m tools.chaos --seconds $(CHAOS_SECONDS)
+	$(VENV)/bin/python -m tools.chaos server --seconds $(CHAOS_SECONDS)
 
 engine-chaos: venv ## Ten minutes of preemptions, faults and cancellations on the engine, in each mode (CHAOS_SECONDS=600)
-	$(VENV)/bin/python -m tools.engine_chaos --seconds $(CHAOS_SECONDS) --mode recompute
-	$(VENV)/bin/python -m tools.engine_chaos --seconds $(CHAOS_SECONDS) --mode swap
-	$(VENV)/bin/python -m tools.engine_chaos --seconds $(CHAOS_SECONDS) --mode auto
+	for mode in recompute swap auto; do \
+	  $(VENV)/bin/python -m tools.chaos engine --seconds $(CHAOS_SECONDS) --mode $$mode; \
+	done
 
-fleet: venv tools ## A day of fifty servers with eight GPUs each: false pages, faults, the cost of rules and panels
-	$(VENV)/bin/python -m tools.fleet
+fleet: venv tools ## A day of fifty servers with eight GPUs each: false pages, faults
+	$(VENV)/bin/python -m tools.chaos fleet
 
 fuzz: venv ## Feed every parser with inputs that Hypothesis draws, other ones each time (FUZZ_INPUTS=10000 for each)
 	KVSCOPE_HYPOTHESIS_PROFILE=fuzz KVSCOPE_FUZZ_INPUTS=$(FUZZ_INPUTS) $(VENV)/bin/pytest -n 2 \

@@ -4,21 +4,24 @@ What it records is written back as blocks, level by level, as its rule manager w
 the time. `for` and `keep_firing_for` are applied here, as the rule manager applies them.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from alerts.objectives import Objectives
+from alerts.rules import mapping
 from alerts.timing import seconds_of
 from tests.alerts.tools import names_in
-from tools.fleet.blocks import Series, write_blocks
-from tools.fleet.day import Clock
-from tools.fleet.installation import rule_groups
-from tools.fleet.storage import Labels, Storage, storage
+from tools.chaos.fleet.blocks import Series, write_blocks
+from tools.chaos.fleet.day import Clock
+from tools.chaos.fleet.storage import Labels, Storage, storage
+from tools.chaos.frame import Say
 
-Say = Callable[[str], None]
+TO_ZERO = "night"
+"""The model that scales to zero."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,7 @@ class _Rule:
 
 def play(folder: Path, data: Path, clock: Clock, tool: str, say: Say) -> list[Firing]:
     """Everything that fired, in the order of its beginning. data: the blocks, which grow."""
-    record_past(folder, data, clock, tool, say)
+    _record_past(folder, data, clock, tool, say)
     fired: list[Firing] = []
     with storage(folder, data, _lookback(clock)) as prometheus:
         for rule in _rules(clock.step):
@@ -61,7 +64,7 @@ def play(folder: Path, data: Path, clock: Clock, tool: str, say: Say) -> list[Fi
     return sorted(fired, key=lambda firing: (firing.since, firing.labels))
 
 
-def record_past(folder: Path, data: Path, clock: Clock, tool: str, say: Say) -> None:
+def _record_past(folder: Path, data: Path, clock: Clock, tool: str, say: Say) -> None:
     """Add to the blocks what the shipped rules would have recorded."""
     recording = [rule for rule in _rules(clock.step) if "record" in rule.body]
     for number, level in enumerate(_levels(recording)):
@@ -76,6 +79,12 @@ def record_past(folder: Path, data: Path, clock: Clock, tool: str, say: Say) -> 
 def _lookback(clock: Clock) -> str:
     """Blocks made of text have no marks of staleness: what is missing is to be gone at once."""
     return f"--query.lookback-delta={clock.step * 3 // 2}s"
+
+
+def rule_groups() -> list[Any]:
+    """The groups of the rule file of an installation, one of whose models scales to zero."""
+    groups: Any = mapping(objectives=Objectives(to_zero=frozenset({TO_ZERO})))["groups"]
+    return list(groups)
 
 
 def _rules(step: int) -> list[_Rule]:

@@ -8,7 +8,7 @@ from typing import TextIO
 
 import numpy as np
 
-from tools.fleet.recording import Floats, Labels
+from tools.chaos.fleet.recording import Floats, Labels
 
 Series = tuple[str, Labels, Floats]
 """Name, labels, and a sample for each time or NaN."""

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from tests.alerts.delivery import Message, Timeline, deliver
 from tests.alerts.timeline import Alert
-from tools.fleet.day import Clock
-from tools.fleet.faults import Fault
-from tools.fleet.play import Firing
+from tools.chaos.fleet.day import Clock
+from tools.chaos.fleet.faults import Fault
+from tools.chaos.fleet.play import Firing
 
 UNTOLD = "info"
 """The severity without messages."""

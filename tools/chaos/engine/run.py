@@ -1,17 +1,20 @@
-"""Rounds of random calls on an engine with a quarter of the blocks that they want."""
+"""Rounds of random calls on an engine with a quarter of the blocks that they want.
+
+The whole engine is in this process. Every call that is left alone must get the tokens of an
+undisturbed engine; afterwards no block, thread, file or memory may be left behind.
+"""
 
 import gc
+import os
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 
 from engine.config import PreemptionPolicy
-from tools.chaos.figures import Figures
-from tools.engine_chaos.calls import MAX_MODEL_LEN, Call, random_calls
-from tools.engine_chaos.engine import BLOCK_SIZE, MAX_NUM_SEQS, ChaosEngine, figures
-from tools.engine_chaos.verdict import differences
+from tools.chaos.engine.calls import MAX_MODEL_LEN, Call, random_calls
+from tools.chaos.engine.engine import BLOCK_SIZE, MAX_NUM_SEQS, ChaosEngine, Outcome
+from tools.chaos.frame import Figures, Say, figures_of
 
 OUT_OF_MEMORY = 0.01
 """Share of steps."""
@@ -24,7 +27,7 @@ _UNDISTURBED_BLOCKS = 2048
 def run(
     seconds: float,
     mode: PreemptionPolicy,
-    say: Callable[[str], None],
+    say: Say,
     *,
     calls: int = 300,
     seed: int = 0,
@@ -47,7 +50,7 @@ def run(
         outcomes = disturbed.run(batch, at_once=AT_ONCE)
         problems += differences(batch, outcomes, right)
         gc.collect()
-        seen.append(figures())
+        seen.append(figures_of(os.getpid()))
         ends = Counter(reason for outcome in outcomes for reason in outcome.reasons)
         say(
             f"round {len(seen)}: {len(batch)} calls, {dict(ends)}; so far preemptions: "
@@ -71,7 +74,7 @@ def _figures_after_an_engine() -> Figures:
     first.shutdown()
     del first
     gc.collect()
-    return figures()
+    return figures_of(os.getpid())
 
 
 def _whole() -> int:
@@ -89,11 +92,32 @@ def _blocks_wanted(calls: list[Call]) -> int:
 def _left_behind(before: Figures, seen: list[Figures]) -> list[str]:
     """Threads and descriptors that are more than at the start, memory that grows round by round."""
     gc.collect()
-    after, found = figures(), []
-    if after.threads > before.threads:
-        found.append(f"{after.threads} threads, {before.threads} at the start")
-    if after.descriptors > before.descriptors:
-        found.append(f"{after.descriptors} descriptors, {before.descriptors} at the start")
-    if len(seen) > 2 and seen[-1].rss_mib > seen[1].rss_mib + MORE_RSS_MIB:
-        found.append(f"{seen[-1].rss_mib} MiB resident, {seen[1].rss_mib} after the second round")
+    found = figures_of(os.getpid()).more(before, threads=0, descriptors=0)
+    if len(seen) > 2:
+        found += seen[-1].more(seen[1], "since the second round", rss_mib=MORE_RSS_MIB)
     return found
+
+
+_REASONS = {"lives": {"length"}, "raises": {"length", "error"}, "leaves": {"length", "abort"}}
+
+
+def differences(calls: list[Call], outcomes: list[Outcome], right: list[Outcome]) -> list[str]:
+    """One line for each call that did not get what an undisturbed engine gives."""
+    return [
+        f"call {number} ({call.fate}, n={call.n}): {problem}"
+        for number, (call, got, wanted) in enumerate(zip(calls, outcomes, right, strict=True))
+        if (problem := _problem(call, got, wanted))
+    ]
+
+
+def _problem(call: Call, got: Outcome, wanted: Outcome) -> str:
+    if len(got.reasons) != call.n or not set(got.reasons) <= _REASONS[call.fate]:
+        return f"ended with {got.reasons}"
+    if call.fate == "raises" and call.at < call.max_tokens and "error" not in got.reasons:
+        return "raised, and has no error"
+    for choice, (tokens, all_tokens) in enumerate(zip(got.tokens, wanted.tokens, strict=True)):
+        if tokens != all_tokens[: len(tokens)]:
+            return f"choice {choice} has other tokens"
+        if got.reasons[choice] == "length" and tokens != all_tokens:
+            return f"choice {choice} is cut short"
+    return ""

@@ -7,14 +7,11 @@ from pathlib import Path
 import numpy as np
 
 from tests.alerts.tools import names_in
-from tools.fleet.blocks import write_blocks
-from tools.fleet.day import Clock, Day, Place
-from tools.fleet.faults import Fault
-from tools.fleet.installation import TO_ZERO, rule_groups
-from tools.fleet.library import Library
-from tools.fleet.losses import LONE
-from tools.fleet.recording import Key
-from tools.fleet.recordings import CLOSED
+from tools.chaos.fleet.blocks import write_blocks
+from tools.chaos.fleet.day import Clock, Day, Place
+from tools.chaos.fleet.faults import LONE, Fault
+from tools.chaos.fleet.play import TO_ZERO, rule_groups
+from tools.chaos.fleet.recording import CLOSED, Key, Library
 
 MODELS = ("llama", "llama", "qwen", "qwen", "mistral")
 """Models of servers in turn."""

@@ -43,11 +43,11 @@ class Storage:
 
 
 @contextmanager
-def storage(folder: Path, data: Path, *flags: str, config: str = "") -> Iterator[Storage]:
+def storage(folder: Path, data: Path, *flags: str) -> Iterator[Storage]:
     """Prometheus on the blocks in `data`; it forgets none of them."""
     url = f"http://127.0.0.1:{free_port()}"
     path = folder / "prometheus.yml"
-    path.write_text(config or "global: {evaluation_interval: 1m}\n")
+    path.write_text("global: {evaluation_interval: 1m}\n")
     command = (
         "prometheus",
         f"--config.file={path}",

@@ -1,6 +1,5 @@
 """The whole engine over the demo model on a CPU, in this process; its events are folded."""
 
-import os
 import threading
 from collections import Counter, defaultdict
 from dataclasses import dataclass
@@ -19,8 +18,7 @@ from kvscope_events.bus import EventBus
 from kvscope_events.events import RequestPreempted, StepCompleted
 from tests.support.faults import FaultyRunner
 from tests.support.waiting import wait_for
-from tools.chaos.figures import Figures, figures_of
-from tools.engine_chaos.calls import MAX_MODEL_LEN, Call
+from tools.chaos.engine.calls import MAX_MODEL_LEN, Call
 
 BLOCK_SIZE = 16
 MAX_NUM_SEQS = 32
@@ -164,8 +162,3 @@ class ChaosEngine:
             self.preemptions.update(
                 event.mode for event in batch.events if isinstance(event, RequestPreempted)
             )
-
-
-def figures() -> Figures:
-    """Figures of this process."""
-    return figures_of(os.getpid())

@@ -7,12 +7,16 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from tools.fleet.library import Library
-from tools.fleet.recording import STEP_SECONDS, Floats, Key, Labels
+from tools.chaos.fleet.recording import (
+    LEVELS,
+    LOADING,
+    STEP_SECONDS,
+    Floats,
+    Key,
+    Labels,
+    Library,
+)
 
-LEVELS = ("quiet", "steady", "busy", "heavy")
-"""Recordings of a healthy server, from the least load to the greatest."""
-LOADING = "loading"
 DAY_SECONDS = 86_400
 
 
