@@ -10,7 +10,6 @@ CHAOS_SECONDS ?= 600
 FUZZ_INPUTS ?= 10000
 PYTEST_ARGS ?=
 VLLM_PYTHON ?=
-SGLANG_PYTHON ?=
 VLLM ?= 0.32.0
 SGLANG ?= 0.5.23
 RAY ?= 2.60.0
@@ -126,15 +125,14 @@ lint: venv ## Run ruff, check formatting and lines per file
 types: venv ## Run mypy --strict
 	$(VENV)/bin/mypy
 
-BENCHMARKS := step_growth swap_cost fold_cost fold_throughput "whatif_cost $(KVSCOPE_TRACE)" shadow_cost fleet_cost \
-  forecast_cost wire_cost sidecar_cost lying_pages kv_events_cost page_cost live_cost observer_cost \
+BENCHMARKS := step_growth swap_cost fold_cost fold_throughput "whatif_cost $(KVSCOPE_TRACE)" shadow_cost \
+  forecast_cost wire_cost sidecar_cost lying_pages kv_events_cost page_cost observer_cost \
   $(if $(VLLM_PYTHON),,pool_life) \
   "scrape_cost $(if $(VLLM_PYTHON),--vllm-python $(VLLM_PYTHON))" "decode $(if $(VLLM_PYTHON),--vllm-python $(VLLM_PYTHON))"
 
-bench: venv ## Run the benchmarks (VLLM_PYTHON=..., SGLANG_PYTHON=... for those in that interpreter's server)
+bench: venv ## Run the benchmarks (VLLM_PYTHON=... for those in the interpreter of a vLLM)
 	for benchmark in $(BENCHMARKS); do $(VENV)/bin/python -m benchmarks.$$benchmark; done
 	$(if $(VLLM_PYTHON),for benchmark in pool_life vllm_scheduler_cost; do $(VLLM_PYTHON) -m benchmarks.$$benchmark; done)
-	$(if $(SGLANG_PYTHON),$(SGLANG_PYTHON) -m benchmarks.sglang_cost)
 
 docs: venv ## Generate the reference of metrics, servers, commands and environment variables
 	$(VENV)/bin/kvscope metrics > $(VENV)/metrics.md
