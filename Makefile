@@ -125,14 +125,24 @@ lint: venv ## Run ruff, check formatting and lines per file
 types: venv ## Run mypy --strict
 	$(VENV)/bin/mypy
 
-BENCHMARKS := step_growth swap_cost fold_cost fold_throughput "whatif_cost $(KVSCOPE_TRACE)" shadow_cost \
-  forecast_cost wire_cost sidecar_cost lying_pages kv_events_cost page_cost observer_cost \
-  $(if $(VLLM_PYTHON),,pool_life) \
-  "scrape_cost $(if $(VLLM_PYTHON),--vllm-python $(VLLM_PYTHON))" "decode $(if $(VLLM_PYTHON),--vllm-python $(VLLM_PYTHON))"
-
 bench: venv ## Run the benchmarks (VLLM_PYTHON=... for those in the interpreter of a vLLM)
-	for benchmark in $(BENCHMARKS); do $(VENV)/bin/python -m benchmarks.$$benchmark; done
-	$(if $(VLLM_PYTHON),for benchmark in pool_life vllm_scheduler_cost; do $(VLLM_PYTHON) -m benchmarks.$$benchmark; done)
+	$(or $(VLLM_PYTHON),$(VENV)/bin/python) -m benchmarks.pool_life
+	$(VENV)/bin/python -m benchmarks.step_growth
+	$(VENV)/bin/python -m benchmarks.swap_cost
+	$(VENV)/bin/python -m benchmarks.fold_cost
+	$(VENV)/bin/python -m benchmarks.fold_throughput
+	$(VENV)/bin/python -m benchmarks.shadow_cost
+	$(VENV)/bin/python -m benchmarks.forecast_cost
+	$(VENV)/bin/python -m benchmarks.wire_cost
+	$(VENV)/bin/python -m benchmarks.sidecar_cost
+	$(VENV)/bin/python -m benchmarks.lying_pages
+	$(VENV)/bin/python -m benchmarks.kv_events_cost
+	$(VENV)/bin/python -m benchmarks.page_cost
+	$(VENV)/bin/python -m benchmarks.observer_cost
+	$(VENV)/bin/python -m benchmarks.whatif_cost $(KVSCOPE_TRACE)
+	$(VENV)/bin/python -m benchmarks.scrape_cost $(if $(VLLM_PYTHON),--vllm-python $(VLLM_PYTHON))
+	$(VENV)/bin/python -m benchmarks.decode $(if $(VLLM_PYTHON),--vllm-python $(VLLM_PYTHON))
+	$(if $(VLLM_PYTHON),$(VLLM_PYTHON) -m benchmarks.vllm_scheduler_cost)
 
 docs: venv ## Generate the reference of metrics, servers, commands and environment variables
 	$(VENV)/bin/kvscope metrics > $(VENV)/metrics.md
