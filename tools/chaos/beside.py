@@ -86,6 +86,7 @@ class Probe(AllAlong):
                 self._times.seconds[question] += overdue
                 if failure and len(self._times.failures) < MAX_FINDINGS:
                     self._times.failures.append(f"{question}: {failure}")
+        connection.close()
 
 
 def _ask(connection: http.client.HTTPConnection, question: Question) -> str:
