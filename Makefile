@@ -10,7 +10,6 @@ CHAOS_SECONDS ?= 600
 FUZZ_INPUTS ?= 10000
 PYTEST_ARGS ?=
 VLLM_PYTHON ?=
-SGLANG_PYTHON ?=
 VLLM ?= 0.32.0
 SGLANG ?= 0.5.23
 RAY ?= 2.60.0
@@ -104,15 +103,15 @@ test-sglang-versions: venv ## Drive older SGLangs, observed (SGLANG_VERSIONS="0.
 	$(VENV)/bin/python -m tests.sglang.versions $(SGLANG_VERSIONS)
 
 chaos: venv ## Attack a server for ten minutes, and see what other clients notice (CHAOS_SECONDS=600)
-	$(VENV)/bin/python -m tools.chaos --seconds $(CHAOS_SECONDS)
+	$(VENV)/bin/python -m tools.chaos server --seconds $(CHAOS_SECONDS)
 
 engine-chaos: venv ## Ten minutes of preemptions, faults and cancellations on the engine, in each mode (CHAOS_SECONDS=600)
-	$(VENV)/bin/python -m tools.engine_chaos --seconds $(CHAOS_SECONDS) --mode recompute
-	$(VENV)/bin/python -m tools.engine_chaos --seconds $(CHAOS_SECONDS) --mode swap
-	$(VENV)/bin/python -m tools.engine_chaos --seconds $(CHAOS_SECONDS) --mode auto
+	for mode in recompute swap auto; do \
+	  $(VENV)/bin/python -m tools.chaos engine --seconds $(CHAOS_SECONDS) --mode $$mode; \
+	done
 
-fleet: venv tools ## A day of fifty servers with eight GPUs each: false pages, faults, the cost of rules and panels
-	$(VENV)/bin/python -m tools.fleet
+fleet: venv tools ## A day of fifty servers with eight GPUs each: false pages, faults
+	$(VENV)/bin/python -m tools.chaos fleet
 
 fuzz: venv ## Feed every parser with inputs that Hypothesis draws, other ones each time (FUZZ_INPUTS=10000 for each)
 	KVSCOPE_HYPOTHESIS_PROFILE=fuzz KVSCOPE_FUZZ_INPUTS=$(FUZZ_INPUTS) $(VENV)/bin/pytest -n 2 \
@@ -126,35 +125,24 @@ lint: venv ## Run ruff, check formatting and lines per file
 types: venv ## Run mypy --strict
 	$(VENV)/bin/mypy
 
-bench: venv ## Run the benchmarks (VLLM_PYTHON=..., SGLANG_PYTHON=... for those in that interpreter's server)
+bench: venv ## Run the benchmarks (VLLM_PYTHON=... for those in the interpreter of a vLLM)
 	$(or $(VLLM_PYTHON),$(VENV)/bin/python) -m benchmarks.pool_life
 	$(VENV)/bin/python -m benchmarks.step_growth
 	$(VENV)/bin/python -m benchmarks.swap_cost
 	$(VENV)/bin/python -m benchmarks.fold_cost
 	$(VENV)/bin/python -m benchmarks.fold_throughput
-	$(VENV)/bin/python -m benchmarks.cache_cost
-	$(VENV)/bin/python -m benchmarks.whatif_cost $(KVSCOPE_TRACE)
 	$(VENV)/bin/python -m benchmarks.shadow_cost
-	$(VENV)/bin/python -m benchmarks.fleet_cost
 	$(VENV)/bin/python -m benchmarks.forecast_cost
 	$(VENV)/bin/python -m benchmarks.wire_cost
-	$(VENV)/bin/python -m benchmarks.sidecar_idle
-	$(VENV)/bin/python -m benchmarks.sidecar_size
-	$(VENV)/bin/python -m benchmarks.sidecar_day
+	$(VENV)/bin/python -m benchmarks.sidecar_cost
 	$(VENV)/bin/python -m benchmarks.lying_pages
 	$(VENV)/bin/python -m benchmarks.kv_events_cost
 	$(VENV)/bin/python -m benchmarks.page_cost
-	$(VENV)/bin/python -m benchmarks.page_reading_cost
-	$(VENV)/bin/python -m benchmarks.live_cost
 	$(VENV)/bin/python -m benchmarks.observer_cost
-	$(VENV)/bin/python -m benchmarks.flight_cost
+	$(VENV)/bin/python -m benchmarks.whatif_cost $(KVSCOPE_TRACE)
 	$(VENV)/bin/python -m benchmarks.scrape_cost $(if $(VLLM_PYTHON),--vllm-python $(VLLM_PYTHON))
-	$(VENV)/bin/python -m benchmarks.request_cost
-	$(VENV)/bin/python -m benchmarks.gpu_cost
-	$(if $(VLLM_PYTHON),$(VLLM_PYTHON) -m benchmarks.vllm_scheduler_cost)
-	$(if $(VLLM_PYTHON),$(VLLM_PYTHON) -m benchmarks.vllm_groups_cost)
-	$(if $(SGLANG_PYTHON),$(SGLANG_PYTHON) -m benchmarks.sglang_cost)
 	$(VENV)/bin/python -m benchmarks.decode $(if $(VLLM_PYTHON),--vllm-python $(VLLM_PYTHON))
+	$(if $(VLLM_PYTHON),$(VLLM_PYTHON) -m benchmarks.vllm_scheduler_cost)
 
 docs: venv ## Generate the reference of metrics, servers, commands and environment variables
 	$(VENV)/bin/kvscope metrics > $(VENV)/metrics.md

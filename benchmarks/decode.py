@@ -3,14 +3,11 @@
     python -m benchmarks.decode [--vllm-python PYTHON]
 
 The same checkpoint, prompts and lengths, greedy, ignoring end of sequence. Ours runs with bus and
-exporter on; vLLM through its `LLM` class with default settings. Never both at once: an idle vLLM
+exporter on; vLLM through its `LLM` class. Never both at once: an idle vLLM
 keeps a fifth of a core busy. Tokens per second are output tokens over the whole wall time.
 """
 
 import argparse
-import json
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -18,8 +15,9 @@ from random import Random
 from statistics import median
 
 from benchmarks.offline import OfflineEngine
-from benchmarks.report import environment
+from benchmarks.report import report
 from tests.support.checkpoints import make_checkpoint
+from tools.checks.throughput import running
 
 SEQUENCES = (1, 8, 32)
 PROMPT_TOKENS = 32
@@ -28,105 +26,45 @@ ROUNDS = 5
 NUM_BLOCKS = 4096
 
 
-def prompts(count: int, seed: int) -> list[list[int]]:
-    """Fresh tokens every round, so that no prefix cache helps."""
-    random = Random(seed)
-    return [[random.randrange(256) for _ in range(PROMPT_TOKENS)] for _ in range(count)]
-
-
-class VllmPeer:
-    """A process with vLLM that answers rounds over its standard input and output."""
-
-    def __init__(self, python: str, model: Path) -> None:
-        self._process = subprocess.Popen(
-            [python, str(Path(__file__).with_name("vllm_peer.py")), str(model), str(OUTPUT_TOKENS)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        self.version = self._answer()["version"]
-
-    def run(self, batch: list[list[int]]) -> float:
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(batch) + "\n")
-        self._process.stdin.flush()
-        return float(self._answer()["seconds"])
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(60)
-
-    def _answer(self) -> dict[str, str]:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.startswith('{"peer"'):
-                answer: dict[str, str] = json.loads(line)["peer"]
-                return answer
-        raise SystemExit("the vLLM process ended: is --vllm-python an interpreter with vLLM?")
-
-
-Run = Callable[[list[list[int]]], float]
-
-
-def seconds_per_round(run: Run) -> dict[int, list[float]]:
-    """By number of sequences, without the first round, which warms up."""
-    times = {}
-    for count in SEQUENCES:
-        batches = [prompts(count, 1000 * count + number) for number in range(ROUNDS + 1)]
-        times[count] = [run(batch) for batch in batches][1:]
-    return times
-
-
-def ours(model: Path) -> dict[int, list[float]]:
+def ours(model: Path) -> dict[int, float]:
+    """Output tokens a second by number of sequences."""
     engine = OfflineEngine(str(model), NUM_BLOCKS, max(SEQUENCES), observed=True)
+
+    def rate(count: int, seed: int) -> float:
+        random = Random(seed)  # fresh tokens every round, so that no prefix cache helps
+        batch = [[random.randrange(256) for _ in range(PROMPT_TOKENS)] for _ in range(count)]
+        return count * OUTPUT_TOKENS / engine.run(batch, OUTPUT_TOKENS)
+
     try:
-        return seconds_per_round(lambda batch: engine.run(batch, OUTPUT_TOKENS))
+        return rates(rate)
     finally:
         engine.close()
 
 
-def compare(model: Path, vllm_python: str | None) -> tuple[dict[str, dict[str, float]], str]:
-    """Ours, vLLM, ours again, so that drift shows; never both. And vLLM's version."""
-    before = ours(model)
-    theirs: dict[int, list[float]] = {}
-    version = ""
-    if vllm_python is not None:
-        peer = VllmPeer(vllm_python, model)
-        version = peer.version
-        theirs = seconds_per_round(peer.run)
-        peer.close()
-    after = ours(model)
-    rows = {}
-    for count in SEQUENCES:
-        tokens = count * OUTPUT_TOKENS
-        seconds = median(before[count] + after[count])
-        row = {
-            "kvscope": tokens / seconds,
-            "first": tokens / median(before[count]),
-            "second": tokens / median(after[count]),
-            "ms_per_step": seconds / OUTPUT_TOKENS * 1e3,
-        }
-        if theirs:
-            row["vllm"] = tokens / median(theirs[count])
-            row["ratio"] = row["kvscope"] / row["vllm"]
-        rows[str(count)] = row
-        cells = "  ".join(f"{key} {value:9.2f}" for key, value in row.items())
-        print(f"{count:3d} sequences  {cells}", file=sys.stderr)
-    return rows, version
+def theirs(python: Path, model: Path, folder: Path) -> dict[int, float]:
+    with running("vllm", "nothing", python, model, folder) as peer:
+        tokens = {"prompt": PROMPT_TOKENS, "output": OUTPUT_TOKENS}
+        return rates(lambda count, seed: peer.rates(False, count, seed, **tokens)["elapsed"])
+
+
+def rates(rate: Callable[[int, int], float]) -> dict[int, float]:
+    """Medians, without the first round, which warms up."""
+    return {
+        count: median([rate(count, 1000 * count + n) for n in range(ROUNDS + 1)][1:])
+        for count in SEQUENCES
+    }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--vllm-python", help="interpreter of an environment that has vLLM")
+    parser.add_argument("--vllm-python", type=Path, help="of an environment that has vLLM")
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
     arguments = parser.parse_args()
     import torch
 
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as name:
         model = make_checkpoint(
-            Path(folder) / "tiny",
+            Path(name) / "tiny",
             "llama",
             dtype=getattr(torch, arguments.dtype),
             hidden_size=128,
@@ -135,18 +73,18 @@ def main() -> None:
             max_position_embeddings=1024,
             vocab_size=264,
         )
-        rows, version = compare(model, arguments.vllm_python)
-    facts = environment() | ({"vllm": version} if version else {})
-    print(
-        json.dumps(
-            {
-                "environment": facts,
-                "dtype": arguments.dtype,
-                "torch_threads": torch.get_num_threads(),
-                "output_tokens_per_second": rows,
-            }
+        found = {"first": ours(model)}
+        if arguments.vllm_python is not None:
+            found["vllm"] = theirs(arguments.vllm_python, model, Path(name))
+        found["second"] = ours(model)  # so that drift shows
+    rows: dict[str, object] = {}
+    for count in SEQUENCES:
+        row = {side: each[count] for side, each in found.items()}
+        row["kvscope"] = (row["first"] + row["second"]) / 2
+        rows[f"{count} sequences"] = row | (
+            {"ratio": row["kvscope"] / row["vllm"]} if "vllm" in row else {}
         )
-    )
+    report("decode", rows, dtype=arguments.dtype, torch_threads=torch.get_num_threads())
 
 
 if __name__ == "__main__":

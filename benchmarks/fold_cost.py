@@ -8,15 +8,15 @@ so that a busy machine does not count; prints medians over repetitions, and one 
 """
 
 import argparse
-import json
-import platform
-import statistics
-import subprocess
-import time
 from collections import deque
 from collections.abc import Callable
-from importlib.metadata import version
+from functools import partial
+from statistics import median
 
+import msgspec
+
+from benchmarks.engine_stream import HELLO
+from benchmarks.report import repeated, report, thread_ns
 from exporter.clock import Clock
 from exporter.fold import (
     Cache,
@@ -35,7 +35,6 @@ from exporter.fold import (
 from exporter.sources.attachments import SourceKind
 from exporter.sources.pipeline import CHUNK_BATCHES, Pipeline
 from kvscope_events.events import (
-    CONTRACT_VERSION,
     Batch,
     BlocksAllocated,
     BlocksCached,
@@ -53,13 +52,13 @@ from kvscope_events.events import (
     SequenceFinished,
     StepCompleted,
 )
-from kvscope_events.producers import ENGINE_EVENTS, in_order
 
 BLOCK_SIZE = 16
 PROMPT_BLOCKS = 8
 OUTPUT_TOKENS = 256
 STEP_NS = 20_000_000
 REPETITIONS = 7
+SEQUENCES = (1, 32, 512)
 
 FOLDS: tuple[Callable[[], Fold], ...] = (
     *(Ledger, Churn, Cache, Preemption, Requests, Latency, Steps, Exhaustion, DeviceMemory),
@@ -202,31 +201,20 @@ class Replay:
         self.queue.clear()
 
 
-def _hello(*, keeps_blocks: bool) -> Hello:
-    return Hello(
-        contract=CONTRACT_VERSION,
-        session="0" * 16,
-        server="vllm",
-        server_version="",
-        model_name="demo",
-        engine="0",
-        pid=1,
-        ready=True,
-        tells=in_order(ENGINE_EVENTS),
-        keeps_blocks=keeps_blocks,
-    )
+def hello(*, keeps_blocks: bool = False) -> Hello:
+    return msgspec.structs.replace(HELLO, server="vllm", keeps_blocks=keeps_blocks)
 
 
 def _folds() -> list[Fold]:
     folds = [make() for make in FOLDS]
     for fold in folds:
-        fold.apply(_hello(keeps_blocks=False))
+        fold.apply(hello())
     return folds
 
 
 def _ledger_of_connector() -> Ledger:
     ledger = Ledger()
-    ledger.apply(_hello(keeps_blocks=True))
+    ledger.apply(hello(keeps_blocks=True))
     return ledger
 
 
@@ -235,40 +223,36 @@ def _pipeline_us(batches: list[Batch], chunk: int) -> float:
     source = Replay()
     folds = _folds()
     pipeline = Pipeline(source, lambda: folds, Clock())
-    began = time.thread_time_ns()
-    for start in range(0, len(batches), chunk):
-        source.queue.extend(batches[start : start + chunk])
-        pipeline.drain()
-    spent = time.thread_time_ns() - began
+
+    def drain() -> None:
+        for start in range(0, len(batches), chunk):
+            source.queue.extend(batches[start : start + chunk])
+            pipeline.drain()
+
+    spent = thread_ns(drain)
     assert not any(pipeline.errors.values()), pipeline.errors
     assert not any(fold.imbalance for fold in folds if isinstance(fold, Ledger))
     return spent / len(batches) / 1e3
 
 
 def _fold_us(fold: Fold, batches: list[Batch]) -> float:
-    began = time.thread_time_ns()
-    for batch in batches:
-        fold.on_batch(batch)
-    return (time.thread_time_ns() - began) / len(batches) / 1e3
+    return thread_ns(partial(deque, map(fold.on_batch, batches), 0)) / len(batches) / 1e3
 
 
 def measure(num_sequences: int, steps: int) -> dict[str, float]:
     """Median microseconds per step: per fold, and of the pipeline one or many batches a drain."""
     stream = Stream(num_sequences)
     batches = [stream.batch() for _ in range(steps)]
-    result = {
-        "pipeline, one batch a drain": statistics.median(
-            _pipeline_us(batches, 1) for _ in range(REPETITIONS)
-        ),
-        "pipeline": statistics.median(
-            _pipeline_us(batches, CHUNK_BATCHES) for _ in range(REPETITIONS)
-        ),
-    }
+
+    def pipeline(chunk: int) -> float:
+        return repeated(lambda: _pipeline_us(batches, chunk), REPETITIONS)
+
+    result = {"pipeline, one batch a drain": pipeline(1), "pipeline": pipeline(CHUNK_BATCHES)}
     samples = [[_fold_us(fold, batches) for fold in _folds()] for _ in range(REPETITIONS)]
     for fold, costs in zip(_folds(), zip(*samples, strict=True), strict=True):
-        result[fold.name] = statistics.median(costs)
-    result["ledger, with a connector"] = statistics.median(
-        _fold_us(_ledger_of_connector(), batches) for _ in range(REPETITIONS)
+        result[fold.name] = median(costs)
+    result["ledger, with a connector"] = repeated(
+        lambda: _fold_us(_ledger_of_connector(), batches), REPETITIONS
     )
     return result
 
@@ -276,25 +260,10 @@ def measure(num_sequences: int, steps: int) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=2000)
-    arguments = parser.parse_args()
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    ).stdout.strip()
-    environment = {
-        "commit": commit,
-        "python": platform.python_version(),
-        "msgspec": version("msgspec"),
-        "machine": platform.machine(),
-        "repetitions": REPETITIONS,
-        "steps": arguments.steps,
-    }
-    print(environment)
-    results = {n: measure(n, max(200, arguments.steps // (1 + n // 64))) for n in (1, 32, 512)}
-    names = list(results[1])
-    print(f"{'µs per step, median':30}" + "".join(f"{n:>10}" for n in results))
-    for name in names:
-        print(f"{name:30}" + "".join(f"{results[n][name]:10.2f}" for n in results))
-    print(json.dumps({**environment, "us_per_step": results}))
+    steps = parser.parse_args().steps
+    found = {count: measure(count, max(200, steps // (1 + count // 64))) for count in SEQUENCES}
+    rows = {name: {str(count): found[count][name] for count in found} for name in found[1]}
+    report("fold_cost", rows, repetitions=REPETITIONS, unit="µs a step by sequences")
 
 
 if __name__ == "__main__":

@@ -12,18 +12,16 @@ is full, and memory a block when it has just been filled. Prints one JSON line.
 
 import argparse
 import gc
-import json
-import statistics
-import time
 import tracemalloc
+from statistics import median
 
-from benchmarks.engine_stream import HELLO, Recording, block_events, churn
-from benchmarks.fold_cost import Replay, Stream
-from benchmarks.report import environment
+from benchmarks.engine_stream import Recording, block_events, churn
+from benchmarks.fold_cost import Replay, Stream, hello
+from benchmarks.report import report, thread_ns
 from exporter.catalogue import COMPAT_SETS
 from exporter.clock import Clock
 from exporter.watched.target import Target
-from kvscope_events.events import Batch, Hello
+from kvscope_events.events import Batch
 
 TARGET_RATE = 1_000_000
 TARGET_GROWTH = 1.5
@@ -44,13 +42,14 @@ class Folding:
     def seconds(self, batches: list[Batch]) -> float:
         """CPU time of this thread for these."""
         self._source.queue.extend(batches)
-        began = time.thread_time_ns()
-        while self._source.queue:
-            self.target.pipeline.drain()
-        spent = (time.thread_time_ns() - began) / 1e9
+        spent = thread_ns(self._drain) / 1e9
         errors = self.target.pipeline.errors
         assert not any(errors.values()), errors
         return spent
+
+    def _drain(self) -> None:
+        while self._source.queue:
+            self.target.pipeline.drain()
 
     def shares(self) -> dict[str, float]:
         """Share of the time by fold, the largest first."""
@@ -72,7 +71,7 @@ def throughput(batches: list[Batch]) -> dict[str, object]:
     return {
         "block_events": count,
         "batches": len(batches),
-        "per_second": statistics.median(rates),
+        "per_second": median(rates),
         "fastest": max(rates),
         "shares": shares,
     }
@@ -86,12 +85,9 @@ def decode_stream(wanted: int) -> list[Batch]:
         batch = stream.batch()
         batches.append(batch)
         count += block_events([batch])
-    first = batches[0]
-    hello: list[Hello] = [HELLO]
-    batches[0] = Batch(
-        first.seq, first.time_ns, [*hello, *first.events], first.arrived_ns, first.wall_ns
-    )
-    return batches
+    first, *rest = batches
+    events = [hello(), *first.events]
+    return [Batch(first.seq, first.time_ns, events, first.arrived_ns, first.wall_ns), *rest]
 
 
 def grown(num_blocks: int) -> dict[str, float]:
@@ -118,7 +114,7 @@ def grown(num_blocks: int) -> dict[str, float]:
             batches += next(stream)
             count = block_events(batches)
         times.append(folding.seconds(batches) / count * 1e9)
-    return {"bytes_per_block": memory / num_blocks, "ns_per_block_event": statistics.median(times)}
+    return {"bytes_per_block": memory / num_blocks, "ns_per_block_event": median(times)}
 
 
 def main() -> None:
@@ -130,27 +126,14 @@ def main() -> None:
         "conversations": Recording(POOL_BLOCKS, RUNNING).batches(arguments.events),
         "decode of 512": decode_stream(arguments.events),
     }
-    rows = {}
-    for name, batches in streams.items():
-        row = rows[name] = throughput(batches)
-        shares = row["shares"]
-        assert isinstance(shares, dict)
-        parts = "  ".join(f"{fold} {share:.0%}" for fold, share in list(shares.items())[:6])
-        print(f"{name:15}  {row['per_second']:>12,.0f} block events a second  {parts}")
+    rows: dict[str, object] = {name: throughput(batches) for name, batches in streams.items()}
     streams.clear()
-    sizes = {}
-    for size in (1_000, 100_000, arguments.largest):
-        found = sizes[size] = grown(size)
-        cells = "  ".join(f"{key} {value:8.1f}" for key, value in found.items())
-        print(f"{size:9,} blocks  {cells}")
+    sizes = {size: grown(size) for size in (1_000, 100_000, arguments.largest)}
     small, large = sizes[1_000], sizes[arguments.largest]
     growth = {key: large[key] / small[key] for key in small}
-    print(f"growth {growth}, target {TARGET_GROWTH}; rate's target {TARGET_RATE:,}")
-    print(
-        json.dumps(
-            {"environment": environment(), "streams": rows, "pools": sizes, "growth": growth}
-        )
-    )
+    rows |= {f"{size:,} blocks": found for size, found in sizes.items()}
+    rows["largest over smallest"] = growth | {"target": TARGET_GROWTH}
+    report("fold_throughput", rows, target_rate=TARGET_RATE)
 
 
 if __name__ == "__main__":

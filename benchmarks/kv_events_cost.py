@@ -8,15 +8,16 @@ through real sockets, with the CPU time of the reading thread as well. Medians; 
 """
 
 import argparse
-import json
-import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
+from itertools import count
+from statistics import median
 
 import msgspec
 
-from benchmarks.report import environment
+from benchmarks.report import alternate, report, thread_ns
 from exporter.clock import Clock
 from exporter.collect.parts import parts_of
 from exporter.fold import Folds
@@ -34,9 +35,9 @@ POOL = 100_000
 TARGET_RATE = 200_000
 
 
-def messages(count: int, *, single: bool) -> Iterator[list[Said]]:
+def messages(number_of: int, *, single: bool) -> Iterator[list[Said]]:
     """Messages of a pool that is full from the first one on, without its earlier content."""
-    for number in range(count):
+    for number in range(number_of):
         first = POOL + number * BLOCKS
         new = range(first, first + BLOCKS)
         old = range(first - POOL, first - POOL + BLOCKS)
@@ -59,41 +60,26 @@ def _folds() -> Folds:
     return Folds(part.fold for part in parts_of((), "kv_events"))
 
 
-def fold_rate(payloads: list[bytes], warm: list[bytes]) -> float:
-    """Block events a CPU second, decoded by us and folded."""
-    folds, decoder = _folds(), Decoder()
+def reader(warm: list[bytes]) -> Callable[[bytes], None]:
+    """Decodes and folds a message, of a pool that these have filled."""
+    folds, decoder, seq = _folds(), Decoder(), count()
 
-    def read(payload: bytes, seq: int) -> None:
+    def read(payload: bytes) -> None:
         decoded = decoder.decode(payload)
         assert isinstance(decoded, Decoded)
-        batch = Batch(seq, 0, decoded.events, decoded.wall_ns, 0)
+        batch = Batch(next(seq), 0, decoded.events, decoded.wall_ns, 0)
         for fold in folds:
             fold.on_batch(batch)
 
-    for seq, payload in enumerate(warm):
-        read(payload, seq)
-    began = time.thread_time_ns()
-    for seq, payload in enumerate(payloads):
-        read(payload, seq)
-    return 2 * BLOCKS * len(payloads) / (time.thread_time_ns() - began) * 1e9
+    for payload in warm:
+        read(payload)
+    return read
 
 
-def plain_rate(payloads: list[bytes]) -> float:
-    """Block events a CPU second, only decoded, to plain objects."""
-    decode = msgspec.msgpack.Decoder().decode
-    began = time.thread_time_ns()
-    for payload in payloads:
-        decode(payload)
-    return 2 * BLOCKS * len(payloads) / (time.thread_time_ns() - began) * 1e9
-
-
-def decode_rate(payloads: list[bytes]) -> float:
-    """Block events a CPU second, only decoded, by us."""
-    decode = Decoder().decode
-    began = time.thread_time_ns()
-    for payload in payloads:
-        decode(payload)
-    return 2 * BLOCKS * len(payloads) / (time.thread_time_ns() - began) * 1e9
+def rate(payloads: list[bytes], read: Callable[[bytes], object]) -> float:
+    """Block events a CPU second."""
+    spent = thread_ns(lambda: deque(map(read, payloads), maxlen=0))  # nothing is kept
+    return 2 * BLOCKS * len(payloads) / spent * 1e9
 
 
 def socket_rate(payloads: list[bytes], directory: str) -> float:
@@ -125,34 +111,29 @@ def socket_rate(payloads: list[bytes], directory: str) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=2000)
-    count = parser.parse_args().messages
-    figures: dict[str, float] = {}
+    number = parser.parse_args().messages
+    rows: dict[str, object] = {}
     for encoding, name in (("maps", "vllm-0.32"), ("arrays", "vllm-0.23")):
         dialect = BY_NAME[name]
         warm = filling(dialect)
         for shape, single in (("one by one", True), ("joined", False)):
-            payloads = [dialect.message(events) for events in messages(count, single=single)]
-            size = sum(map(len, payloads)) / len(payloads) / 2 / BLOCKS
-            rates = {"folded": [], "decoded": [], "plain": []}  # type: dict[str, list[float]]
-            for _ in range(REPETITIONS):
-                rates["folded"].append(fold_rate(payloads, warm))
-                rates["decoded"].append(decode_rate(payloads))
-                rates["plain"].append(plain_rate(payloads))
-            median = {what: statistics.median(values) for what, values in rates.items()}
-            verdict = "ok" if median["folded"] >= TARGET_RATE else "BELOW TARGET"
-            print(
-                f"{encoding:6} {shape:10} {size:5.0f} B/block  decoded and folded "
-                f"{median['folded']:9,.0f}/s ({verdict}, {median['folded'] / TARGET_RATE:.1f} of "
-                f"the target); decoded {median['decoded']:9,.0f}/s, "
-                f"{median['decoded'] / median['plain']:.2f} of plain objects'"
+            payloads = [dialect.message(events) for events in messages(number, single=single)]
+            found = alternate(
+                {
+                    "folded": lambda _: rate(payloads, reader(warm)),  # noqa: B023
+                    "decoded": lambda _: rate(payloads, Decoder().decode),  # noqa: B023
+                    "plain": lambda _: rate(payloads, msgspec.msgpack.Decoder().decode),  # noqa: B023
+                },
+                REPETITIONS,
+                warm_up=0,
             )
-            figures |= {f"{encoding} {shape} {what}": value for what, value in median.items()}
+            row = {what: median(values) for what, values in found.items()}
+            row["bytes a block"] = sum(map(len, payloads)) / len(payloads) / 2 / BLOCKS
+            rows[f"{encoding}, {shape}"] = row | {"target": TARGET_RATE}
     with tempfile.TemporaryDirectory() as directory:
-        payloads = [BY_NAME["vllm-0.32"].message(m) for m in messages(count, single=True)]
-        rate = socket_rate(payloads, directory)
-    print(f"maps one by one, replayed through sockets, publisher included {rate:9,.0f}/s")
-    figures["maps one by one sockets"] = rate
-    print(json.dumps({"benchmark": "kv_events_cost", **environment(), **figures}))
+        payloads = [BY_NAME["vllm-0.32"].message(m) for m in messages(number, single=True)]
+        rows["maps, one by one, through sockets"] = socket_rate(payloads, directory)
+    report("kv_events_cost", rows)
 
 
 if __name__ == "__main__":

@@ -6,17 +6,17 @@ every few seconds, and one JSON line.
 """
 
 import argparse
-import json
 import socket
 import tempfile
 import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
-from benchmarks.report import environment
-from benchmarks.sidecar_idle import memory_bytes
+from benchmarks.processes import memory_bytes
+from benchmarks.report import report
 from tests.support.hostile import Answer, head, serving
 from tests.support.process import kvscope
 
@@ -36,46 +36,34 @@ def _series(line: str, num_bytes: int) -> Iterator[bytes]:
         number += _PIECE_LINES
 
 
-def _sent(line: str, num_bytes: int, *, declared: bool) -> Answer:
+def _sent(line: str, num_bytes: int, *, declared: bool = True, status: str = "200 OK") -> Answer:
     def answer(connection: socket.socket) -> None:
         length = (f"Content-Length: {num_bytes}",) if declared else ()
-        connection.sendall(head(_TEXT, *length))
+        connection.sendall(head(_TEXT, *length, status=status))
         for piece in _series(line, num_bytes):
             connection.sendall(piece)
 
     return answer
 
 
-def _packed(num_bytes: int) -> Answer:
+def _packed(line: str, num_bytes: int) -> Answer:
     packer = zlib.compressobj(level=1, wbits=31)
-    packed = b"".join(map(packer.compress, _series(_UNKNOWN, num_bytes))) + packer.flush()
-
-    def answer(connection: socket.socket) -> None:
-        length = f"Content-Length: {len(packed)}"
-        connection.sendall(head(_TEXT, "Content-Encoding: gzip", length) + packed)
-
-    return answer
-
-
-def _refused(num_bytes: int) -> Answer:
-    def answer(connection: socket.socket) -> None:
-        connection.sendall(head(_TEXT, status="503 No"))
-        for piece in _series(_UNKNOWN, num_bytes):
-            connection.sendall(piece)
-
-    return answer
+    packed = b"".join(map(packer.compress, _series(line, num_bytes))) + packer.flush()
+    length = f"Content-Length: {len(packed)}"
+    answer = head(_TEXT, "Content-Encoding: gzip", length) + packed
+    return lambda connection: connection.sendall(answer)
 
 
 _UNKNOWN = 'some_other_family{{series="{}"}} 1\n'
 _WANTED = 'vllm:num_requests_running{{engine="{}"}} 1\n'
 _WIDE = 'vllm:num_requests_running{{engine="{}\U0001f525"}} 1\n'
 LIES: dict[str, Callable[[int], Answer]] = {
-    "declared": lambda size: _sent(_UNKNOWN, size, declared=True),
-    "endless": lambda size: _sent(_UNKNOWN, size, declared=False),
-    "engines": lambda size: _sent(_WANTED, size, declared=True),
-    "wide": lambda size: _sent(_WIDE, size, declared=True),
-    "packed": _packed,
-    "refused": _refused,
+    "declared": partial(_sent, _UNKNOWN),
+    "endless": partial(_sent, _UNKNOWN, declared=False),
+    "engines": partial(_sent, _WANTED),
+    "wide": partial(_sent, _WIDE),
+    "packed": partial(_packed, _UNKNOWN),
+    "refused": partial(_sent, _UNKNOWN, declared=False, status="503 No"),
 }
 """By name: makes an answer of this many bytes."""
 
@@ -106,7 +94,7 @@ def highest_resident_mib(seconds: float, num_bytes: int, show: Callable[[str], N
     with lied_to(num_bytes) as pid:
         began, shown = time.monotonic(), 0.0
         while (elapsed := time.monotonic() - began) < seconds:
-            resident = memory_bytes(pid, "Rss") / 2**20
+            resident = memory_bytes(pid) / 2**20
             highest = max(highest, resident)
             if elapsed >= shown:
                 show(f"{elapsed:.0f} s: {resident:.0f} MiB, at most {highest:.0f}")
@@ -123,8 +111,8 @@ def main() -> None:
     highest = highest_resident_mib(
         options.seconds, int(options.mib * 2**20), lambda line: print(line, flush=True)
     )
-    row = {"mib": options.mib, "seconds": options.seconds, "resident_mib_at_most": highest}
-    print(json.dumps({"benchmark": "lying_pages", "target": TARGET_MIB, **row, **environment()}))
+    rows: dict[str, object] = {f"resident at most, pages of {options.mib:g} MiB": highest}
+    report("lying_pages", rows, target=TARGET_MIB)
 
 
 if __name__ == "__main__":

@@ -1,29 +1,30 @@
-"""Cost of being observed: throughput with bus and exporter on against the null bus, same load.
+"""Cost of being observed: throughput with everything on against the null bus, the same load.
 
     python -m benchmarks.observer_cost
 
 Rounds alternate between two engines in one process, the demo model in both; while one works the
-other is idle. The observed one has everything on: it is also scraped every five seconds, as in the
+other is idle. The observed one has a flight recorder, is scraped every five seconds, as in the
 compose stack, sends its metrics by OTLP every ten, and is read by a gateway twenty times a second.
 """
 
-import json
 import os
-import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from random import Random
 from statistics import median
 
 import torch
 
 from benchmarks.offline import OfflineEngine
-from benchmarks.report import environment
-from benchmarks.sink import sink
+from benchmarks.processes import answering
+from benchmarks.report import alternate, ratios, report
 from exporter.clock import Clock
 from exporter.otlp.outlet import Outlet, Served
 from exporter.otlp.settings import OtlpConfig
+from tests.playback.recorded import make_recorder
 
 SEQUENCES = (1, 8, 32)
 PROMPT_TOKENS = 64
@@ -36,22 +37,18 @@ COMPACT_SECONDS = 0.05
 
 
 def measure(observed: OfflineEngine, silent: OfflineEngine, count: int) -> dict[str, float]:
-    """Medians of pairs of rounds that follow each other, so that drift cancels."""
-    random = Random(count)
-    ratios, rates = [], []
-    for number in range(ROUNDS + 1):
+    """Medians of pairs of rounds that follow each other."""
+
+    def seconds(engine: OfflineEngine, number: int) -> float:
+        random = Random(1000 * count + number)
         batch = [[random.randrange(256) for _ in range(PROMPT_TOKENS)] for _ in range(count)]
-        order = (observed, silent) if number % 2 else (silent, observed)
-        seconds = {id(engine): engine.run(batch, OUTPUT_TOKENS) for engine in order}
-        if number:  # the first round is warm-up
-            ratios.append(seconds[id(silent)] / seconds[id(observed)])
-            rates.append(count * OUTPUT_TOKENS / seconds[id(observed)])
-    return {
-        "tokens_per_second": median(rates),
-        "ratio": median(ratios),
-        "lowest": min(ratios),
-        "highest": max(ratios),
-    }
+        return engine.run(batch, OUTPUT_TOKENS)
+
+    found = alternate(
+        {"observed": lambda n: seconds(observed, n), "silent": lambda n: seconds(silent, n)}, ROUNDS
+    )
+    rate = count * OUTPUT_TOKENS / median(found["observed"])
+    return {"tokens_per_second": rate, **ratios(found["silent"], found["observed"])}
 
 
 @contextmanager
@@ -73,27 +70,26 @@ def reading(read: Callable[[], object], seconds: float) -> Iterator[None]:
 
 
 def main() -> None:
-    observed = OfflineEngine("demo", NUM_BLOCKS, max(SEQUENCES), observed=True)
-    silent = OfflineEngine("demo", NUM_BLOCKS, max(SEQUENCES), observed=False)
+    recorder = make_recorder(None)
+    most = max(SEQUENCES)
+    observed = OfflineEngine("demo", NUM_BLOCKS, most, observed=True, recorder=recorder)
+    silent = OfflineEngine("demo", NUM_BLOCKS, most, observed=False)
     exporter = observed.exporter
     assert exporter is not None
-    rows = {}
-    with sink() as url, reading(exporter.render, SCRAPE_SECONDS):
-        os.environ["OTEL_METRIC_EXPORT_INTERVAL"] = str(EXPORT_MS)
+    served = [Served(instance="bench", exporter=exporter)]
+    os.environ["OTEL_METRIC_EXPORT_INTERVAL"] = str(EXPORT_MS)
+    with tempfile.NamedTemporaryFile() as empty, answering(Path(empty.name)) as url:
         config = OtlpConfig(url=f"{url}/v1/metrics")
-        served = [Served(instance="bench", exporter=exporter)]
         with (
             Outlet(config, lambda: served, Clock()),
+            reading(exporter.render, SCRAPE_SECONDS),
             reading(exporter.compact, COMPACT_SECONDS),
+            reading(recorder.write, 1.0),
         ):
-            for count in SEQUENCES:
-                row = rows[str(count)] = measure(observed, silent, count)
-                cells = "  ".join(f"{key} {value:8.3f}" for key, value in row.items())
-                print(f"{count:3d} sequences  {cells}", file=sys.stderr)
+            rows = {f"{count} sequences": measure(observed, silent, count) for count in SEQUENCES}
     observed.close()
     silent.close()
-    facts = environment()
-    print(json.dumps({"environment": facts, "threads": torch.get_num_threads(), "observed": rows}))
+    report("observer_cost", rows, threads=torch.get_num_threads())
 
 
 if __name__ == "__main__":

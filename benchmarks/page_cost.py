@@ -1,26 +1,41 @@
-"""Cost of a page by engines on it: `python -m benchmarks.page_cost`.
+"""Cost of pages, ours and other servers': `python -m benchmarks.page_cost [PAGE]`.
 
-Engines that have each played the same run; nothing arrives meanwhile. CPU time of the thread for
-collecting and encoding a whole page, and the longest time that one engine's folds were held for it.
-Prints medians over repetitions, and one JSON line.
+A page of one engine and of eight that have each played the same run, rendered in turn; and the
+longest time that one engine's folds were held for it. Then a page of vLLM's own (PAGE, or one that
+is made as large as an idle vLLM's): parsed by the library, read by us for the first time and later,
+and fetched from a server on this machine, read and rendered again; with the share of a core that 64
+targets take at a scrape every 15 s. CPU time of the process, medians over repetitions.
 """
 
-import json
-import statistics
+import sys
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
 from typing import Any
 
-from benchmarks.report import environment
+from prometheus_client.parser import text_string_to_metric_families
+
+from benchmarks.processes import answering
+from benchmarks.report import alternate, repeated, report
+from exporter.clock import Clock
+from exporter.readings import PageReader
+from exporter.readings.mapping import PageMapper
+from exporter.readings.tables import TABLES
 from exporter.sources.pipeline import InProcessSource
 from exporter.watched.exporter import Exporter
 from exporter.watched.target import Target
 from kvscope_events.bus import Subscription
 from tests.exporter.page import FIXED_CLOCK, hello, put
 from tests.exporter.scenario import play
+from tests.readings.cases.case import NOW, histogram
+from tests.readings.cases.vllm import CURRENT_PAGE
 
-ENGINES = (1, 8)
+FEW, MANY = 1, 8
 REPETITIONS = 101
+TARGETS = 64
+INTERVAL_SECONDS = 15
 
 
 class _Watched(Target):
@@ -43,49 +58,76 @@ def _targets(count: int) -> Iterator[_Watched]:
         yield _Watched(InProcessSource(subscription), compat={"vllm"}, clock=FIXED_CLOCK)
 
 
-class _Server:
-    """An exporter of this many engines, and the cost of its pages."""
+def own_pages() -> dict[str, float]:
+    targets = {count: list(_targets(count)) for count in (FEW, MANY)}
+    exporters = {count: Exporter(targets[count], clock=FIXED_CLOCK) for count in targets}
+    sides: dict[str, Callable[[int], float]] = {
+        f"{count} engines, ms": lambda _, exporter=exporter: milliseconds(exporter.render)  # type: ignore[misc]
+        for count, exporter in exporters.items()
+    }
+    for exporter in exporters.values():
+        exporter.render()  # builds the label sets
+    for target in targets[MANY]:
+        target.longest_ns = 0
+    rows = {name: median(found) for name, found in alternate(sides, REPETITIONS).items()}
+    few, many = rows.values()
+    longest = max(target.longest_ns for target in targets[MANY])
+    return {**rows, "ratio": many / few, "folds held at most, ms": longest / 1e6}
 
-    def __init__(self, engines: int) -> None:
-        self._targets = list(_targets(engines))
-        self._exporter = Exporter(self._targets, clock=FIXED_CLOCK)
-        self.milliseconds: list[float] = []
-        self.kilobytes = 0.0
-        self._exporter.render()  # builds the label sets
-        for target in self._targets:
-            target.longest_ns = 0
 
-    @property
-    def longest_hold_ms(self) -> float:
-        return max(target.longest_ns for target in self._targets) / 1e6
+def milliseconds(call: Callable[[], object]) -> float:
+    """CPU time of the process, its threads included."""
+    began = time.process_time_ns()
+    call()
+    return (time.process_time_ns() - began) / 1e6
 
-    def render(self) -> None:
-        """One page, timed."""
-        began = time.thread_time_ns()
-        page, _ = self._exporter.render()
-        self.milliseconds.append((time.thread_time_ns() - began) / 1e6)
-        self.kilobytes = len(page) / 1e3
+
+def made_page() -> str:
+    """As large as that of an idle vLLM with one engine: 56 kB, some 490 samples."""
+    labels = 'engine="0",model_name="meta-llama/Llama-3.1-8B-Instruct"'
+    further = [
+        histogram(f"vllm:request_family_{number}_tokens", labels, *range(18), total=1.5)
+        for number in range(24)
+    ]
+    return CURRENT_PAGE + "".join(further)
+
+
+def their_page(page: str, url: str) -> dict[str, float]:
+    (table,) = TABLES["vllm"]
+    mapper = PageMapper(table)
+    now_ns = [10**12]
+
+    def clock_ns() -> int:
+        now_ns[0] += 10**10  # no reading is used twice
+        return now_ns[0]
+
+    reader = PageReader(f"{url}/metrics", "vllm", clock=Clock(clock_ns))
+    exporter = Exporter([], readers=[reader], process=False)
+    exporter.render()
+    calls: dict[str, Callable[[], object]] = {
+        "parsed by the library, ms": lambda: list(text_string_to_metric_families(page)),
+        "read first, ms": lambda: PageMapper(table).read(page, now=NOW),
+        "read later, ms": lambda: mapper.read(page, now=NOW),
+        "scraped, ms": exporter.render,
+    }
+    rows = {
+        name: repeated(lambda call=call: milliseconds(call), REPETITIONS)  # type: ignore[misc]
+        for name, call in calls.items()
+    }
+    assert sum(reader.errors.values()) == 0, reader.errors
+    exporter.stop()
+    share = TARGETS / INTERVAL_SECONDS * rows["scraped, ms"] / 1e3
+    return rows | {f"share of a core for {TARGETS} targets": share, "page, kB": len(page) / 1e3}
 
 
 def main() -> None:
-    servers = {count: _Server(count) for count in ENGINES}
-    for _ in range(REPETITIONS):
-        for server in servers.values():  # in turn: drift of the machine cancels
-            server.render()
-    results = {
-        count: {
-            "milliseconds": statistics.median(server.milliseconds),
-            "kilobytes": server.kilobytes,
-            "longest_hold_ms": server.longest_hold_ms,
-        }
-        for count, server in servers.items()
-    }
-    for count, row in results.items():
-        cells = "  ".join(f"{key} {value:8.2f}" for key, value in row.items())
-        print(f"{count} engine(s)  {cells}")
-    few, many = (results[count]["milliseconds"] for count in ENGINES)
-    print(f"ratio {many / few:.2f} for {ENGINES[1] // ENGINES[0]} times the engines")
-    print(json.dumps({"environment": environment(), "pages": results, "ratio": many / few}))
+    page = Path(sys.argv[1]).read_text() if len(sys.argv) > 1 else made_page()
+    with tempfile.NamedTemporaryFile("w") as file:
+        file.write(page)
+        file.flush()
+        with answering(Path(file.name)) as url:
+            theirs = their_page(page, url)
+    report("page_cost", {"our page": own_pages(), "a vLLM's page": theirs})
 
 
 if __name__ == "__main__":

@@ -10,15 +10,13 @@ Without vLLM it prints our own figures only.
 """
 
 import itertools
-import json
 import os
-import sys
 import tracemalloc
 from collections.abc import Callable
 from statistics import median
 from time import perf_counter
 
-from benchmarks.report import environment
+from benchmarks.report import alternate, report
 from engine.block_pool import BlockPool
 from engine.hashing import PrefixHasher, chain_seed
 from kvscope_events.bus import EventBus
@@ -109,99 +107,75 @@ def harness_cost(per_request: int) -> Lives:
     return lives
 
 
-def ns_per_block(runs: dict[str, Lives], per_request: int) -> dict[str, float]:
-    """Median over alternating rounds, harness taken off."""
+def ns_per_block(num_blocks: int, per_request: int) -> dict[str, float]:
+    """Median over alternating rounds, harness taken off; vLLM's where there is one."""
     requests = max(1, 8_000 // per_request)
-    times: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(ROUNDS):
-        for name, lives in runs.items():
-            start = perf_counter()
-            lives(requests)
-            times[name].append((perf_counter() - start) / (requests * per_request) * 1e9)
+    tracemalloc.start()
+    ours = our_lives(num_blocks, per_request)
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    runs = {"harness": harness_cost(per_request), "kvscope": ours}
+    theirs = vllm_lives(num_blocks, per_request)
+    if theirs is not None:
+        runs["vllm"] = theirs
+
+    def timed(lives: Lives) -> Callable[[int], float]:
+        return lambda _: seconds_of(lambda: lives(requests)) / (requests * per_request) * 1e9
+
+    times = alternate({name: timed(lives) for name, lives in runs.items()}, ROUNDS)
     harness = median(times.pop("harness"))
-    return {name: median(samples) - harness for name, samples in times.items()}
+    row = {name: median(samples) - harness for name, samples in times.items()}
+    return _with_ratio(row) | {"bytes_per_block": held / num_blocks}
 
 
-def compare_lives() -> dict[str, dict[str, float]]:
-    rows = {}
-    for per_request in BLOCKS_PER_REQUEST:
-        runs = {
-            "harness": harness_cost(per_request),
-            "kvscope": our_lives(POOL_BLOCKS, per_request),
-        }
-        theirs = vllm_lives(POOL_BLOCKS, per_request)
-        if theirs is not None:
-            runs["vllm"] = theirs
-        row = ns_per_block(runs, per_request)
-        if theirs is not None:
-            row["ratio"] = row["kvscope"] / row["vllm"]
-        rows[f"{per_request} blocks per request"] = row
-    return rows
+def seconds_of(call: Callable[[], object]) -> float:
+    start = perf_counter()
+    call()
+    return perf_counter() - start
+
+
+def _with_ratio(row: dict[str, float]) -> dict[str, float]:
+    return row | ({"ratio": row["kvscope"] / row["vllm"]} if "vllm" in row else {})
 
 
 def compare_digests() -> dict[str, float]:
     tokens = list(range(40_000, 40_000 + 64 * BLOCK_SIZE))
     seed = chain_seed("model")
-    samples: dict[str, list[float]] = {"kvscope": [], "vllm": []}
+
+    def ours(_: int) -> float:
+        return seconds_of(lambda: PrefixHasher(seed, BLOCK_SIZE).extend(tokens, 64))
+
+    sides = {"kvscope": ours}
     try:
         from vllm.utils.hashing import sha256
         from vllm.v1.core.kv_cache_utils import hash_block_tokens, init_none_hash
-
-        init_none_hash(sha256)
     except ImportError:
-        del samples["vllm"]
-    repeats = 100
-    for _ in range(ROUNDS):
-        start = perf_counter()
-        for _ in range(repeats):
-            PrefixHasher(seed, BLOCK_SIZE).extend(tokens, 64)
-        samples["kvscope"].append((perf_counter() - start) / (64 * repeats) * 1e9)
-        if "vllm" not in samples:
-            continue
-        start = perf_counter()
-        for _ in range(repeats):
+        pass
+    else:
+        init_none_hash(sha256)
+
+        def chain() -> None:
             parent = None
             for at in range(0, len(tokens), BLOCK_SIZE):
                 parent = hash_block_tokens(sha256, parent, tokens[at : at + BLOCK_SIZE])
-        samples["vllm"].append((perf_counter() - start) / (64 * repeats) * 1e9)
-    row = {name: median(times) for name, times in samples.items()}
-    if "vllm" in row:
-        row["ratio"] = row["kvscope"] / row["vllm"]
-    return row
 
-
-def pool_growth() -> dict[str, dict[str, float]]:
-    """Cost and memory from a thousand to a million blocks, every block cached; vLLM's cost beside.
-
-    Every operation takes the same number of steps at any size; what grows is the share of memory
-    accesses that miss the processor's caches.
-    """
-    rows = {}
-    for num_blocks in (1_000, 10_000, 100_000, 1_000_000):
-        tracemalloc.start()
-        lives = our_lives(num_blocks, 64)
-        held, _ = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-        runs = {"harness": harness_cost(64), "kvscope": lives}
-        theirs = vllm_lives(num_blocks, 64)
-        if theirs is not None:
-            runs["vllm"] = theirs
-        row = ns_per_block(runs, 64)
-        row["bytes_per_block"] = held / num_blocks
-        rows[f"{num_blocks} blocks"] = row
-    return rows
+        sides["vllm"] = lambda _: seconds_of(chain)
+    times = alternate(sides, 100 * ROUNDS)
+    return _with_ratio({name: median(each) / 64 * 1e9 for name, each in times.items()})
 
 
 def main() -> None:
     os.environ.setdefault("VLLM_TARGET_DEVICE", "cpu")
-    tables = {"life_ns_per_block": compare_lives(), "growth": pool_growth()}
-    digests = compare_digests()
-    for title, table in tables.items():
-        for name, row in table.items():
-            cells = "  ".join(f"{key} {value:8.2f}" for key, value in row.items())
-            print(f"{title:18} {name:24} {cells}", file=sys.stderr)
-    print("digest_ns_per_block", digests, file=sys.stderr)
-    print(json.dumps({"environment": environment(), **tables, "digest_ns_per_block": digests}))
+    rows: dict[str, object] = {
+        f"a life, {per_request} blocks a request, ns a block": ns_per_block(
+            POOL_BLOCKS, per_request
+        )
+        for per_request in BLOCKS_PER_REQUEST
+    }
+    for num_blocks in (1_000, 10_000, 100_000, 1_000_000):
+        rows[f"a life in {num_blocks:,} blocks, ns a block"] = ns_per_block(num_blocks, 64)
+    rows["a digest, ns a block"] = compare_digests()
+    report("pool_life", rows)
 
 
 if __name__ == "__main__":

@@ -3,15 +3,14 @@
     python -m benchmarks.scrape_cost [--vllm-python PYTHON] [--seconds 20] [--rounds 3]
 
 `kvscope serve` under `kvscope load` with everything on: its whole page ten times a second, and
-`/metrics/compact` twenty times; as often a bare server in a process of its own, which shows what
-the machine takes of both. With --vllm-python, a real vLLM with the same model under the same
-load is scraped in turn with it. Then an engine in this process: how long steps take during which a
-page is rendered, against those without. Prints one JSON line.
+`/metrics/compact` twenty times; as often a bare server in a process of its own that has one
+answer, which shows what the machine takes of both. With --vllm-python, a real vLLM with the same
+model under the same load is scraped in turn with it. Then an engine in this process: how long steps
+take during which a page is rendered, against those without.
 """
 
 import argparse
 import http.client
-import json
 import os
 import subprocess
 import sys
@@ -19,13 +18,14 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from random import Random
 from urllib.parse import urlsplit
 
 from benchmarks.offline import OfflineEngine
-from benchmarks.report import environment
+from benchmarks.processes import answering
+from benchmarks.report import report
 from kvscope_events.bus import EventBus
 from kvscope_events.events import StepCompleted
 from tests.support.process import ROOT, kvscope
@@ -36,8 +36,6 @@ PAGE_HERTZ = 10.0
 COMPACT_HERTZ = 20.0
 CONCURRENCY = 8
 POOL_BLOCKS = 2048
-TARGET_COMPACT_MS = 1.0
-TARGET_DELAY_MS = 5.0
 WARM_SECONDS = 3.0
 Row = dict[str, float]
 
@@ -101,45 +99,30 @@ def our_server(model: Path) -> Iterator[str]:
         yield process.find(r"serving \S+ at (http://\S+?)/v1")
 
 
-@contextmanager
-def bare_server() -> Iterator[str]:
-    command = [sys.executable, "-m", "benchmarks.bare_server"]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            yield f"http://127.0.0.1:{int(process.stdout.readline())}"
-        finally:
-            process.terminate()
-
-
 def over_http(python: Path | None, seconds: float, rounds: int) -> dict[str, Row]:
     """Scrapes of our server, of a bare one, and of a vLLM where there is one, in turn."""
     times: dict[str, list[float]] = {"kvscope": [], "compact": [], "bare": [], "vllm": []}
-    with tempfile.TemporaryDirectory() as name, bare_server() as bare:
-        model = tiny_model(Path(name) / "model", "llama")
-        with our_server(model) as ours:
-            if python is None:
-                for number in range(rounds):
-                    scrape_ours(ours, bare, times, seconds, number)
-            else:
-                port = free_port()
-                command = server_command(python, model, port, "--max-model-len", "1024")
-                folder = Path(name)
-                with started(command, server_environment(), port, folder, "vllm") as vllm:
-                    for number in range(rounds):
-                        scrape_ours(ours, bare, times, seconds, number)
-                        with loaded(vllm.url, number):
-                            times["vllm"] += scraped(vllm.url, "/metrics", PAGE_HERTZ, seconds)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        (folder / "bare").write_bytes(b"# TYPE bare gauge\nbare 1.0\n")
+        bare = stack.enter_context(answering(folder / "bare"))
+        model = tiny_model(folder / "model", "llama")
+        ours = stack.enter_context(our_server(model))
+        theirs = None
+        if python is not None:
+            port = free_port()
+            command = server_command(python, model, port, "--max-model-len", "1024")
+            vllm = started(command, server_environment(), port, folder, "vllm")
+            theirs = stack.enter_context(vllm).url
+        for number in range(rounds):
+            with loaded(ours, number):
+                times["kvscope"] += scraped(ours, "/metrics", PAGE_HERTZ, seconds)
+                times["compact"] += scraped(ours, "/metrics/compact", COMPACT_HERTZ, seconds)
+                times["bare"] += scraped(bare, "/", COMPACT_HERTZ, seconds)
+            if theirs is not None:
+                with loaded(theirs, number):
+                    times["vllm"] += scraped(theirs, "/metrics", PAGE_HERTZ, seconds)
     return {name: quantiles(found) for name, found in times.items() if found}
-
-
-def scrape_ours(
-    url: str, bare: str, times: dict[str, list[float]], seconds: float, number: int
-) -> None:
-    with loaded(url, number):
-        times["kvscope"] += scraped(url, "/metrics", PAGE_HERTZ, seconds)
-        times["compact"] += scraped(url, "/metrics/compact", COMPACT_HERTZ, seconds)
-        times["bare"] += scraped(bare, "/", COMPACT_HERTZ, seconds)
 
 
 def step_delays(seconds: float) -> dict[str, Row]:
@@ -195,15 +178,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    rows = step_delays(arguments.seconds)
-    during, without = rows["steps_during"], rows["steps_without"]
-    delays = {key: during[key] - without[key] for key in ("p50_ms", "p99_ms")}
-    rows |= over_http(arguments.vllm_python, arguments.seconds, arguments.rounds)
-    for name, row in rows.items():
-        cells = "  ".join(f"{key} {value:9.2f}" for key, value in row.items())
-        print(f"{name:14} {cells}")
-    print(f"a page delays a step by {delays}; target {TARGET_DELAY_MS} ms")
-    print(json.dumps({"environment": environment(), "rows": rows, "delays": delays}))
+    rows: dict[str, object] = {}
+    steps = step_delays(arguments.seconds)
+    during, without = steps["steps_during"], steps["steps_without"]
+    rows |= steps | over_http(arguments.vllm_python, arguments.seconds, arguments.rounds)
+    rows["delay of a step"] = {key: during[key] - without[key] for key in ("p50_ms", "p99_ms")}
+    report("scrape_cost", rows, targets={"compact_ms": 1.0, "delay_ms": 5.0})
 
 
 if __name__ == "__main__":

@@ -9,14 +9,14 @@ stream. Figures are medians over seeds, and one JSON line.
 
 import argparse
 import gc
-import json
-import time
+from collections import defaultdict
 from collections.abc import Iterator
+from functools import partial
 from math import isinf
 from random import Random
 from statistics import median
 
-from benchmarks.report import environment
+from benchmarks.report import report, thread_ns
 from exporter.fold.shadow.budget import Budget
 from exporter.fold.shadow.coordinator import Coordinator
 from exporter.fold.shadow.groups import layers_of
@@ -129,6 +129,12 @@ class Fixed(Budget):
         return False
 
 
+def _give(simulation: Simulation, batch: Batch) -> None:
+    for event in batch.events:
+        simulation.take(event)
+    simulation.at(batch.time_ns)
+
+
 class Run:
     """A simulation that has taken a stream; a fixed share, or the one that it chooses."""
 
@@ -138,11 +144,7 @@ class Run:
         gc.collect()
         spent = 0
         for batch in stream.batches:
-            began = time.thread_time_ns()
-            for event in batch.events:
-                simulation.take(event)
-            simulation.at(batch.time_ns)
-            taken = time.thread_time_ns() - began
+            taken = thread_ns(partial(_give, simulation, batch))
             spent += taken
             simulation.spend(taken)
             self.shares.append(simulation.share)
@@ -151,56 +153,40 @@ class Run:
         half = len(stream.batches) * REQUEST_NS / 2e9
         self.agrees = simulation.agrees()
         curve = simulation.curve(half)
-        self.rates = (
-            {}
-            if curve is None
-            else {
-                point.scale: point.hit_blocks / point.queried_blocks
-                for point in curve.points
-                if not isinf(point.scale) and not point.is_lower_bound
-            }
-        )
+        self.rates = {
+            point.scale: point.hit_blocks / point.queried_blocks
+            for point in (curve.points if curve is not None else ())
+            if not isinf(point.scale) and not point.is_lower_bound
+        }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seeds", type=int, default=SEEDS)
     seeds = range(parser.parse_args().seeds)
-    rows: dict[str, list[float]] = {}
+    costs: dict[str, list[float]] = defaultdict(list)
     errors: dict[float, list[dict[float, float]]] = {share: [] for share in SHARES}
     agreed = dict.fromkeys(SHARES, 0)
     for seed in seeds:
         stream = Stream(seed)
-        every = Run(stream, 1)
-        num_sizes = len(SCALES) + 1
-        rows.setdefault("ns a looked-up block and size", []).append(
-            every.seconds * 1e9 / stream.num_blocks / num_sizes
-        )
-        rows.setdefault("percent of a core, all prompts", []).append(100 * every.of_core)
-        chosen = Run(stream, None)
-        rows.setdefault("percent of a core, chosen share", []).append(100 * chosen.of_core)
-        rows.setdefault("chosen share, at last", []).append(chosen.shares[-1])
+        every, chosen = Run(stream, 1), Run(stream, None)
+        sized = stream.num_blocks * (len(SCALES) + 1)
+        costs["ns a looked-up block and size"].append(every.seconds * 1e9 / sized)
+        costs["percent of a core, all prompts"].append(100 * every.of_core)
+        costs["percent of a core, chosen share"].append(100 * chosen.of_core)
+        costs["chosen share, at last"].append(chosen.shares[-1])
         for share in SHARES:
             one = Run(stream, share)
-            rows.setdefault(f"percent of a core, a share of {share:g}", []).append(
-                100 * one.of_core
-            )
+            costs[f"percent of a core, a share of {share:g}"].append(100 * one.of_core)
             agreed[share] += one.agrees
-            errors[share].append(
-                {scale: 100 * (rate - every.rates[scale]) for scale, rate in one.rates.items()}
-            )
-        print({f"{scale:g}": round(rate, 4) for scale, rate in every.rates.items()})
-    for row, values in rows.items():
-        print(f"{row:44s} {median(values):9.3f}")
+            off = {scale: 100 * (rate - every.rates[scale]) for scale, rate in one.rates.items()}
+            errors[share].append(off)
+    rows: dict[str, object] = {row: median(values) for row, values in costs.items()}
     for share, found in errors.items():
-        worst = max((abs(points) for one in found for points in one.values()), default=None)
-        print(f"share {share:g}: agrees {agreed[share]} of {len(seeds)}, worst {worst} points")
-        for scale in SCALES:
-            points = [one[scale] for one in found if scale in one]
-            if points:
-                print(f"  {scale:g}: " + " ".join(f"{value:+.2f}" for value in points))
-    result = {row: median(values) for row, values in rows.items()}
-    print(json.dumps({"environment": environment(), **result, "points": errors}))
+        points = [abs(off) for one in found for off in one.values()]
+        row = {"agrees": agreed[share], "points off, at most": max(points, default=None)}
+        rows[f"a share of {share:g}, of {len(seeds)} runs"] = row
+    report("shadow_cost", rows, points=errors)
 
 
 if __name__ == "__main__":

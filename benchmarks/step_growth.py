@@ -6,12 +6,10 @@ Every sequence decodes one token a step; the figure is the median step without t
 here answers with a constant.
 """
 
-import json
-import sys
 from statistics import median
 from time import perf_counter
 
-from benchmarks.report import environment
+from benchmarks.report import report
 from engine.block_pool import BlockPool
 from engine.config import SchedulerConfig
 from engine.hashing import PrefixHasher, chain_seed
@@ -52,20 +50,13 @@ def step_seconds(count: int) -> list[float]:
         scheduler.update(plan, [1] * len(plan.rows))
         bus.emit(
             StepCompleted(
-                duration_ns=0,
-                running=scheduler.num_running,
-                waiting=scheduler.num_waiting,
-                swapped=0,
-                prefill_tokens=plan.prefill_tokens,
-                decode_tokens=plan.decode_tokens,
-                slots_filled=pool.num_active * BLOCK_SIZE - scheduler.num_unfilled_slots,
-                active_blocks=pool.num_active,
-                cached_blocks=pool.num_cached,
-                free_blocks=pool.num_free,
-                emitted=[row.sequence.sequence_id for row in plan.rows],
-                first_tokens=[],
-                requests_running=scheduler.requests.num_running,
-                requests_waiting=scheduler.requests.num_waiting,
+                *(0, scheduler.num_running, scheduler.num_waiting, 0),
+                *(plan.prefill_tokens, plan.decode_tokens),
+                pool.num_active * BLOCK_SIZE - scheduler.num_unfilled_slots,
+                *(pool.num_active, pool.num_cached, pool.num_free),
+                [row.sequence.sequence_id for row in plan.rows],
+                [],
+                *(scheduler.requests.num_running, scheduler.requests.num_waiting),
             )
         )
         bus.flush()
@@ -78,13 +69,9 @@ def main() -> None:
     rows = {}
     for count in SEQUENCES:
         microseconds = median(step_seconds(count)) * 1e6
-        rows[str(count)] = {"us_per_step": microseconds, "us_per_sequence": microseconds / count}
-        print(
-            f"{count:4d} sequences  {microseconds:9.1f} us a step  "
-            f"{microseconds / count:6.2f} us a sequence",
-            file=sys.stderr,
-        )
-    print(json.dumps({"environment": environment(), "steps": rows}))
+        row = {"us_per_step": microseconds, "us_per_sequence": microseconds / count}
+        rows[f"{count} sequences"] = row
+    report("step_growth", rows)
 
 
 if __name__ == "__main__":

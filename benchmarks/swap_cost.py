@@ -6,8 +6,6 @@ pool has been used for long, scattered. On a CPU the two pools share one memory.
     python -m benchmarks.swap_cost
 """
 
-import json
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
@@ -16,13 +14,12 @@ from time import perf_counter
 
 import torch
 
-from benchmarks.report import environment
+from benchmarks.report import report
 from engine.model.kv_cache import KVCache, KVLayout, LayerShape
 from engine.model.swap_space import SwapSpace
 
 REPETITIONS = 15
 COPIED_BYTES = 96 * 2**20
-_ABSOLUTE = ("block_bytes", "plain_gb_s")
 
 
 @dataclass(frozen=True)
@@ -87,17 +84,8 @@ def measure(shape: Shape, device: torch.device) -> dict[str, float]:
 def main() -> None:
     torch.set_num_threads(1)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    rows = {}
-    for shape in SHAPES:
-        row = rows[shape.name] = measure(shape, device)
-        shares = "  ".join(f"{name} {row[name]:.2f}" for name in row if name not in _ABSOLUTE)
-        print(
-            f"{shape.name:13s} {row['block_bytes'] / 1024:6.0f} KiB a block, plain copy "
-            f"{row['plain_gb_s']:.1f} GB/s; of that  {shares}",
-            file=sys.stderr,
-        )
-    facts = {**environment(), "device": str(device)}
-    print(json.dumps({"environment": facts, "swap": rows}))
+    rows = {shape.name: measure(shape, device) for shape in SHAPES}
+    report("swap_cost", rows, device=str(device))
 
 
 if __name__ == "__main__":

@@ -23,11 +23,8 @@ WARM_STEPS = 4
 class NoGrammar:
     """Asked for each sequence in each step; a mock would cost more than the scheduler does."""
 
-    def accept_tokens(self, *arguments: object) -> bool:
-        return True
-
-    def should_advance(self, request: object) -> bool:
-        return False
+    accept_tokens = staticmethod(lambda *_: True)
+    should_advance = staticmethod(lambda *_: False)
 
 
 class Peer:
@@ -102,7 +99,8 @@ class Peer:
 
     def switch(self, on: int) -> dict[str, float]:
         """Take the observer out of this process, or let it go on: between two steps."""
-        assert self.obey is not None
+        if (self.site.observer is not None) == bool(on):
+            return {}
         self.obey(bool(on))
         for _ in range(2):
             self.prefill(1, 1)

@@ -2,8 +2,7 @@
 
 TRACE: a trace of Mooncake's form, a list of block ids (`hash_ids`) a line; without one, made-up
 conversations. Nanoseconds a queried block: of the stack of runs alone, horizon four times a pool of
-4,000 blocks; in turn with it of the textbook's stack, one slot of a Fenwick tree a block, whose
-distances have to be the same; of the whole cache fold on a pool's events with the question answered
+4,000 blocks; of the whole cache fold on a pool's events with the question answered
 and with a pool for which it is not (a sliding window), in turn; the same in a pool of a million
 blocks. Bytes a tracked block. CPU time of the thread, the least and the median of repetitions, and
 one JSON line.
@@ -12,16 +11,17 @@ one JSON line.
 import argparse
 import gc
 import json
-import statistics
-import time
 import tracemalloc
+from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from random import Random
+from statistics import median
 
 from benchmarks.engine_stream import taken
-from benchmarks.report import environment
+from benchmarks.report import report, thread_ns
 from engine.block_pool import BlockPool
 from exporter.fold import Cache
 from exporter.fold.cache.run_stack import RunStack
@@ -66,72 +66,17 @@ def trace(path: Path) -> Paths:
         return [[name(block) for block in json.loads(line)["hash_ids"]] for line in lines]
 
 
-class BlockStack:
-    """Olken's: a slot for each release of a block, and a Fenwick tree of the slots still in use."""
-
-    def __init__(self, releases: int) -> None:
-        self._tree = [0] * (releases + 1)
-        self._slot_of: dict[bytes, int] = {}
-        self._newest = 0
-
-    def take(self, path: list[bytes]) -> list[int]:
-        """The blocks above each leading block that is here, before any of them is removed."""
-        above = []
-        for name in path:
-            slot = self._slot_of.get(name)
-            if slot is None:
-                break
-            above.append(len(self._slot_of) - self._up_to(slot))
-        for name in path[: len(above)]:
-            self._add(self._slot_of.pop(name), -1)
-        return above
-
-    def push(self, path: list[bytes]) -> None:
-        for name in reversed(path):
-            self._newest += 1
-            self._slot_of[name] = self._newest
-            self._add(self._newest, 1)
-
-    def _add(self, slot: int, change: int) -> None:
-        while slot < len(self._tree):
-            self._tree[slot] += change
-            slot += slot & -slot
-
-    def _up_to(self, slot: int) -> int:
-        used = 0
-        while slot:
-            used += self._tree[slot]
-            slot &= slot - 1
-        return used
-
-
-def stack_ns(paths: Paths) -> dict[str, list[float]]:
+def stack_ns(paths: Paths) -> float:
     """Lookups that are released at once."""
-    queried, horizon = sum(map(len, paths)), 4 * POOL_BLOCKS
-    samples: dict[str, list[float]] = {"stack": [], "stack of single blocks": []}
-    for _ in range(REPETITIONS):
-        for key, of_repetitions in samples.items():
-            stack: RunStack | BlockStack
-            stack = RunStack(horizon) if key == "stack" else BlockStack(queried)
-            gc.collect()
-            began = time.thread_time_ns()
-            for path in paths:
-                stack.take(path)
-                stack.push(path)
-            of_repetitions.append((time.thread_time_ns() - began) / queried)
-    return samples
+    stack = RunStack(4 * POOL_BLOCKS)
+    gc.collect()
 
+    def take_and_push() -> None:
+        for path in paths:
+            stack.take(path)
+            stack.push(path)
 
-def assert_same_distances(paths: Paths) -> None:
-    """Up to the horizon, beyond which the stack of runs may know more or less."""
-    horizon = 4 * POOL_BLOCKS
-    runs, blocks = RunStack(horizon), BlockStack(sum(map(len, paths)))
-    for path in paths:
-        of_runs = [above + i for above, count in runs.take(path) for i in range(count)]
-        of_blocks = blocks.take(path)
-        assert [n for n in of_runs if n < horizon] == [n for n in of_blocks if n < horizon]
-        runs.push(path)
-        blocks.push(path)
+    return thread_ns(take_and_push) / sum(map(len, paths))
 
 
 def bytes_per_block(paths: Paths) -> float:
@@ -216,10 +161,8 @@ def fold_ns(num_blocks: int, paths: Callable[[], Iterator[list[bytes]]]) -> dict
         )
         for key, fold in folds.items():
             gc.collect()
-            began = time.thread_time_ns()
-            for batch in batches:
-                fold.on_batch(batch)
-            samples[key].append((time.thread_time_ns() - began) / queried)
+            spent = thread_ns(partial(deque, map(fold.on_batch, batches), 0))
+            samples[key].append(spent / queried)
     assert folds["with"].whatif.known
     assert not folds["without"].whatif.known
     assert not folds["with"].whatif.error_blocks
@@ -235,32 +178,22 @@ def main() -> None:
         paths = list(islice(conversations(1), 10_000))
     else:
         paths = trace(arguments.trace)
-    print(environment())
-    result: dict[str, float] = {}
+    samples = [stack_ns(paths) for _ in range(REPETITIONS)]
+    rows: dict[str, object] = {
+        "stack, ns a block": _spread(samples),
+        "stack, bytes a tracked block": bytes_per_block(paths),
+    }
+    folds = {size: fold_ns(size, lambda: conversations(2)) for size in arguments.blocks}
+    for size, found in folds.items():
+        added = [a - b for a, b in zip(found["with"], found["without"], strict=True)]
+        for key, values in {**found, "added": added}.items():
+            rows[f"cache fold, {size:,} blocks, {key}, ns a block"] = _spread(values)
+    small, large = (min(folds[size]["with"]) for size in arguments.blocks[:2])
+    report("whatif_cost", {**rows, "largest over smallest pool": large / small})
 
-    def show(what: str, samples: list[float]) -> None:
-        least, median = min(samples), statistics.median(samples)
-        result[what] = least
-        print(f"{what:40} least {least:6.0f}  median {median:6.0f}  ns a queried block")
 
-    assert_same_distances(paths)
-    of_stacks = stack_ns(paths)
-    for key, of_stack in of_stacks.items():
-        show(key, of_stack)
-    ratio = statistics.median(a / b for a, b in zip(*of_stacks.values(), strict=True))
-    result["ratio_to_single_blocks"] = ratio
-    print(f"{'stack over stack of single blocks':40} median {ratio:.2f}")
-    result["bytes_per_block"] = bytes_per_block(paths)
-    print(f"{'stack':40} {result['bytes_per_block']:12.0f}  bytes a tracked block, without names")
-    for size in arguments.blocks:
-        samples = fold_ns(size, lambda: conversations(2))
-        for key, of_fold in samples.items():
-            show(f"cache fold {key} it, {size:,} blocks", of_fold)
-        deltas = [a - b for a, b in zip(samples["with"], samples["without"], strict=True)]
-        show(f"it alone, {size:,} blocks", deltas)
-    small, large = (result[f"cache fold with it, {n:,} blocks"] for n in arguments.blocks[:2])
-    print(f"largest over smallest pool: {large / small:.2f}")
-    print(json.dumps({"environment": environment(), **result}))
+def _spread(values: list[float]) -> dict[str, float]:
+    return {"least": min(values), "median": median(values)}
 
 
 if __name__ == "__main__":

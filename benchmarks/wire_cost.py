@@ -9,23 +9,23 @@ not count; prints medians over repetitions, and one JSON line.
 """
 
 import argparse
-import json
 import socket
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
+from statistics import median
 
-from benchmarks.fold_cost import FOLDS, Stream
-from benchmarks.report import environment
+from benchmarks.engine_stream import block_events
+from benchmarks.fold_cost import FOLDS, Stream, hello
+from benchmarks.report import repeated, report, thread_ns
 from exporter.clock import Clock
 from exporter.sources.listener import Listener
 from exporter.sources.pipeline import Pipeline
 from kvscope_events.bus import EventBus
-from kvscope_events.events import CONTRACT_VERSION, Batch, Hello
-from kvscope_events.producers import ENGINE_EVENTS, in_order
+from kvscope_events.events import Batch
 from kvscope_events.wire.publisher import WirePublisher
 from kvscope_events.wire.subscriber import WireSubscriber
 
@@ -35,7 +35,6 @@ TARGET_RATE = 300_000
 BATCHES_A_TICK = 20
 """A publisher that wakes 50 times a second finds this many from an engine of 1,000 steps a
 second."""
-BLOCK_FIELDS = ("blocks", "cached", "free", "shared")
 
 
 class _MeasuredPublisher(WirePublisher):
@@ -45,22 +44,11 @@ class _MeasuredPublisher(WirePublisher):
         self._tick()
 
 
-def block_events(batches: list[Batch]) -> int:
-    return sum(
-        len(getattr(event, field, ()))
-        for batch in batches
-        for event in batch.events
-        for field in BLOCK_FIELDS
-    )
-
-
 def stream(num_sequences: int, steps: int) -> list[Batch]:
     """Steps of fold_cost's stream, introduced as the wire demands."""
     source = Stream(num_sequences)
     first, *rest = (source.batch() for _ in range(steps))
-    tells = in_order(ENGINE_EVENTS)
-    hello = Hello(CONTRACT_VERSION, "run", "kvscope", "0", "demo", "0", 1, True, tells)
-    return [Batch(0, first.time_ns, [hello, *first.events], first.wall_ns, 0), *rest]
+    return [Batch(0, first.time_ns, [hello(), *first.events], first.wall_ns, 0), *rest]
 
 
 def _emit(bus: EventBus, batch: Batch) -> None:
@@ -78,14 +66,12 @@ def flush_us(batches: list[Batch], endpoint: str | None) -> float:
         publisher.start()
     costs = []
     for number, batch in enumerate(batches):
-        began = time.thread_time_ns()
-        _emit(bus, batch)
-        costs.append(time.thread_time_ns() - began)
+        costs.append(thread_ns(partial(_emit, bus, batch)))
         if number % BATCHES_A_TICK == 0:
             time.sleep(0.001)  # the publisher's turn
     if publisher is not None:
         publisher.stop()
-    return statistics.median(costs) / 1e3
+    return median(costs) / 1e3
 
 
 def publish_us(batches: list[Batch], endpoint: str) -> float:
@@ -99,9 +85,7 @@ def publish_us(batches: list[Batch], endpoint: str) -> float:
     for start in range(0, len(batches), BATCHES_A_TICK):
         for batch in batches[start : start + BATCHES_A_TICK]:
             _emit(bus, batch)
-        began = time.thread_time_ns()
-        publisher.round()
-        spent += time.thread_time_ns() - began
+        spent += thread_ns(publisher.round)
     reader.close()
     publisher.stop()
     assert publisher.batches_lost == 0
@@ -170,16 +154,19 @@ def measure(num_sequences: int, steps: int) -> dict[str, float]:
     """Medians; microseconds a step, and block events a second."""
     batches = stream(num_sequences, steps)
 
-    def median(one: Callable[[str], float], repetitions: int = REPETITIONS) -> float:
-        samples = []
-        for _ in range(repetitions):
+    def several(one: Callable[[str], float], repetitions: int = REPETITIONS) -> float:
+        def fresh() -> float:
             with tempfile.TemporaryDirectory() as folder:
-                samples.append(one(f"ipc://{folder}/engine.sock"))
-        return statistics.median(samples)
+                return one(f"ipc://{folder}/engine.sock")
 
-    off = median(lambda _: flush_us(batches, None))
-    on = median(lambda endpoint: flush_us(batches, endpoint))
-    thread = median(lambda endpoint: publish_us(batches, endpoint))
+        return repeated(fresh, repetitions)
+
+    def read(fold: bool) -> float:
+        return several(lambda endpoint: read_rate(num_sequences, steps, endpoint, fold=fold), 3)
+
+    off = several(lambda _: flush_us(batches, None))
+    on = several(lambda endpoint: flush_us(batches, endpoint))
+    thread = several(lambda endpoint: publish_us(batches, endpoint))
     return {
         "step thread, no publisher, us": off,
         "step thread, publisher, us": on,
@@ -187,12 +174,8 @@ def measure(num_sequences: int, steps: int) -> dict[str, float]:
         "the wire in all, us": on - off + thread,
         "target, us": TARGET_US[num_sequences],
         "block events a step": block_events(batches) / len(batches),
-        "received and decoded a second": median(
-            lambda endpoint: read_rate(num_sequences, steps, endpoint, fold=False), 3
-        ),
-        "received, decoded and folded a second": median(
-            lambda endpoint: read_rate(num_sequences, steps, endpoint, fold=True), 3
-        ),
+        "received and decoded a second": read(False),
+        "received, decoded and folded a second": read(True),
         "target, a second": TARGET_RATE,
     }
 
@@ -206,13 +189,9 @@ def main() -> None:
     if arguments.publish is not None:
         publish(stream(arguments.sequences, arguments.steps), arguments.publish)
         return
-    facts = {**environment(), "repetitions": REPETITIONS}
-    print(facts)
-    results = {n: measure(n, arguments.steps // (1 + n // 64)) for n in TARGET_US}
-    print(f"{'median':40}" + "".join(f"{n:>12}" for n in results))
-    for name in results[32]:
-        print(f"{name:40}" + "".join(f"{results[n][name]:12,.2f}" for n in results))
-    print(json.dumps({**facts, "wire_cost": results}))
+    found = {n: measure(n, arguments.steps // (1 + n // 64)) for n in TARGET_US}
+    rows = {name: {str(n): found[n][name] for n in found} for name in found[32]}
+    report("wire_cost", rows, repetitions=REPETITIONS)
 
 
 if __name__ == "__main__":

@@ -38,8 +38,6 @@ SECONDS = {
     "vllm-served": 400,
 }
 """Limit of each section, in the order they run."""
-SWEEPS = {"sweep": 240, "split-sweep": 60}
-"""Sections that run only by name."""
 END_SECONDS = 60.0
 """For what a section has started to end, after its limit."""
 
@@ -47,15 +45,14 @@ END_SECONDS = 60.0
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, help="folder for the report and logs")
-    named = [*SECONDS, *SWEEPS]
-    parser.add_argument("--only", nargs="+", choices=named, metavar="SECTION", help=f"{named}")
+    parser.add_argument("--only", nargs="+", choices=SECONDS, metavar="SECTION")
     parser.add_argument("--vllm-python", help="interpreter of an environment with a vLLM for CUDA")
     parser.add_argument(
         "--vllm-model",
         type=Path,
         help="folder of an 8B Llama, of which configuration and tokenizer are enough",
     )
-    parser.add_argument("--section", choices=named, help=argparse.SUPPRESS)
+    parser.add_argument("--section", choices=SECONDS, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     of_vllm = bool(arguments.vllm_python and arguments.vllm_model)
     chosen = arguments.only or [n for n in SECONDS if of_vllm or not n.startswith("vllm-")]
@@ -102,7 +99,7 @@ def _run(name: str, arguments: argparse.Namespace) -> str | None:
     if arguments.vllm_python and arguments.vllm_model:
         command += ["--vllm-python", arguments.vllm_python]
         command += ["--vllm-model", str(arguments.vllm_model)]
-    limit = (SECONDS | SWEEPS)[name]
+    limit = SECONDS[name]
     with (arguments.out / f"{name}.log").open("w") as log:
         child = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
         try:
@@ -155,10 +152,6 @@ def _measure(name: str, arguments: argparse.Namespace) -> int:
         "step": lambda: held(lambda measured: step.figures(measured, out)),
         "swap": swap.figures,
         "memory": lambda: memory.figures(out),
-        "split-sweep": lambda: held(attention.split_sweep),
-        "sweep": lambda: held(
-            lambda measured: [*attention.sweep(measured), *prefill.sweep(measured)]
-        ),
     }
     figures = sections[name]()
     print(table(figures))

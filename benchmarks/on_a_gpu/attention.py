@@ -1,7 +1,6 @@
 """The decode kernel's bandwidth against that of a plain copy on the same device."""
 
 import random
-import sys
 from collections.abc import Callable
 from itertools import product
 
@@ -13,8 +12,6 @@ from benchmarks.on_a_gpu.clock import device_seconds
 from benchmarks.on_a_gpu.report import Figure
 from engine.model.attention.backend import LayerOptions
 from engine.model.attention.triton.backend import static_attention
-from engine.model.attention.triton.launch import PagedLayer, ProgramShape
-from engine.model.attention.triton.plan import DecodePlan, Splitting
 from engine.model.kv_cache import FP8, KVCache, KVLayout, LayerShape
 
 DEVICE = torch.device("cuda")
@@ -27,8 +24,6 @@ QUERY_HEADS = 32
 UNCACHED_BYTES = 1 << 29
 """Several times the L2 cache: calls go round layers until they have read as much."""
 TARGET = 0.85
-SWEPT_AT = ((1, 8192), (32, 1024), (64, 8192))
-SPLIT_AT = ((1, 1024), (8, 1024), (32, 1024), (128, 1024), (8, 8192))
 TARGET_AT = (64, 8192, torch.bfloat16)
 
 
@@ -41,51 +36,6 @@ def figures(ceilings: Ceilings) -> list[Figure]:
             named = f"decode attention, {rows} x {context} tokens, {name} KV, over a copy"
             found.append(Figure(named, share, "", target, "higher"))
     return found
-
-
-def sweep(ceilings: Ceilings) -> list[Figure]:
-    """The same with other shapes of the decode kernel's programs."""
-    found = []
-    chosen = PagedLayer.decode_shape
-    try:
-        for tile_keys, warps, stages in product((32, 64, 128), (2, 4), (3, 5)):
-            shape = ProgramShape(tile_keys, warps, stages)
-            PagedLayer.decode_shape = _always(shape)  # type: ignore[method-assign, assignment]
-            for stored, name in ((torch.bfloat16, "bf16"), (FP8, "fp8")):
-                try:
-                    shares = [kv_bandwidth(*at, stored) / ceilings.copied for at in SWEPT_AT]
-                except RuntimeError as error:  # more shared memory than there is
-                    print(f"{shape}: {error}", file=sys.stderr)
-                    continue
-                for (rows, context), share in zip(SWEPT_AT, shares, strict=True):
-                    named = f"decode attention, {name}, {rows} x {context}, {shape}"
-                    found.append(Figure(named, share, ""))
-    finally:
-        PagedLayer.decode_shape = chosen  # type: ignore[method-assign]
-    return found
-
-
-def split_sweep(ceilings: Ceilings) -> list[Figure]:
-    """The same with splits of one length, whatever the batch."""
-    found = []
-    chosen = DecodePlan.splitting
-    try:
-        for keys, (rows, context) in product((64, 128, 256, 512), SPLIT_AT):
-            DecodePlan.splitting = _of(keys, context)  # type: ignore[method-assign, assignment]
-            share = kv_bandwidth(rows, context, torch.bfloat16) / ceilings.copied
-            named = f"decode attention, {rows} x {context} tokens, splits of {keys}"
-            found.append(Figure(named, share, ""))
-    finally:
-        DecodePlan.splitting = chosen  # type: ignore[method-assign]
-    return found
-
-
-def _of(keys: int, context: int) -> Callable[[DecodePlan, int, int | None], Splitting]:
-    return lambda plan, num_kv_heads, window: Splitting(-(-context // keys), 1, keys, keys)
-
-
-def _always(shape: ProgramShape) -> Callable[[PagedLayer, int], ProgramShape]:
-    return lambda layer, query_bytes: shape
 
 
 def kv_bandwidth(rows: int, context: int, stored: torch.dtype) -> float:

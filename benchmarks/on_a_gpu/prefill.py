@@ -3,8 +3,6 @@
 torch's reads contiguous K and V of whole prompts; ours reads blocks.
 """
 
-from collections.abc import Callable
-from itertools import product
 from typing import NamedTuple
 
 import torch
@@ -16,7 +14,6 @@ from benchmarks.on_a_gpu.clock import device_seconds
 from benchmarks.on_a_gpu.report import Figure
 from engine.model.attention.backend import LayerOptions
 from engine.model.attention.triton.backend import TritonAttention
-from engine.model.attention.triton.launch import PagedLayer, ProgramShape
 from engine.model.attention.triton.plan import PREFILL_TILE, PrefillTiles
 from engine.model.kv_cache import FP8, KVLayout
 
@@ -42,19 +39,6 @@ class Batch(NamedTuple):
 
 BATCHES = (Batch(1, TOKENS), Batch(8, 1024), Batch(1, 2048, cached=30_720), Batch(64, 128))
 
-SHAPES = (
-    ProgramShape(64, 4, 3, 64),
-    ProgramShape(32, 4, 3, 64),
-    ProgramShape(64, 4, 5, 64),
-    ProgramShape(32, 4, 5, 64),
-    ProgramShape(64, 8, 3, 128),
-    ProgramShape(64, 8, 5, 128),
-    ProgramShape(128, 8, 3, 128),
-    ProgramShape(32, 8, 3, 128),
-    ProgramShape(32, 8, 5, 128),
-)
-"""Programs that the sweep tries."""
-
 
 def figures(ceilings: Ceilings) -> list[Figure]:
     found = []
@@ -70,32 +54,6 @@ def figures(ceilings: Ceilings) -> list[Figure]:
             share = batch.operations / torch_seconds(batch) / ceilings.multiplied
             found.append(Figure(f"{named}, torch's own on contiguous K and V", share, ""))
     return found
-
-
-def sweep(ceilings: Ceilings) -> list[Figure]:
-    """The same with other shapes of the kernel's programs."""
-    found = []
-    chosen = PagedLayer.prefill_shape
-    try:
-        for shape in SHAPES:
-            PagedLayer.prefill_shape = _always(shape)  # type: ignore[method-assign, assignment]
-            for batch, (stored, name) in product(
-                BATCHES[:2], ((torch.bfloat16, "bf16"), (FP8, "fp8"))
-            ):
-                try:
-                    share = batch.operations / seconds(batch, stored) / ceilings.multiplied
-                except RuntimeError as error:  # more shared memory than there is
-                    print(f"{shape}: {error}")
-                    continue
-                named = f"prefill attention, {name}, {batch.prompts} x {batch.tokens}, {shape}"
-                found.append(Figure(named, share, ""))
-    finally:
-        PagedLayer.prefill_shape = chosen  # type: ignore[method-assign]
-    return found
-
-
-def _always(shape: ProgramShape) -> Callable[[PagedLayer, int, int, int], ProgramShape]:
-    return lambda layer, query_bytes, shared_bytes, longest: shape
 
 
 def seconds(batch: Batch, stored: torch.dtype) -> float:

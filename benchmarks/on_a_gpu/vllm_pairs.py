@@ -18,7 +18,7 @@ import httpx
 from benchmarks.on_a_gpu.nvml import beside, beside_torch, components, read
 from benchmarks.on_a_gpu.report import Figure, Parts
 from benchmarks.on_a_gpu.vllm import Setting, wait_for_the_card
-from tools.checks.throughput import Peer, running
+from tools.checks.throughput import Observed, running
 
 SIDES = ("observed", "bare", "bare again")
 ORDERS = tuple(permutations(SIDES))
@@ -53,7 +53,7 @@ def measure(setting: Setting, out: Path) -> None:
     parts.end()
 
 
-def memory(peer: Peer, setting: Setting, out: Path) -> Iterator[list[Figure]]:
+def memory(peer: Observed, setting: Setting, out: Path) -> Iterator[list[Figure]]:
     """Before the first batch: the page beside torch, then beside NVML."""
     time.sleep(SETTLE_SECONDS)
     page = httpx.get(peer.page, timeout=30).text
@@ -70,7 +70,7 @@ def memory(peer: Peer, setting: Setting, out: Path) -> Iterator[list[Figure]]:
         yield found + [_named(figure) for figure in beside(page, nvml)]
 
 
-def decode(peer: Peer, setting: Setting) -> Iterator[list[Figure]]:
+def decode(peer: Observed, setting: Setting) -> Iterator[list[Figure]]:
     """Milliseconds of a bare step, as of our engine's in section `step`; after each size."""
     found = []
     for sequences in setting.decoded:
@@ -123,7 +123,7 @@ class Compared:
         return found
 
 
-def compare(peer: Peer, setting: Setting, out: Path) -> Iterator[list[Figure]]:
+def compare(peer: Observed, setting: Setting, out: Path) -> Iterator[list[Figure]]:
     """The figures after each round; what was measured goes to `out` as well."""
     sizes = {sequences: Compared() for sequences in setting.batches}
     tokens = {"output": setting.output}

@@ -1,7 +1,7 @@
 """A vLLM's server under `kvscope run` and a load that its pool is too small for.
 
 Its counters are held to those of vLLM's own page, its memory to NVML. The pages of both are kept
-for `tools.pictures.saved_pages`.
+for `tools.pictures.screenshots`.
 """
 
 import json

@@ -58,8 +58,8 @@ NEEDS: tuple[tuple[int, str, str, str], ...] = (
     (MAX_BLOCKS, "1", "4Gi", "6Gi"),
 )
 """By the blocks of a server's pool, its engines together: CPU and memory that the sidecar requests,
-and its limit of memory. `benchmarks/sidecar_size.py` measured the first two rows, to which a day's
-load adds up to 350 MiB (`sidecar_day.py`); the last one is four times the second and as much."""
+and its limit of memory. `benchmarks/sidecar_cost.py` measured the first two rows, to which a day's
+load adds up to 350 MiB; the last one is four times the second and as much."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

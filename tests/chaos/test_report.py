@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
-from tools.chaos.figures import Figures
+from tools.chaos.beside import percentile
+from tools.chaos.frame import Figures
 from tools.chaos.limits import LOG_LINES, MORE_DESCRIPTORS, MORE_RSS_MIB, MORE_THREADS
-from tools.chaos.probe import percentile
 from tools.chaos.report import (
+    Asked,
     Baseline,
     Ending,
     Round,
@@ -19,15 +20,18 @@ from tools.chaos.report import (
 )
 
 START = Figures(rss_mib=400, descriptors=20, threads=8)
-BASELINE = Baseline(health_p99=0.01, completion_p99=0.05, more_p99_seconds=0.25, figures=START)
+P99: dict[Asked, float] = {"health": 0.01, "completion": 0.05}
+BASELINE = Baseline(p99=P99, more_p99_seconds=0.25, figures=START)
 ZERO = {"kvscope_kv_blocks": 0.0}
 
 
 def make_round(**changes: Any) -> Round:
     settings: dict[str, Any] = {
-        **{"health_p99": 0.02, "completion_p99": 0.06, "peak": START, "log_lines": 1},
-        **{"undisturbed_health_p99": 0.01, "undisturbed_completion_p99": 0.05},
+        **{"p99": {"health": 0.02, "completion": 0.06}, "undisturbed_p99": P99},
+        **{"peak": START, "log_lines": 1},
     }
+    for name in ("p99", "undisturbed_p99"):
+        changes[name] = settings[name] | changes.get(name, {})
     return Round(**(settings | changes))
 
 
@@ -49,10 +53,13 @@ def test_nothing_is_missed_by_a_server_that_holds() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"health_p99": 0.27}, "p99 of health 260 ms over undisturbed, limit 250 ms"),
-        ({"completion_p99": 4.0}, "p99 of completion 3950 ms over undisturbed"),
-        ({"health_p99": float("nan")}, "health was never answered"),
-        ({"peak": Figures(rss_mib=701, descriptors=20, threads=8)}, "301 MiB more memory"),
+        ({"p99": {"health": 0.27}}, "p99 of health 260 ms over undisturbed, limit 250 ms"),
+        ({"p99": {"completion": 4.0}}, "p99 of completion 3950 ms over undisturbed"),
+        ({"p99": {"health": float("nan")}}, "health was never answered"),
+        (
+            {"peak": Figures(rss_mib=701, descriptors=20, threads=8)},
+            "301 more MiB of memory meanwhile",
+        ),
         ({"log_lines": LOG_LINES + 1}, "lines in the log"),
         ({"failures": ["health: HTTP 500"]}, "health: HTTP 500"),
         ({"broken_promise": "POST / was answered 202"}, "POST / was answered 202"),
@@ -96,13 +103,13 @@ def test_each_limit_at_the_end_is_named_when_it_is_missed(
 
 
 def test_one_slow_round_of_three_is_forgiven_and_two_are_not() -> None:
-    slow, quick = make_round(health_p99=3.0), make_round()
+    slow, quick = make_round(p99={"health": 3.0}), make_round()
     assert times_missed([slow, quick, quick], BASELINE) == []
     assert len(times_missed([slow, quick, slow], BASELINE)) == 1
 
 
 def test_a_round_is_compared_with_what_was_measured_before_it() -> None:
-    busy = make_round(health_p99=0.5, undisturbed_health_p99=0.3)
+    busy = make_round(p99={"health": 0.5}, undisturbed_p99={"health": 0.3})
     assert times_missed([busy], BASELINE) == []
 
 

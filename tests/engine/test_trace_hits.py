@@ -1,6 +1,5 @@
 """Prefix hits of a trace, through the real pool, against the slow and obvious LRU."""
 
-import json
 import os
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -10,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tools.checks.trace_hits import main, replay
+from kvscope.mooncake import read_trace
+from tests.support.trace_hits import replay
 
 CONVERSATION = Path(os.environ.get("KVSCOPE_TRACE", ""))
 """Mooncake's conversation trace, too large to commit; the whole-trace tests run where it is."""
@@ -61,49 +61,9 @@ def test_hits_are_those_of_a_plain_lru(paths: list[list[int]], capacity: int) ->
     assert replay(paths, capacity) == (ref_hits(paths, capacity), sum(map(len, paths)))
 
 
-def test_the_command_prints_a_line_per_capacity(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    trace = tmp_path / "trace.jsonl"
-    rows = [(0, [0, 1, 2]), (5, [0, 1, 3, 4]), (9, [0, 1, 2])]
-    lines = [
-        {"timestamp": at, "input_length": 512 * len(ids), "output_length": 1, "hash_ids": ids}
-        for at, ids in rows
-    ]
-    trace.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert main([str(trace), "3", "100"]) == 0
-    # With 3 blocks the second request leaves 0, 1, 3: the third finds 0 and 1.
-    assert capsys.readouterr().out == "3 4 10\n100 5 10\n"
-
-
-@pytest.mark.parametrize(
-    "arguments", [[], ["trace.jsonl"], ["trace.jsonl", "0"], ["trace.jsonl", "many"]]
-)
-def test_wrong_arguments_get_the_usage(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(arguments) == 2
-    assert "python -m tools.checks.trace_hits TRACE.jsonl CAPACITY" in capsys.readouterr().err
-
-
-def test_a_bad_trace_is_one_line_and_code_2(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    trace = tmp_path / "trace.jsonl"
-    trace.write_text('{"timestamp": 0}\n')
-    assert main([str(trace), "5"]) == 2
-    assert main([str(tmp_path / "absent.jsonl"), "5"]) == 2
-    bad, absent = capsys.readouterr().err.splitlines()
-    assert bad.startswith("trace_hits: trace.jsonl:1: ")
-    assert "No such file" in absent
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(not CONVERSATION.is_file(), reason="no trace: set KVSCOPE_TRACE")
-def test_the_conversation_trace_hits_exactly_as_published(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert main([str(CONVERSATION), *map(str, CONVERSATION_HITS)]) == 0
-    printed = capsys.readouterr().out.splitlines()
-    expected = [f"{c} {hits} {CONVERSATION_BLOCKS}" for c, hits in CONVERSATION_HITS.items()]
-    assert printed == expected
+def test_the_conversation_trace_hits_exactly_as_published() -> None:
+    paths = [request.hash_ids for request in read_trace(CONVERSATION)]
+    hits = {capacity: replay(paths, capacity) for capacity in CONVERSATION_HITS}
+    assert hits == {c: (found, CONVERSATION_BLOCKS) for c, found in CONVERSATION_HITS.items()}

@@ -9,7 +9,7 @@ from tests.support.process import ROOT, completed
 
 
 def chaos(*options: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "tools.engine_chaos", *options]
+    command = [sys.executable, "-m", "tools.chaos", "engine", *options]
     return subprocess.run(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )
@@ -24,5 +24,5 @@ def test_calls_that_are_left_alone_get_their_tokens_and_nothing_is_left_behind(m
 
 
 def test_a_mode_that_there_is_not_is_refused() -> None:
-    ended = completed("--mode", "nonsense", "--seconds", "1", module="tools.engine_chaos")
+    ended = completed("engine", "--mode", "nonsense", module="tools.chaos")
     assert ended.returncode == 2, ended.stderr

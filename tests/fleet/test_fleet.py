@@ -15,14 +15,20 @@ from tests.alerts import failures
 from tests.alerts.timeline import STEP_SECONDS, firing
 from tests.alerts.tools import promtools
 from tests.fakes.nvml import compiler
-from tools.fleet.blocks import write_blocks
-from tools.fleet.day import DAY_SECONDS, LEVELS, LOADING, Clock
-from tools.fleet.faults import FAULTS, Fault
-from tools.fleet.fleet import healthy, read_by_rules, struck, write
-from tools.fleet.library import Library, library
-from tools.fleet.outcome import Outcome, outcomes, timeline
-from tools.fleet.play import Firing, play, spans
-from tools.fleet.recordings import CLOSED, HALF_SPEED, record_all
+from tools.chaos.fleet.blocks import write_blocks
+from tools.chaos.fleet.day import DAY_SECONDS, Clock
+from tools.chaos.fleet.faults import FAULTS, Fault
+from tools.chaos.fleet.fleet import healthy, read_by_rules, struck, write
+from tools.chaos.fleet.outcome import Outcome, outcomes, timeline
+from tools.chaos.fleet.play import Firing, play, spans
+from tools.chaos.fleet.recording import (
+    CLOSED,
+    HALF_SPEED,
+    LEVELS,
+    LOADING,
+    Library,
+    record_all,
+)
 
 pytestmark = [
     pytest.mark.waits,
@@ -62,8 +68,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
     if compiler() is None and os.environ.get("CI") != "true":
         pytest.skip("no C compiler on PATH")
     folder, tool = tmp_path_factory.mktemp("fleet"), promtools()[0]
-    recordings = record_all(folder, 1, say, (*LEVELS, HALF_SPEED, CLOSED))
-    pages = library(recordings, read_by_rules())
+    pages = record_all(folder, 1, say, read_by_rules(), (*LEVELS, HALF_SPEED, CLOSED))
     end = (int(time.time()) - END) // DAY_SECONDS * DAY_SECONDS + END
     clock = Clock(end=end, step=STEP, count=HOURS * 3600 // STEP)
     days, when = struck(SERVERS, clock, pages, STRUCK)

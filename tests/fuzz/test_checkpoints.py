@@ -2,7 +2,6 @@
 
 import json
 import os
-import random
 import resource
 import shutil
 import tempfile
@@ -14,8 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.checkpoints import make_checkpoint
-from tools.fuzz.checkpoints import Templates, Verdict, judge
-from tools.fuzz.spoilt_weights import INDEX
+from tools.fuzz.checkpoints import INDEX, Templates, Verdict, judge
 
 WEIGHTS = "model.safetensors"
 PEAK_MIB = 400
@@ -69,13 +67,13 @@ def refused(folder: Path) -> str:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @settings(suppress_health_check=list(HealthCheck))
-@given(rng=st.randoms(use_true_random=False))
+@given(data=st.data())
 def test_spoilt_checkpoints_are_refused_in_one_line_or_served_right(
-    templates: Templates, rng: random.Random
+    templates: Templates, data: st.DataObject
 ) -> None:
     with tempfile.TemporaryDirectory(prefix="kvscope-spoilt-") as name:
         folder = Path(name, "variant")
-        fault = templates.spoilt(folder, rng)
+        fault = templates.spoilt(folder, data.draw)
         verdict = judge(folder)
     assert verdict.good, (fault, verdict)
 

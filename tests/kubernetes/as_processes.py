@@ -29,8 +29,8 @@ from tests.kubernetes.objects import container
 from tests.kubernetes.placed import placed
 from tests.repo.checkout import ROOT
 from tests.vllm.model import tiny_model
-from tests.vllm.server import server_environment
-from tools.pictures.situations import answers, free_port, program
+from tests.vllm.server import free_port, server_environment
+from tools.pictures.stage import answers, program
 
 _ON_A_CPU = (
     *("--device", "cpu", "--attention-backend", "torch_native", "--sampling-backend", "pytorch"),

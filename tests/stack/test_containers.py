@@ -11,7 +11,7 @@ import pytest
 from tests.stack.daemon import docker, unable
 from tests.support.prometheus import Prometheus
 from tests.support.waiting import wait_for
-from tools.pictures.situations import free_port
+from tests.vllm.server import free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 

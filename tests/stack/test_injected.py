@@ -16,7 +16,7 @@ from tests.stack.daemon import docker, unable
 from tests.support.pages import sample
 from tests.support.waiting import wait_for
 from tests.vllm.model import tiny_model
-from tools.pictures.situations import free_port
+from tests.vllm.server import free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 

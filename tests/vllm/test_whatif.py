@@ -1,7 +1,6 @@
 """The curve of one run of vLLM's scheduler and pool against further runs with pools of its sizes.
 
-Without a model, whose tokens do not matter here: `python -m tools.checks.whatif_check --vllm`
-does the same with one.
+Without a model, whose tokens do not matter here.
 """
 
 import json

@@ -31,7 +31,7 @@ from kvscope_events.wire.frame import (
 )
 from tests.exporter.shadow_stream import FULL, SIZE, WINDOW, alternating
 from tests.exporter.stream import hello, step
-from tools.checks.trace_hits import replay
+from tests.support.trace_hits import replay
 
 POOL = 12
 BLOCK_SIZE = 16

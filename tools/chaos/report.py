@@ -4,15 +4,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
+from typing import Literal, get_args
 
-from tools.chaos.figures import Figures
-from tools.chaos.limits import (
-    LOG_LINES,
-    MORE_DESCRIPTORS,
-    MORE_RSS_MIB,
-    MORE_THREADS,
-)
+from tools.chaos.frame import Figures
+from tools.chaos.limits import LOG_LINES, MORE_DESCRIPTORS, MORE_RSS_MIB, MORE_THREADS
 
+Asked = Literal["health", "completion"]
+ASKED: tuple[Asked, ...] = get_args(Asked)
 _MAX_FAILURES = 3
 """Failures of one attack that are quoted."""
 _COLUMNS = "{:<28} {:>6} {:>10} {:>14} {:>8} {:>11} {:>9}  {}"
@@ -22,12 +20,10 @@ _COLUMNS = "{:<28} {:>6} {:>10} {:>14} {:>8} {:>11} {:>9}  {}"
 class Round:
     """One attack, once."""
 
-    health_p99: float
-    """Seconds, as is the next; NaN: nothing was asked."""
-    completion_p99: float
-    undisturbed_health_p99: float
-    """Seconds, as is the next: measured before this round, or before the first one."""
-    undisturbed_completion_p99: float
+    p99: dict[Asked, float]
+    """Seconds; NaN: nothing was asked."""
+    undisturbed_p99: dict[Asked, float]
+    """Measured before this round, or before the first one."""
     peak: Figures
     log_lines: int
     failures: Sequence[str] = ()
@@ -40,8 +36,7 @@ class Round:
 class Baseline:
     """The server while nothing disturbs it, and what an attack may add."""
 
-    health_p99: float
-    completion_p99: float
+    p99: dict[Asked, float]
     more_p99_seconds: float
     figures: Figures
 
@@ -62,13 +57,9 @@ class Ending:
 
 def times_missed(rounds: Sequence[Round], baseline: Baseline) -> list[str]:
     """The limits of times that the median of the rounds misses."""
-    pairs = (
-        ("health", [r.health_p99 - r.undisturbed_health_p99 for r in rounds]),
-        ("completion", [r.completion_p99 - r.undisturbed_completion_p99 for r in rounds]),
-    )
-    missed = []
-    for name, more in pairs:
-        seconds, limit = median(more), baseline.more_p99_seconds
+    missed, limit = [], baseline.more_p99_seconds
+    for name in ASKED:
+        seconds = median(r.p99[name] - r.undisturbed_p99[name] for r in rounds)
         if math.isnan(seconds):
             missed.append(f"{name} was never answered")
         elif seconds > limit:
@@ -81,9 +72,8 @@ def times_missed(rounds: Sequence[Round], baseline: Baseline) -> list[str]:
 def missed(rounds: Sequence[Round], baseline: Baseline) -> list[str]:
     """Every limit that an attack misses."""
     found = times_missed(rounds, baseline)
-    rss = max(r.peak.rss_mib for r in rounds) - baseline.figures.rss_mib
-    if rss > MORE_RSS_MIB:
-        found.append(f"{rss} MiB more memory, limit {MORE_RSS_MIB} MiB")
+    for one in rounds:
+        found += one.peak.more(baseline.figures, "meanwhile", rss_mib=MORE_RSS_MIB)
     lines = max(r.log_lines for r in rounds)
     if lines > LOG_LINES:
         found.append(f"{lines} lines in the log, limit {LOG_LINES}")
@@ -98,15 +88,12 @@ def missed(rounds: Sequence[Round], baseline: Baseline) -> list[str]:
 
 def missed_at_the_end(ending: Ending, baseline: Baseline) -> list[str]:
     """Every limit that is missed after the attacks."""
-    found = []
-    before, after = baseline.figures, ending.figures
-    for what, more, limit in (
-        ("MiB of memory", after.rss_mib - before.rss_mib, MORE_RSS_MIB),
-        ("descriptors", after.descriptors - before.descriptors, MORE_DESCRIPTORS),
-        ("threads", after.threads - before.threads, MORE_THREADS),
-    ):
-        if more > limit:
-            found.append(f"{more} more {what} at the end, limit {limit}")
+    found = ending.figures.more(
+        baseline.figures,
+        rss_mib=MORE_RSS_MIB,
+        descriptors=MORE_DESCRIPTORS,
+        threads=MORE_THREADS,
+    )
     found += [
         f"{name} is {value} at the end" for name, value in ending.gauges.items() if value != 0
     ]
@@ -121,35 +108,29 @@ def missed_at_the_end(ending: Ending, baseline: Baseline) -> list[str]:
 
 def heading(baseline: Baseline) -> str:
     """The first lines of the table."""
-    return "\n".join(
-        (
-            f"undisturbed: p99 of health {baseline.health_p99 * 1e3:.0f} ms, of completion "
-            f"{baseline.completion_p99 * 1e3:.0f} ms; {baseline.figures}",
-            _COLUMNS.format(
-                "attack", "rounds", "health ms", "completion ms", "RSS MiB", "descriptors",
-                "log lines", "",
-            ),
-        )
-    )  # fmt: skip
+    times = ", ".join(f"{name} {seconds * 1e3:.0f} ms" for name, seconds in baseline.p99.items())
+    columns = ("rounds", "health ms", "completion ms", "RSS MiB", "descriptors", "log lines", "")
+    return f"undisturbed: p99 of {times}; {baseline.figures}\n{_COLUMNS.format('attack', *columns)}"
 
 
 def row(name: str, rounds: Sequence[Round], baseline: Baseline) -> str:
     """A line of the table; the times are medians of the rounds' p99, the rest is the largest."""
-    wrong = missed(rounds, baseline)
     return _COLUMNS.format(
         name,
         len(rounds),
-        f"{median(r.health_p99 for r in rounds) * 1e3:.0f}",
-        f"{median(r.completion_p99 for r in rounds) * 1e3:.0f}",
+        *(f"{median(r.p99[asked] for r in rounds) * 1e3:.0f}" for asked in ASKED),
         f"{max(r.peak.rss_mib for r in rounds) - baseline.figures.rss_mib:+d}",
         max(r.peak.descriptors for r in rounds),
         max(r.log_lines for r in rounds),
-        f"MISSED: {'; '.join(wrong)}" if wrong else "held",
+        _verdict(missed(rounds, baseline)),
     )
 
 
 def closing(ending: Ending, baseline: Baseline) -> str:
     """The last line of the table."""
-    wrong = missed_at_the_end(ending, baseline)
-    verdict = f"MISSED: {'; '.join(wrong)}" if wrong else "held"
+    verdict = _verdict(missed_at_the_end(ending, baseline))
     return f"at the end: {ending.figures}, {ending.num_compared} replies compared: {verdict}"
+
+
+def _verdict(wrong: Sequence[str]) -> str:
+    return f"MISSED: {'; '.join(wrong)}" if wrong else "held"

@@ -1,12 +1,19 @@
 """Lays the attacks on a server one after another while unrelated clients go on."""
 
+import os
 import random
+import resource
+import signal
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 
-from tools.chaos.attacker import attacking
+from tests.support.process import ROOT
+from tools.chaos.attacks import ATTACKS
+from tools.chaos.beside import Probe, Survivors, Times, Watch
+from tools.chaos.frame import Say
 from tools.chaos.limits import (
     FRESH_SECONDS,
     MORE_P99_SECONDS,
@@ -14,8 +21,9 @@ from tools.chaos.limits import (
     ROUNDS,
     SETTLE_SECONDS,
 )
-from tools.chaos.probe import Probe, Question, Times
 from tools.chaos.report import (
+    ASKED,
+    Asked,
     Baseline,
     Ending,
     Round,
@@ -27,8 +35,7 @@ from tools.chaos.report import (
     times_missed,
 )
 from tools.chaos.server import ChaosServer, chaos_server
-from tools.chaos.survivors import Survivors
-from tools.chaos.watch import Watch
+from tools.chaos.target import NotHeldError, Target
 
 _CALM_SECONDS = 4.0
 """Without an attack, at least, at first; 80 times of each question."""
@@ -36,12 +43,14 @@ _CALM_SHARE = 0.03
 """Share of the time of all attacks, if that is more."""
 _PAUSE_SHARE = 0.15
 """Share of an attack's time that passes without one after it."""
+_NICENESS = 10
+_GRACE_SECONDS = 3.0
+"""An attack that waits for an answer may end this much after its time."""
+_DESCRIPTORS = 4096
 _GAUGES: tuple[tuple[str, dict[str, str]], ...] = (
     ("kvscope_kv_blocks", {"state": "active"}),
     ("kvscope_kv_ledger_imbalance_blocks", {}),
 )
-
-Say = Callable[[str], None]
 
 
 def run(
@@ -88,7 +97,11 @@ class _Run:
             time.sleep(0.5)
             self._probe.take()  # the first requests pay for what is made once
             time.sleep(calm_seconds)
-            baseline = self._baseline(self._probe.take())
+            baseline = Baseline(
+                p99=_p99(self._probe.take()),
+                more_p99_seconds=self._more_p99_seconds,
+                figures=self._watch.take(),
+            )
             self._say(heading(baseline))
             for name in attacks:
                 rounds = self._attack(name, baseline)
@@ -102,48 +115,32 @@ class _Run:
         self._say(closing(ending, baseline))
         return wrong + missed_at_the_end(ending, baseline)
 
-    def _baseline(self, times: Times) -> Baseline:
-        return Baseline(
-            health_p99=times.p99("health"),
-            completion_p99=times.p99("completion"),
-            more_p99_seconds=self._more_p99_seconds,
-            figures=self._watch.take(),
-        )
-
     def _attack(self, name: str, baseline: Baseline) -> list[Round]:
-        rounds = [self._round(name, baseline)]
+        rounds = [self._round(name, baseline.p99)]
         while times_missed(rounds, baseline) and len(rounds) < ROUNDS:
-            rounds.append(self._round(name, self._fresh(baseline)))
+            rounds.append(self._round(name, self._fresh(baseline.p99)))
         return rounds
 
-    def _fresh(self, baseline: Baseline) -> Baseline:
-        """The same with the times of now, where they are longer."""
+    def _fresh(self, undisturbed: dict[Asked, float]) -> dict[Asked, float]:
+        """The times of now, where they are longer."""
         self._probe.take()
         time.sleep(FRESH_SECONDS)
-        times = self._probe.take()
+        now = _p99(self._probe.take())
+        return {
+            asked: max(former, min(MOST_UNDISTURBED_SECONDS, now[asked]))
+            for asked, former in undisturbed.items()
+        }
 
-        def longer(former: float, question: Question) -> float:
-            return max(former, min(MOST_UNDISTURBED_SECONDS, times.p99(question)))
-
-        return replace(
-            baseline,
-            health_p99=longer(baseline.health_p99, "health"),
-            completion_p99=longer(baseline.completion_p99, "completion"),
-        )
-
-    def _round(self, name: str, undisturbed: Baseline) -> Round:
+    def _round(self, name: str, undisturbed: dict[Asked, float]) -> Round:
         lines = self._server.log_lines()
         self._watch.take()
         self._probe.take()
-        with attacking(name, self._server, self._attack_seconds) as attacker:
-            broken_promise = attacker.wait()
+        broken_promise = attack(name, self._server, self._attack_seconds)
         times = self._probe.take()
         time.sleep(self._pause_seconds)
         return Round(
-            health_p99=times.p99("health"),
-            completion_p99=times.p99("completion"),
-            undisturbed_health_p99=undisturbed.health_p99,
-            undisturbed_completion_p99=undisturbed.completion_p99,
+            p99=_p99(times),
+            undisturbed_p99=undisturbed,
             peak=self._watch.take(),
             log_lines=self._server.log_lines() - lines,
             failures=times.failures,
@@ -168,3 +165,46 @@ class _Run:
             failures=self._survivors.failures,
             tracebacks=self._server.log_text().count("Traceback"),
         )
+
+
+def _p99(times: Times) -> dict[Asked, float]:
+    return {asked: times.p99(asked) for asked in ASKED}
+
+
+def attack(name: str, server: ChaosServer, seconds: float) -> str:
+    """Returns the promise that the server broke; empty: none.
+
+    It is a process of its own, so that its work does not slow the unrelated client's, and killed
+    with what it started if it does not end by itself: to be kept waiting breaks no promise.
+    """
+    ports = (str(server.api_port), str(server.metrics_port))
+    command = [sys.executable, "-m", "tools.chaos.run", name, *ports, str(seconds)]
+    with subprocess.Popen(
+        command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as attacker:
+        try:
+            _, errors = attacker.communicate(timeout=seconds + _GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            return ""
+        finally:
+            if attacker.poll() is None:
+                os.killpg(attacker.pid, signal.SIGKILL)
+        return "" if attacker.returncode == 0 else errors.strip().splitlines()[-1]
+
+
+def main() -> None:
+    """The attacker. It yields the processor to the server, as one on another machine would."""
+    name, api_port, metrics_port, seconds = sys.argv[1:]
+    os.nice(_NICENESS)
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    soft = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    target = Target(int(api_port), int(metrics_port), time.monotonic() + float(seconds))
+    try:
+        ATTACKS[name](target)
+    except NotHeldError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()

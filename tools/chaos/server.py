@@ -16,14 +16,14 @@ from tests.support.pages import sample
 from tests.support.process import ROOT
 from tests.support.waiting import wait_for
 from tools.chaos.checkpoint import MAX_MODEL_LEN, make_trapped_checkpoint
-from tools.chaos.figures import Figures, figures_of
+from tools.chaos.frame import Figures, figures_of
 
 DESCRIPTORS = 256
 """The most that the server may open: one attacker can use all of them up."""
 START_SECONDS = 120.0
 STOP_SECONDS = 30.0
 """After SIGTERM, with a drain of one second."""
-_ANSWER_SECONDS = 30.0
+_ANSWER_SECONDS = 60.0
 _OPTIONS = (
     *("serve", "--port", "0", "--metrics-port", "0", "--served-model-name", "chaos"),
     *("--max-model-len", str(MAX_MODEL_LEN), "--num-gpu-blocks-override", "2048"),
@@ -53,22 +53,24 @@ class ChaosServer:
     def log_text(self) -> str:
         return self.log.read_text(errors="replace")
 
-    def get(self, path: str, port: int | None = None) -> tuple[int, str]:
-        """Status and body."""
+    def ask(
+        self, method: str, path: str, body: bytes | None = None, port: int | None = None
+    ) -> tuple[int, str]:
+        """Status and body. Raises OSError or HTTPException without an answer."""
         connection = http.client.HTTPConnection(
             "127.0.0.1", port or self.api_port, timeout=_ANSWER_SECONDS
         )
         try:
-            connection.request("GET", path)
+            connection.request(method, path, body, {"Content-Type": "application/json"})
             answer = connection.getresponse()
-            return answer.status, answer.read().decode()
+            return answer.status, answer.read().decode(errors="replace")
         finally:
             connection.close()
 
     def metric(self, name: str, **labels: str) -> float | None:
         """One sample of the page on the metrics port; None where it, or the page, is absent."""
         try:
-            status, page = self.get("/metrics", self.metrics_port)
+            status, page = self.ask("GET", "/metrics", port=self.metrics_port)
         except (OSError, http.client.HTTPException):
             return None
         return sample(page, name, **labels) if status == 200 else None

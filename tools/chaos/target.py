@@ -3,10 +3,12 @@ so that limits per client distinguish it from the unrelated client."""
 
 import contextlib
 import json
+import math
 import socket
 import struct
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 ATTACKER = "127.0.0.2"
@@ -64,11 +66,11 @@ class Target:
         """Up to `count` connections, to be held open."""
         return Connections(self, count, port)
 
-    def send(self, data: bytes, port: int | None = None) -> bytes:
-        """The answer before the end of the attack: all of it if the server closes, else what there
-        is. Empty where the server took no connection or cut it."""
+    def send(self, data: bytes, port: int | None = None, seconds: float = math.inf) -> bytes:
+        """The answer before the end of the attack, or within these seconds: all of it if the
+        server closes, else what there is. Empty where it took no connection or cut it."""
         with contextlib.suppress(OSError), self.connect(port) as made:
-            made.settimeout(max(0.1, self.remaining))
+            made.settimeout(max(0.1, min(seconds, self.remaining)))
             made.sendall(data)
             return b"".join(_received(made))
         return b""
@@ -76,6 +78,19 @@ class Target:
     def post(self, path: str, body: bytes, port: int | None = None, headers: str = "") -> int:
         """The status of the answer; 0 without one before the end of the attack."""
         return status_of(self.send(request("POST", path, body, headers=headers), port))
+
+
+Attack = Callable[[Target], None]
+"""Attacks until the target's deadline. Raises NotHeldError if the server broke a promise."""
+
+
+def side_by_side(work: Callable[[int], None], count: int) -> None:
+    """As many threads, each with its number, until all have ended."""
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 class Connections:

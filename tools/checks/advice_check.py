@@ -26,7 +26,7 @@ LIMIT = 0.2
 """Greatest difference of an outcome from what was predicted that needs no reason."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Figure:
     """One quantity: as it was, as the proposal says it will be, as it became."""
 
@@ -108,11 +108,8 @@ def pool_too_small(
     assert proposal.option == "num_gpu_blocks_override", proposal
     before = measure(engine, seconds)
     after = measure(played(int(proposal.proposed)), seconds)
-    return Outcome(
-        situation="pool too small",
-        proposal=proposal,
-        figures=list(_pool_figures(proposal, before, after)),
-    )
+    figures = list(_pool_figures(proposal, before, after))
+    return Outcome(situation="pool too small", proposal=proposal, figures=figures)
 
 
 def pool_too_large(seconds: float = SECONDS) -> Outcome:
@@ -130,24 +127,12 @@ def pool_too_large(seconds: float = SECONDS) -> Outcome:
     before = measure(engine, seconds)
     changed, free_after = played(proposal.proposed)
     after = measure(changed, seconds)
-    figures = list(_pool_figures(proposal, before, after))
-    freed = float(proposal.gain.freed_bytes or 0)
-    figures.append(
-        Figure(
-            name="memory freed, MiB",
-            before=0.0,
-            predicted=freed / 2**20,
-            outcome=(free_after - free_before) / 2**20,
-        )
-    )
-    figures.append(
-        Figure(
-            name="preemptions / s",
-            before=before.preemptions,
-            predicted=0.0,
-            outcome=after.preemptions,
-        )
-    )
+    freed = float(proposal.gain.freed_bytes or 0) / 2**20
+    figures = [
+        *_pool_figures(proposal, before, after),
+        Figure("memory freed, MiB", 0.0, freed, (free_after - free_before) / 2**20),
+        Figure("preemptions / s", before.preemptions, 0.0, after.preemptions),
+    ]
     return Outcome(situation="pool too large", proposal=proposal, figures=figures)
 
 
@@ -174,27 +159,14 @@ def chunk_too_large(seconds: float = SECONDS) -> Outcome:
     after = measure(changed, seconds)
     gain = proposal.gain
     assert gain.step_bytes_to is not None
-    needed = ACTIVATIONS_PER_STEP + 2048 * ACTIVATIONS_PER_TOKEN
+    needed = (ACTIVATIONS_PER_STEP + 2048 * ACTIVATIONS_PER_TOKEN) / 2**20
     figures = [
         Figure(
-            name="steps out of memory / s",
-            before=before.errors,
-            predicted=gain.errors_per_second_to or 0.0,
-            outcome=after.errors,
+            "steps out of memory / s",
+            *(before.errors, gain.errors_per_second_to or 0.0, after.errors),
         ),
-        Figure(
-            name="recomputed tokens / s",
-            before=before.recomputed_tokens,
-            predicted=gain.recomputed_tokens_per_second_to or 0.0,
-            outcome=after.recomputed_tokens,
-            least=_noise(before.prefill_tokens),
-        ),
-        Figure(
-            name="largest step, MiB",
-            before=needed / 2**20,
-            predicted=gain.step_bytes_to / 2**20,
-            outcome=peak / 2**20,
-        ),
+        _recomputed(proposal, before, after),
+        Figure("largest step, MiB", needed, gain.step_bytes_to / 2**20, peak / 2**20),
     ]
     return Outcome(situation="chunk too large", proposal=proposal, figures=figures)
 
@@ -206,70 +178,31 @@ SITUATIONS: tuple[Callable[[float], Outcome], ...] = (
 )
 
 
-SURVEY: tuple[dict[str, float], ...] = (
-    {"seed": 4, "blocks": 300, "calls_per_second": 3},
-    {"seed": 5, "blocks": 400, "calls_per_second": 5},
-    {"seed": 6, "blocks": 600, "calls_per_second": 6},
-    {"seed": 7, "blocks": 700, "calls_per_second": 6, "pause_seconds": 30},
-    {"seed": 8, "blocks": 900, "calls_per_second": 6, "output_tokens": 200},
-    {"seed": 9, "blocks": 1100, "calls_per_second": 4, "output_tokens": 300},
-    {"seed": 10, "blocks": 1500, "calls_per_second": 5, "pause_seconds": 60},
-    {"seed": 11, "blocks": 400, "calls_per_second": 8},
-)
-"""Further loads for a pool that is too small; the last one is more than the engine can compute."""
-
-
-def survey(seconds: float, console: Console) -> None:
-    """Errors of the predictions, load by load."""
-    table = Table("load", "blocks", "quantity", "before", "predicted", "outcome", "within 20 %")
-    for number, load in enumerate(SURVEY, 1):
-        outcome = pool_too_small(seconds, **load)  # type: ignore[arg-type]
-        proposal = outcome.proposal
-        blocks = f"{proposal.current:.0f} → {proposal.proposed:.0f}"
-        for figure in outcome.figures:
-            if not figure.name.startswith("pool"):
-                numbers = (figure.before, figure.predicted, figure.outcome)
-                cells = [f"{value:,.1f}" for value in numbers]
-                is_close = "yes" if figure.is_close else "no"
-                table.add_row(str(number), blocks, figure.name, *cells, is_close)
-    console.print(table)
-
-
 def _pool_figures(proposal: Proposal, before: Measured, after: Measured) -> Iterator[Figure]:
     gain = proposal.gain
     assert gain.hit_ratio_to is not None
     yield Figure(
-        name="hit ratio, %",
-        before=100 * before.hit_ratio,
-        predicted=100 * gain.hit_ratio_to,
-        outcome=100 * after.hit_ratio,
+        "hit ratio, %",
+        *(100 * ratio for ratio in (before.hit_ratio, gain.hit_ratio_to, after.hit_ratio)),
     )
-    yield Figure(
-        name="pool, blocks",
-        before=before.pool_blocks,
-        predicted=before.pool_blocks + proposal.price.pool_blocks,
-        outcome=after.pool_blocks,
-    )
+    pool = before.pool_blocks + proposal.price.pool_blocks
+    yield Figure("pool, blocks", before.pool_blocks, pool, after.pool_blocks)
     if gain.saved_tokens_per_second:
-        yield Figure(
-            name="prompt tokens saved / s",
-            before=0.0,
-            predicted=gain.saved_tokens_per_second,
-            outcome=before.prefill_tokens - after.prefill_tokens,
-        )
+        saved = before.prefill_tokens - after.prefill_tokens
+        yield Figure("prompt tokens saved / s", 0.0, gain.saved_tokens_per_second, saved)
     if gain.recomputed_tokens_per_second_to is not None:
-        yield Figure(
-            name="recomputed tokens / s",
-            before=before.recomputed_tokens,
-            predicted=gain.recomputed_tokens_per_second_to,
-            outcome=after.recomputed_tokens,
-            least=_noise(before.prefill_tokens),
-        )
+        yield _recomputed(proposal, before, after)
 
 
-def _noise(prefill_tokens: float) -> float:
-    """A hundredth of the prompt tokens: less is not worth a restart either."""
-    return prefill_tokens / 100
+def _recomputed(proposal: Proposal, before: Measured, after: Measured) -> Figure:
+    """Less than a hundredth of the prompt tokens is not worth a restart either."""
+    return Figure(
+        "recomputed tokens / s",
+        before.recomputed_tokens,
+        proposal.gain.recomputed_tokens_per_second_to or 0.0,
+        after.recomputed_tokens,
+        least=before.prefill_tokens / 100,
+    )
 
 
 def _resident(_pid: int) -> HostMemory:
@@ -282,19 +215,13 @@ def _resident(_pid: int) -> HostMemory:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of load, simulated")
-    parser.add_argument("--survey", action="store_true", help="eight further loads instead")
-    arguments = parser.parse_args()
-    seconds, console = arguments.seconds, Console(width=100)
-    if arguments.survey:
-        survey(seconds, console)
-        return
+    seconds, console = parser.parse_args().seconds, Console(width=100)
     for play in SITUATIONS:
         outcome = play(seconds)
         table = Table("quantity", "before", "predicted", "outcome", "within 20 %")
-        for figure in outcome.figures:
-            numbers = (figure.before, figure.predicted, figure.outcome)
-            is_close = "yes" if figure.is_close else "no"
-            table.add_row(figure.name, *(f"{number:,.1f}" for number in numbers), is_close)
+        for one in outcome.figures:
+            numbers = (f"{n:,.1f}" for n in (one.before, one.predicted, one.outcome))
+            table.add_row(one.name, *numbers, "yes" if one.is_close else "no")
         console.print(f"\n{outcome.situation}: {outcome.proposal.text}")
         console.print(f"confidence {outcome.proposal.confidence}: {outcome.proposal.because}")
         console.print(table)

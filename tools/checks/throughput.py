@@ -18,7 +18,6 @@ import argparse
 import json
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -27,7 +26,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.report import environment
+from benchmarks.processes import Peer
+from benchmarks.report import report
 from tests.sglang import offline as sglang
 from tests.sglang.server import ON_A_CPU
 from tests.support.process import ROOT
@@ -43,54 +43,40 @@ Pair = dict[bool, dict[str, float]]
 """Output tokens a second with the means (True) and without it, of elapsed and of CPU time."""
 
 
-class Peer:
+class Observed(Peer):
     """A server whose means of observation is switched from batch to batch."""
 
-    def __init__(
-        self, means: str, process: "subprocess.Popen[str]", log: Path, page_port: int
-    ) -> None:
-        self._sidecar = process.pid if means == "observer" else None
-        self._process = process
-        self._log = log
-        self.page = f"http://127.0.0.1:{page_port}/metrics"
-        """URL of the sidecar's, where there is one."""
-        self.gaps: list[float] = []
+    is_watched = False
+    """Whether the process is `kvscope run`, whose sidecar is beside the server."""
+    page = ""
+    """URL of the sidecar's."""
+
+    @property
+    def gaps(self) -> list[float]:
         """Seconds between the decode steps of the last batch, from a vLLM."""
-        self._answer()
+        found: list[float] = self.said.get("gaps", [])
+        return found
 
     def rates(self, on: bool, sequences: int, seed: int, **tokens: int) -> dict[str, float]:
         """Output tokens a second of one batch, of elapsed and of CPU time.
 
         tokens: of `prompt` and `output`, of a vLLM.
         """
-        if self._sidecar is not None:
-            os.kill(self._sidecar, signal.SIGCONT if on else signal.SIGSTOP)
-        return self._obey({"on": on, "sequences": sequences, "seed": seed, **tokens})
+        self.signal(signal.SIGCONT if on else signal.SIGSTOP)
+        rates: dict[str, float] = self.ask(
+            {"on": on, "sequences": sequences, "seed": seed, **tokens}
+        )
+        return rates
 
     def memory(self) -> dict[str, float]:
         """Bytes in its torch's allocator."""
-        return self._obey({"memory": True})
+        held: dict[str, float] = self.ask({"memory": True})
+        return held
 
-    def resume(self) -> None:
-        """Let a stopped sidecar go on."""
-        if self._sidecar is not None:
-            os.kill(self._sidecar, signal.SIGCONT)
-
-    def _obey(self, order: dict[str, Any]) -> dict[str, float]:
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(order) + "\n")
-        self._process.stdin.flush()
-        return self._answer()
-
-    def _answer(self) -> dict[str, float]:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.startswith('{"peer"'):
-                said = json.loads(line)
-                self.gaps = said.get("gaps", [])
-                answer: dict[str, float] = said["peer"]
-                return answer
-        raise SystemExit(f"it ended:\n{self._log.read_text()[-4000:]}")
+    def signal(self, number: int) -> None:
+        """To the sidecar, if there is one."""
+        if self.is_watched:
+            os.kill(self.process.pid, number)
 
 
 @contextmanager
@@ -103,7 +89,7 @@ def running(
     *,
     engine: dict[str, Any] | None = None,
     log: Path | None = None,
-) -> Iterator[Peer]:
+) -> Iterator[Observed]:
     """A peer with this means; its files go to `folder`, and its output to the log.
 
     engine: options of a vLLM on a GPU; None: on a CPU.
@@ -124,31 +110,20 @@ def running(
     variables["KVSCOPE_RUN_DIR"] = str(folder / "run")
     if server == "sglang":
         variables |= ON_A_CPU
-    log = log or folder / "log"
-    with (
-        log.open("wb") as errors,
-        subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env=variables,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-        ) as process,
-    ):
+    with (log or folder / "log").open("wb") as errors:
+        peer = Observed(command, errors=errors, cwd=ROOT, variables=variables)
+        peer.is_watched, peer.page = means == "observer", f"http://127.0.0.1:{page_port}/metrics"
         try:
-            peer = Peer(means, process, log, page_port)
-            try:
-                yield peer
-            finally:
-                peer.resume()
+            yield peer
         except BaseException:
-            process.terminate()  # or it would first end its start, or its batch
+            peer.process.terminate()  # or it would first end its start, or its batch
             raise
+        finally:
+            peer.signal(signal.SIGCONT)
+            peer.close()
 
 
-def compare(peer: Peer, sequences: int, pairs: int) -> list[Pair]:
+def compare(peer: Observed, sequences: int, pairs: int) -> list[Pair]:
     """Pairs of batches, after one of warm-up."""
     found = []
     for number in range(pairs + 1):
@@ -199,25 +174,12 @@ def main() -> None:
                         both = [f"{kind} {summary(found, kind)['ratio']:.3f}" for kind in KINDS]
                         row = f"start {start}, {means}, {count} sequences"
                         print(f"{row}: {', '.join(both)}", file=sys.stderr, flush=True)
-    rows = {
-        (means, kind, count): summary(pairs[means, count], kind)
-        for means, count in pairs
+    rows: dict[str, object] = {
+        f"{means}, {kind} time, {count} sequences": summary(each, kind)
+        for (means, count), each in pairs.items()
         for kind in KINDS
     }
-    print("| with over without | " + " | ".join(f"{n} sequences" for n in arguments.sequences), "|")
-    print("|---" * (len(arguments.sequences) + 1) + "|")
-    for means in tried:
-        for kind in KINDS:
-            cells = (
-                "{ratio:.3f} ({lower_quartile:.2f} to {upper_quartile:.2f})".format(
-                    **rows[means, kind, count]
-                )
-                for count in arguments.sequences
-            )
-            print(f"| {means}, {kind} time | {' | '.join(cells)} |")
-    number = arguments.starts * arguments.pairs
-    listed = [{"means": m, "time": k, "sequences": n, **row} for (m, k, n), row in rows.items()]
-    print(json.dumps({"environment": environment(), "pairs": number, "found": listed}))
+    report("throughput", rows, pairs=str(arguments.starts * arguments.pairs))
 
 
 if __name__ == "__main__":

@@ -1,22 +1,18 @@
-"""Predicted hits of other pool sizes against real runs with these pools: our engine, and a vLLM.
+"""Predicted hits of other pool sizes against real runs of our engine with these pools.
 
-    python -m tools.checks.whatif_check [--vllm PYTHON] [--requests N] [--seeds N]
+    python -m tools.checks.whatif_check [--requests N] [--seeds N]
 
 One run with a pool of C blocks is recorded, and `kvscope whatif` computes from the recording what
-C/2 and 2C blocks would have found. Then both are run, with the same seed. --vllm names the Python
-of a vLLM (scripts/vllm-env); without it only our engine runs. Prints a line for each pool; exit
-status 1 if a prediction is off by more than its limit.
+C/2 and 2C blocks would have found. Then both are run, with the same seed. Prints a line for each
+pool; exit status 1 if a prediction is off by more than its limit. Of a vLLM's own scheduler and
+pool tests/vllm/test_whatif.py does the same.
 """
 
 import argparse
-import json
-import os
-import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from exporter.clock import Clock
@@ -27,20 +23,15 @@ from kvscope.whatif.recording import curve_of_recording
 from kvscope_events.events import PrefixLookup, RequestPreempted, StepCompleted
 from tests.support.own_engine import OwnEngine
 from tests.support.prefix_trees import Load, drive
-from tests.support.process import ROOT, kvscope
-from tests.vllm.model import tiny_model
-from tools.checks.whatif_peer import BLOCK_SIZE
 
 SCALES = (0.5, 2.0)
 OWN_LIMIT = 0.005
 VLLM_LIMIT = 0.01
 """Largest error of the hit ratio that passes."""
 OWN_BLOCKS = 400
-VLLM_BLOCKS = 180
 LOAD = Load(requests=1200, conversations=16)
-"""The requests that run at once need less than half of OWN_BLOCKS, and of VLLM_BLOCKS."""
+"""The requests that run at once need less than half of OWN_BLOCKS."""
 _RECORDING_BYTES = 1 << 30
-_PEER_SECONDS = 600.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,80 +116,25 @@ def own_run(load: Load) -> Callable[[int, Path], None]:
     return record
 
 
-def vllm_run(python: Path, model: Path, load: Load) -> Callable[[int, Path], None]:
-    """A vLLM with the observer, recorded by `kvscope record` as a user would."""
-
-    def record(blocks: int, file: Path) -> None:
-        # Not below the file's folder, whose path may be too long for sockets.
-        with tempfile.TemporaryDirectory(prefix="kvscope-") as sockets:
-            endpoint = f"ipc://{sockets}/engine-0.sock"
-            with kvscope("record", endpoint, str(file)) as recording:
-                counted = _serve(python, model, blocks + 1, load, sockets)  # one is reserved
-                recording.send(signal.SIGINT)
-                assert recording.wait() == 0, recording.text
-        run = read(file)
-        assert counted["hit_tokens"] == run.hit_blocks * BLOCK_SIZE, (counted, run)
-        assert counted["preemptions"] == run.preemptions, (counted, run)
-
-    return record
-
-
-def _serve(python: Path, model: Path, blocks: int, load: Load, sockets: str) -> dict[str, int]:
-    """vLLM's own counts."""
-    done = subprocess.run(
-        [
-            *(str(python), "-m", "tools.checks.whatif_peer", str(model), str(blocks)),
-            json.dumps(asdict(load)),
-        ],
-        cwd=sockets,
-        stdin=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "KVSCOPE_OBSERVER_DIR": sockets},
-        capture_output=True,
-        text=True,
-        timeout=_PEER_SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    counted: dict[str, int] = json.loads(done.stdout.splitlines()[-1])
-    return counted
-
-
-def _print(name: str, seed: int, blocks: int, comparisons: Sequence[Comparison]) -> None:
-    for row in comparisons:
-        run = row.run
-        print(
-            f"{name:8} seed {seed}  {row.blocks:5} blocks ({row.blocks / blocks:g} x)  "
-            f"predicted {row.predicted:.4f}  real {run.hit_ratio:.4f}  "
-            f"difference {100 * row.error:+.3f} points  "
-            f"({run.hit_blocks:,} of {run.queried_blocks:,} blocks; at most "
-            f"{run.most_active} active, {run.preemptions} preemptions)",
-            flush=True,
-        )
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--vllm", type=Path, metavar="PYTHON")
     parser.add_argument("--requests", type=int, default=LOAD.requests)
     parser.add_argument("--seeds", type=int, default=1)
     given = parser.parse_args()
     largest = 0.0
-    with tempfile.TemporaryDirectory() as name:
-        for seed in range(given.seeds):
-            load = replace(LOAD, requests=given.requests, seed=seed)
-            folder = Path(name) / str(seed)
-            folder.mkdir()
-            runs = [("kvscope", own_run(load), OWN_BLOCKS, OWN_LIMIT)]
-            if given.vllm is not None:
-                model = tiny_model(folder / "model", "llama")
-                runs.append(("vLLM", vllm_run(given.vllm, model, load), VLLM_BLOCKS, VLLM_LIMIT))
-            for server, record, blocks, limit in runs:
-                place = folder / server
-                place.mkdir()
-                _, comparisons = compare(record, blocks, SCALES, place)
-                _print(server, seed, blocks, comparisons)
-                largest = max(largest, *(abs(row.error) / limit for row in comparisons))
-    return int(largest > 1)
+    for seed in range(given.seeds):
+        load = replace(LOAD, requests=given.requests, seed=seed)
+        with tempfile.TemporaryDirectory() as folder:
+            _, comparisons = compare(own_run(load), OWN_BLOCKS, SCALES, Path(folder))
+        for row in comparisons:
+            print(
+                f"seed {seed}  {row.blocks:5} blocks  predicted {row.predicted:.4f}  "
+                f"real {row.run.hit_ratio:.4f}  difference {100 * row.error:+.3f} points  "
+                f"({row.run.most_active} active at most, {row.run.preemptions} preemptions)",
+                flush=True,
+            )
+            largest = max(largest, abs(row.error))
+    return int(largest > OWN_LIMIT)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Spoilt checkpoints: each is refused in one line, or served as transformers itself would."""
 
+import json
 import os
-import random
 import shutil
 import time
 import traceback
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from engine.build import build_engine
@@ -24,14 +25,63 @@ from engine.sizing import PoolSizeError
 from engine.step_plan import ScheduledSequence, StepPlan
 from kvscope_events.bus import EventBus
 from tests.support.checkpoints import make_checkpoint
-from tools.fuzz.spoilt_json import spoil_field, spoil_text
-from tools.fuzz.spoilt_weights import INDEX, spoil_bytes, spoil_header, spoil_index
+from tools.fuzz.inputs import changed
+from tools.fuzz.target import Codec
 
+INDEX = "model.safetensors.index.json"
 MAX_SECONDS = 20.0
 """Processor time of one variant; a sound one takes 0.2 s."""
 _PROMPT = "The cache of a server is finite, and so is the patience of its clients."
 _NEW_TOKENS = 6
 _BLOCK_SIZE = 4
+_LENGTH_BYTES = 8
+_JSON = Codec(decode=json.loads, encode=lambda value: json.dumps(value).encode())
+_FIELDS: dict[str, tuple[object, ...]] = {
+    "auto_map": ({"AutoConfig": "a.B"}, 5),
+    "dtype": ("int8", "bool", "float8_e4m3fn", "complex64", "bfloat16", "Tensor", "nn", 7),
+    "eos_token_id": ([], [[]], [{}], "257", 2.5, 10**12, -1, [257, "x"], True, {"a": 1}),
+    "is_encoder_decoder": (True, "x"),
+    "layer_types": ([], ["full_attention"], ["x"] * 4, [[]] * 4, "full_attention"),
+    "max_position_embeddings": (0, -5, 10**12, 10**30, True, "512"),
+    "model_type": ("", "t5", "gpt2", "mamba", "qwen3_moe", "gemma2", "llama4", "bert", 5, []),
+    "num_attention_heads": (0, -4, 3, 5, 10**6, 10**12),
+    "num_experts": (0, 10**5, 10**9),
+    "num_hidden_layers": (0, -1, 1, 3, 5, 10**5, 10**9, 10**18),
+    "num_key_value_heads": (0, -2, 3, 7, 10**9),
+    "num_labels": (0, -1, 10**9, 10**12),
+    "head_dim": (0, -16, 1, 15, 10**9),
+    "hidden_act": ("x", "", "gelu", 5),
+    "hidden_size": (0, -64, 10**6, 10**9, 10**12, 10**19),
+    "intermediate_size": (0, -1, 97, 10**12, 10**19),
+    "vocab_size": (0, -1, 258, 260, 10**12, 10**19),
+    "quantization_config": ({}, {"quant_method": "gptq"}, {"quant_method": "fp8"}, [], "x"),
+    "rms_norm_eps": (0, -1, float("nan"), "1e-6", 1e300),
+    "rope_parameters": (
+        *({}, {"rope_type": "x"}, {"rope_type": "yarn"}, {"rope_type": "dynamic", "factor": 0}),
+        *({"rope_type": "default", "rope_theta": 0}, {"rope_type": "default", "rope_theta": "x"}),
+        *([], 5, {"rope_type": "linear", "rope_theta": 10000.0, "factor": -2.0}),
+    ),
+    "sliding_window": (0, -1, 4, 10**12, "x"),
+    "text_config": ({}, [], {"model_type": "llama"}, 5),
+    "tie_word_embeddings": (True, "x", None),
+    "tokenizer_class": ("LlamaTokenizer", "BertTokenizer", "X", 5, ""),
+    "transformers_weights": ("other.safetensors", "../model.safetensors", 5),
+    "model_max_length": (-1, 0, 10**30, "x"),
+    "chat_template": (5, {}, "{% if %}", [{"name": "x"}]),
+    "added_tokens_decoder": ({"x": {}}, {"5": 7}, {"-1": {"content": "x"}}, []),
+}
+"""Values likelier to do harm than others, by field; a missing field is added."""
+_WHOLE_FILES: tuple[Callable[[bytes], bytes], ...] = (
+    *(lambda text, one=one: one for one in (b"", b"[1, 2]", b"5", b"null", b"{}")),
+    *(lambda text, one=one: one * 100_000 for one in (b"[", b'{"a":')),
+    lambda text: b"\xef\xbb\xbf" + text,
+    lambda text: bytes(len(text)),
+    lambda text: text[: len(text) // 2] + b"\xff" * (len(text) - len(text) // 2),
+    lambda text: text.rstrip().removesuffix(b"}") + b',"num_hidden_layers":' + b"9" * 5000 + b"}",
+    lambda text: text.rstrip().removesuffix(b"}") + b',"x":[' + b"{}," * 3_000_000 + b"{}]}",
+    lambda text: (60 * 10**9).to_bytes(8, "little") + text[8:],
+    lambda text: b"version https://git-lfs.github.com/spec/v1\n",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +109,52 @@ class Templates:
             make_checkpoint(folder / "sliding", "gemma2"),
         ]
 
-    def spoilt(self, folder: Path, rng: random.Random) -> str:
+    def spoilt(self, folder: Path, draw: Callable[[st.SearchStrategy[Any]], Any]) -> str:
         """Write a variant to `folder`, which must not exist. Returns what is wrong with it."""
-        template = rng.choice(self.folders)
+        template = draw(st.sampled_from(self.folders))
         shutil.copytree(template, folder)
-        done = [rng.choice(_FAULTS)(folder, rng) for _ in range(1 + (rng.random() < 0.15))]
+        names = sorted(path.name for path in folder.iterdir() if path.is_file())
+        done = []
+        for _ in range(draw(st.sampled_from((1, 1, 1, 1, 1, 1, 2)))):
+            name = draw(st.sampled_from(["config.json"] * len(names) + names))
+            how = draw(st.sampled_from(["changed"] * 7 + ["whole", "in the way"]))
+            _spoil(folder / name, how, draw)
+            done.append(f"{name} {how}")
         return f"{template.name}, " + ", ".join(done)
+
+
+def _spoil(file: Path, how: str, draw: Callable[[st.SearchStrategy[Any]], Any]) -> None:
+    if not file.is_file():
+        return  # a first fault has left nothing to spoil
+    if how == "whole":
+        file.write_bytes(draw(st.sampled_from(_WHOLE_FILES))(file.read_bytes()))
+    elif how == "in the way":
+        file.unlink()
+        there = draw(st.sampled_from(("nothing", "folder", "pipe", "loop", "endless")))
+        if there == "folder":
+            file.mkdir()
+        elif there == "pipe":
+            os.mkfifo(file)
+        elif there != "nothing":
+            file.symlink_to(file.name if there == "loop" else "/dev/zero")
+    elif file.suffix == ".safetensors":
+        file.write_bytes(_weights(file.read_bytes(), draw))
+    else:
+        likely = _FIELDS if "config" in file.name else {}
+        file.write_bytes(draw(changed([file.read_bytes()], _JSON, (), likely)))
+
+
+def _weights(content: bytes, draw: Callable[[st.SearchStrategy[Any]], Any]) -> bytes:
+    """Another header, or other bytes behind it."""
+    start = _LENGTH_BYTES + int.from_bytes(content[:_LENGTH_BYTES], "little")
+    header, data = content[_LENGTH_BYTES:start], content[start:]
+    if draw(st.booleans()):
+        header = draw(changed([header], _JSON, (b'"data_offsets"', b'"shape"', b'"I32"', b"-1")))
+    else:
+        fill = draw(st.sampled_from((b"", b"\x00", b"\xff", b"\x7f\xc0")))
+        at = draw(st.integers(0, len(data)))
+        data = data[:at] + (fill * len(data))[: len(data) - at]
+    return len(header).to_bytes(_LENGTH_BYTES, "little") + header + data
 
 
 def judge(folder: Path) -> Verdict:
@@ -147,76 +237,3 @@ def transformers_tokens(folder: Path, prompt: list[int], count: int) -> list[int
             logits = model(input_ids=torch.tensor([tokens]), use_cache=False).logits[0, -1]
             tokens.append(int(logits.float().argmax()))
     return tokens[len(prompt) :]
-
-
-def _json_file(folder: Path, rng: random.Random) -> Path:
-    names = ("config.json",) * 8 + ("tokenizer.json",) * 3 + ("tokenizer_config.json",) * 2
-    file = folder / rng.choice((*names, "generation_config.json"))
-    return file if file.is_file() else folder / "config.json"
-
-
-def _weights(folder: Path, rng: random.Random) -> Path:
-    return rng.choice(sorted(file for file in folder.glob("*.safetensors") if file.is_file()))
-
-
-def _in_the_way(folder: Path, rng: random.Random) -> str:
-    """Replace a file by something else, or remove it."""
-    file = rng.choice(sorted(path for path in folder.iterdir() if path.is_file()))
-    file.unlink()
-    how = rng.choice(("gone", "folder", "pipe", "loop", "endless"))
-    if how == "folder":
-        file.mkdir()
-    elif how == "pipe":
-        os.mkfifo(file)
-    elif how == "loop":
-        file.symlink_to(file.name)
-    elif how == "endless":
-        file.symlink_to("/dev/zero")
-    return f"{file.name}: {how}"
-
-
-def _index(folder: Path, rng: random.Random) -> str:
-    if (folder / INDEX).is_file():
-        return spoil_index(folder, rng)
-    (folder / INDEX).write_text(rng.choice(("{}", "[", '{"weight_map": {"a": "b.safetensors"}}')))
-    return "an index that nobody needs"
-
-
-def _field(folder: Path, rng: random.Random) -> str:
-    return spoil_field(_json_file(folder, rng), rng)
-
-
-def _text(folder: Path, rng: random.Random) -> str:
-    return spoil_text(_json_file(folder, rng), rng)
-
-
-def _header(folder: Path, rng: random.Random) -> str:
-    return spoil_header(_weights(folder, rng), rng)
-
-
-def _bytes(folder: Path, rng: random.Random) -> str:
-    return spoil_bytes(_weights(folder, rng), rng)
-
-
-def _safely(fault: "Fault") -> "Fault":
-    """A second fault may find nothing left to spoil."""
-
-    def spoil(folder: Path, rng: random.Random) -> str:
-        if not (folder / "config.json").is_file():  # nothing to add to that, nor to read
-            return "nothing more"
-        try:
-            return fault(folder, rng)
-        except (ValueError, OSError, TypeError, LookupError, AttributeError, RecursionError):
-            return "nothing more"
-
-    return spoil
-
-
-Fault = Callable[[Path, random.Random], str]
-_FAULTS: tuple[Fault, ...] = tuple(
-    _safely(fault)
-    for fault, share in (
-        *((_field, 9), (_text, 3), (_header, 4), (_bytes, 2), (_index, 1), (_in_the_way, 1)),
-    )
-    for _ in range(share)
-)

@@ -1,7 +1,7 @@
 """Inputs of a parser, drawn by Hypothesis: kept ones with changes to their values and bytes."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -54,14 +54,24 @@ class _Edit(NamedTuple):
 @cache
 def inputs(target: Target) -> st.SearchStrategy[bytes]:
     """The kept inputs of the target with changes, which shrink to the kept ones."""
-    kept = list(target.corpus().values())
-    edits = _edits(kept, target.tokens)
-    changed = _changed_bytes(st.sampled_from(kept), edits)
-    if target.codec is None:
-        return changed
-    documents = [value for content in kept for value in _decoded(target.codec, content)]
-    written = _changed_values(target.codec, documents)
-    return changed | written | written | _changed_bytes(written, edits)
+    return changed(list(target.corpus().values()), target.codec, target.tokens)
+
+
+def changed(
+    kept: list[bytes],
+    codec: Codec | None,
+    tokens: Sequence[bytes] = (),
+    likely: Mapping[str, Sequence[object]] = {},
+) -> st.SearchStrategy[bytes]:
+    """These contents with changes. likely: values that do harm, by the key in whose place they are
+    put, also where it is absent."""
+    edits = _edits(kept, tokens)
+    bytewise = _changed_bytes(st.sampled_from(kept), edits)
+    if codec is None:
+        return bytewise
+    documents = [value for content in kept for value in _decoded(codec, content)]
+    written = _changed_values(codec, documents, likely)
+    return bytewise | written | written | _changed_bytes(written, edits)
 
 
 @st.composite
@@ -92,9 +102,17 @@ def _edits(kept: list[bytes], tokens: Sequence[bytes]) -> st.SearchStrategy[_Edi
 
 
 @st.composite
-def _changed_values(draw: st.DrawFn, codec: Codec, documents: list[object]) -> bytes:
+def _changed_values(
+    draw: st.DrawFn,
+    codec: Codec,
+    documents: list[object],
+    likely: Mapping[str, Sequence[object]],
+) -> bytes:
     value = draw(st.sampled_from(documents))
-    for _ in range(draw(st.integers(1, 3))):
+    if likely and isinstance(value, dict) and draw(_deeper):
+        key = draw(st.sampled_from(list(likely)))
+        value = {**value, key: draw(st.sampled_from(likely[key]))}
+    for _ in range(draw(st.integers(0 if likely else 1, 3))):
         value = _changed(draw, value, documents)
     try:
         return codec.encode(value)[:MAX_BYTES]

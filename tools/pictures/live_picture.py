@@ -14,16 +14,15 @@ from pathlib import Path
 from PIL import Image
 
 from tests.support.chromium import Page, browsing
-from tools.pictures.observed_vllm import ON_CPU, llama, observed_on, vllm_command
-from tools.pictures.situations import ROOT, answers, free_port, program
+from tools.pictures.situations import MODEL, real
+from tools.pictures.stage import ROOT
 
 TARGET = ROOT / "docs" / "images" / "live.gif"
 MAX_BYTES = 2_000_000
 WIDTH, HEIGHT = 1280, 900
 SHOWN_WIDTH = 960
 COLOURS = 255
-NAME = "llama-8b"
-LOAD = ("mix", "--concurrency", "24", "--sessions", "40", "--max-tokens", "192", "--model", NAME)
+LOAD = ("mix", "--concurrency", "24", "--sessions", "40", "--max-tokens", "192", "--model", MODEL)
 
 
 def film(page: Page, pictures: int, pause: float) -> list[Image.Image]:
@@ -61,24 +60,16 @@ def write(pictures: list[Image.Image], pause: float) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--python", type=Path, default=ROOT / ".venv/vllm/bin/python")
     parser.add_argument("--pictures", type=int, default=40)
     parser.add_argument("--pause", type=float, default=0.25, help="seconds between two")
     parser.add_argument("--warm", type=float, default=40, help="seconds of load before the first")
     arguments = parser.parse_args()
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        port, page_port = free_port(), free_port()
-        server = vllm_command(arguments.python, llama(folder / "model"), NAME, port)
-        url = f"http://127.0.0.1:{port}"
-        command = [*observed_on(page_port), *server]
-        up = stack.enter_context
-        up(program("vllm", command, folder, ON_CPU, lambda: answers(f"{url}/health")))
-        load = [sys.executable, "-P", "-m", "kvscope", "load", *LOAD, "--url", url]
-        up(program("load", [*load, "--duration", "3600"], folder, ON_CPU, lambda: True))
-        page = up(browsing())
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        on = stack.enter_context(real("vllm", folder=Path(folder)))
+        stack.enter_context(on.load(*LOAD))
+        page = stack.enter_context(browsing())
         page.size(WIDTH, HEIGHT, "dark")
-        up(page.at(f"http://127.0.0.1:{page_port}/live"))
+        stack.enter_context(page.at(f"http://{on.servers[0].page}/live"))
         page.until("globalThis.kvscopeLive?.store.counts.frames > 3", 60)
         time.sleep(arguments.warm)
         pictures = film(page, arguments.pictures, arguments.pause)

@@ -1,8 +1,8 @@
 """Fifty servers of which three are real: the others show the pages of those a little later.
 
 What they show was measured, with its own name, pod, card and clock; eight of them are twins of the
-engine on the card, so what befalls it befalls them in turn. In the incident one falls silent,
-and a different one starts again. A Prometheus of their own scrapes them, with the same rules.
+engine on the card, so what befalls it befalls them in turn. A Prometheus of their own scrapes them,
+with the same rules.
 """
 
 import re
@@ -10,14 +10,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 import httpx
-import yaml
 
 from tests.fakes.nvml.states import UUID
 from tests.support.waiting import wait_for
@@ -25,25 +23,24 @@ from tests.support.waiting import wait_for
 SERVERS = 50
 SICK = 8
 """Twins of the engine on the card, the first ones."""
-SILENT, RESTARTED = SERVERS - 1, SERVERS - 2
+LOST = SERVERS - 1
 SCRAPE_SECONDS = 5
 READ_SECONDS = 2.0
 LATEST_SECONDS = 24.0
 """Delay of the last of them behind its original."""
-_CARD = UUID.format(0)
+_CARD = UUID.format(0).encode()
 _MOMENT = re.compile(rb"^(\w+_timestamp_seconds\S*|process_start_time_seconds) (\S+)$", re.M)
 
 
 @dataclass
 class Many:
-    """Pages of the last half minute, and who does not answer."""
+    """Pages of the last half minute."""
 
     originals: Sequence[str]
     """Addresses of the real ones, that on the card first."""
+    has_lost_one: bool = False
+    """One of the fifty does not answer."""
     pages: list[deque[tuple[float, bytes]]] = field(default_factory=list)
-    silent: set[int] = field(default_factory=set)
-    started: dict[int, float] = field(default_factory=dict)
-    """When the process of a server began, if not with its original's."""
 
     def __post_init__(self) -> None:
         kept = round(LATEST_SECONDS / READ_SECONDS) + 5
@@ -57,31 +54,14 @@ class Many:
 
     def page(self, number: int) -> bytes | None:
         """The present page of server `number`; None: it does not answer."""
-        pages = self.pages[_original(number, len(self.originals))]
+        pages = self.pages[0 if number < SICK else 1 + number % (len(self.originals) - 1)]
         late = LATEST_SECONDS * ((number * 7) % SERVERS) / SERVERS
         then = time.monotonic() - late
         shown = next((page for at, page in reversed(list(pages)) if at <= then), None)
-        if shown is None or number in self.silent:
+        if shown is None or (self.has_lost_one and number == LOST):
             return None
-
-        def moved(found: "re.Match[bytes]") -> bytes:
-            name, value = found[1], float(found[2])
-            if number in self.started and name.startswith(b"process_start"):
-                return b"%s %.3f" % (name, self.started[number])
-            return b"%s %.3f" % (name, value + late)
-
-        card = UUID.format(100 + number).encode()
-        return _MOMENT.sub(moved, shown).replace(_CARD.encode(), card)
-
-    def misfortunes(self, share: float) -> None:
-        """By how much of the incident is over."""
-        if share >= 0.4:
-            self.silent.add(SILENT)
-        if 0.5 <= share < 0.6:
-            self.silent.add(RESTARTED)
-        elif share >= 0.6:
-            self.silent.discard(RESTARTED)
-            self.started.setdefault(RESTARTED, time.time())
+        moved = _MOMENT.sub(lambda found: b"%s %.3f" % (found[1], float(found[2]) + late), shown)
+        return moved.replace(_CARD, UUID.format(100 + number).encode())
 
 
 def targets(address: str) -> list[dict[str, Any]]:
@@ -123,29 +103,12 @@ def serving(many: Many) -> Iterator[str]:
         while not ended.wait(READ_SECONDS):
             many.read()
 
-    many.read()
-    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server, ExitStack() as after:
-        for name, work in (("many", server.serve_forever), ("originals", read)):
-            thread = threading.Thread(target=work, name=name, daemon=True)
-            thread.start()
-            after.callback(thread.join, 20)
-        after.callback(server.shutdown)
-        after.callback(ended.set)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
+        for work in (server.serve_forever, read):
+            threading.Thread(target=work, daemon=True).start()
         wait_for(lambda: all(many.pages), "the originals answer", 20)
-        yield f"127.0.0.1:{server.server_port}"
-
-
-def scrape_instead(configuration: Path, address: str) -> None:
-    """Changes a configuration of Prometheus to scrape these fifty, more seldom."""
-    config = yaml.safe_load(configuration.read_text())
-    interval = f"{SCRAPE_SECONDS}s"
-    config["global"] = {
-        **{"scrape_interval": interval, "scrape_timeout": interval},
-        "evaluation_interval": interval,
-    }
-    config["scrape_configs"] = [{"job_name": "kvscope", "static_configs": targets(address)}]
-    configuration.write_text(yaml.safe_dump(config))
-
-
-def _original(number: int, originals: int) -> int:
-    return 0 if number < SICK else 1 + number % (originals - 1)
+        try:
+            yield f"127.0.0.1:{server.server_port}"
+        finally:
+            ended.set()
+            server.shutdown()

@@ -1,65 +1,45 @@
-"""`python -m tools.pictures.screenshots`: every dashboard in every situation, in Chromium.
+"""`python -m tools.pictures.screenshots`: the pictures of docs/images, drawn in Chromium.
 
-Of one engine and of fifty, at two widths. All pictures go to build/screenshots; those of
-docs/images, of three engines, are redrawn, with all their colours. With `--folder F` what was
-measured is kept there, and `--again` draws from it: while a board is changed, nothing has to be
-replayed. Needs tools/render built, and Chromium.
+By default those of our engine; `--of servers` (a vLLM and an SGLang side by side, `make vllm
+sglang`), `--of hybrid` (a vLLM with several kinds of layers) and `--of pages --pages DIR` (a vLLM
+that ran elsewhere, from what `python -m benchmarks.on_a_gpu --only vllm-served --out DIR` has kept;
+without rules) draw the others. With `--all` every board in every situation goes to
+build/screenshots as well. Needs tools/render built, and Chromium.
 """
 
 import argparse
 import json
-import os
 import struct
 import subprocess
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import starmap
 from pathlib import Path
 
 from PIL import Image
 
-from tests.support.prometheus import Prometheus
+from benchmarks.on_a_gpu.pages import EVERY_SECONDS, read, with_moments
+from benchmarks.on_a_gpu.vllm_served import PAGES, WINDOW
+from tests.support.prometheus import prometheus_with
 from tools.pictures import many
-from tools.pictures.situations import (
-    ROOT,
-    SCRAPE_SECONDS,
-    SITUATIONS,
-    Window,
-    free_port,
-    play,
-    program,
-    prometheus_command,
-    stage,
-)
+from tools.pictures.situations import SETTLE_SECONDS, STAGES, Window, play
+from tools.pictures.stage import ROOT, SCRAPE_SECONDS
 
 RENDERER = ROOT / "tools" / "render"
 EVERYTHING = ROOT / "build" / "screenshots"
 IMAGES = ROOT / "docs" / "images"
 WIDTH = 1280
-WIDTHS = (1600, WIDTH)
-FLEETS = ("one", "fifty")
+"""On a page of text all of it can still be read."""
 BOARDS = sorted(p.stem.removeprefix("kvscope-") for p in (ROOT / "dashboards").glob("*.json"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """Data for drawing."""
-
-    url: str
-    """URL of the Prometheus of three engines."""
-    url_of_many: str
-    instance: str
-    """The engine that things befall, as a value of the label."""
-    windows: list[Window]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Picture:
-    """A dashboard, or a part of it."""
+    """A dashboard in a situation, or a part of it."""
 
     dashboard: str
     situation: str
@@ -68,48 +48,72 @@ class Picture:
     panels: tuple[int, ...] = ()
     """Only these, one above the other."""
     fleet: str = "three"
-    width: int = WIDTH
-    """1280: on a page of text all of it can still be read."""
 
 
 PICTURES = {
-    "overview-healthy": Picture(dashboard="overview", situation="healthy", until=400),
-    "overview-pressure": Picture(dashboard="overview", situation="pressure", until=400),
-    "overview-incident": Picture(dashboard="overview", situation="incident", until=400),
-    "overview-fifty": Picture(dashboard="overview", situation="incident", until=400, fleet="fifty"),
-    "kv-pool-pressure": Picture(dashboard="kv-pool", situation="pressure", until=300),
-    "prefix-cache-pressure": Picture(dashboard="prefix-cache", situation="pressure", until=400),
-    "wall-pressure": Picture(dashboard="wall", situation="pressure"),
-    "memory-incident": Picture(dashboard="memory", situation="incident", until=300),
+    "overview-healthy": Picture("overview", "healthy", until=400),
+    "overview-pressure": Picture("overview", "pressure", until=400),
+    "overview-incident": Picture("overview", "incident", until=400),
+    "overview-fifty": Picture("overview", "incident", until=400, fleet="fifty"),
+    "kv-pool-pressure": Picture("kv-pool", "pressure", until=300),
+    "prefix-cache-pressure": Picture("prefix-cache", "pressure", until=400),
+    "wall-pressure": Picture("wall", "pressure"),
+    "memory-incident": Picture("memory", "incident", until=300),
+    "sglang-overview": Picture("overview", "servers", until=400),
+    "vllm-groups": Picture("prefix-cache", "hybrid", panels=(801, 802)),
+    "vllm-overview": Picture("overview", "pages", until=400),
+    "vllm-kv-pool": Picture("kv-pool", "pages", panels=(201, 302, 305)),
+    "vllm-prefix-cache": Picture("prefix-cache", "pages", until=400),
+    "vllm-clients": Picture("service-levels", "pages", panels=(401, 402, 403)),
+    "vllm-memory": Picture("memory", "pages", until=300),
 }
 
 
-def draw(
-    measured: Measured, window: Window, picture: Picture, out: Path, *, board: Path | None = None
-) -> bool:
-    """Whether every query and panel worked; what did not is printed.
+@contextmanager
+def of_pages(run: Path) -> Iterator[dict[str, Window]]:
+    """The window of a run whose pages were kept, which become blocks of a Prometheus."""
+    window = json.loads((run / WINDOW).read_text())
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        text, data = folder / "pages.txt", folder / "data"
+        with text.open("w") as file:
+            file.writelines(f"{line}\n" for line in with_moments(read(run / PAGES)))
+        command = ["promtool", "tsdb", "create-blocks-from", "openmetrics", str(text), str(data)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        keep = "--storage.tsdb.retention.time=100y"  # or what is old is deleted at the start
+        with prometheus_with("scrape_configs: []\n", folder, keep) as running:
+            began, ended = window["began"] + SETTLE_SECONDS, window["ended"] - EVERY_SECONDS
+            yield {"pages": Window(began, ended, {"three": running.url})}
 
-    board: the dashboard's file, where it is not one of those that we ship.
-    """
-    board = board or ROOT / "dashboards" / f"kvscope-{picture.dashboard}.json"
-    fifty = picture.fleet == "fifty"
-    seconds = many.SCRAPE_SECONDS if fifty else SCRAPE_SECONDS
+
+@contextmanager
+def of_stage(name: str, seconds: float) -> Iterator[dict[str, Window]]:
+    """The windows of all its situations, once they have been played."""
+    stage, situations = STAGES[name]
+    with tempfile.TemporaryDirectory() as folder, stage(folder=Path(folder)) as on:
+        yield play(on, situations, seconds)
+
+
+def draw(windows: Mapping[str, Window], picture: Picture, out: Path) -> bool:
+    """Whether every query and panel worked; what did not is printed."""
+    window = windows[picture.situation]
+    seconds = many.SCRAPE_SECONDS if picture.fleet == "fifty" else SCRAPE_SECONDS
     command = [
-        *("node", "render.mjs", str(board), "--scrape-interval", f"{seconds}s"),
-        *("--prometheus", measured.url_of_many if fifty else measured.url, "--out", str(out)),
-        *("--from", str(round(window.began * 1000))),
-        *("--to", str(round(window.ended * 1000)), "--width", str(picture.width)),
+        *("node", "render.mjs", str(ROOT / f"dashboards/kvscope-{picture.dashboard}.json")),
+        *("--prometheus", window.seen_by[picture.fleet], "--scrape-interval", f"{seconds}s"),
+        *("--from", str(round(window.began * 1000)), "--to", str(round(window.ended * 1000))),
+        *("--out", str(out), "--width", str(WIDTH)),
         *(f"--panel={panel}" for panel in picture.panels),
     ]
     if picture.until is not None:
         command += ["--until", str(picture.until)]
-    if picture.fleet == "one":
-        command += ["--var", f"instance={measured.instance}"]
     done = subprocess.run(command, cwd=RENDERER, capture_output=True, text=True, check=False)
     print(f"{out.relative_to(ROOT)}", flush=True)
     for line in (done.stdout + done.stderr).splitlines():
         if not line.startswith("ok"):
             print(f"    {line[:200]}", flush=True)
+    if out.is_relative_to(IMAGES) and out.exists():
+        shrink(out)
     return done.returncode == 0
 
 
@@ -120,9 +124,7 @@ def shrink(path: Path) -> None:
     stride = 3 * opaque.width
     pixels = opaque.tobytes()
     # No filter: lines of a drawing repeat each other, which filters hide; a fifth less than Pillow.
-    lines = b"".join(
-        b"\0" + pixels[begin : begin + stride] for begin in range(0, len(pixels), stride)
-    )
+    lines = b"".join(b"\0" + pixels[at : at + stride] for at in range(0, len(pixels), stride))
     head = struct.pack(">IIBBBBB", opaque.width, opaque.height, 8, 2, 0, 0, 0)
     parts = ((b"IHDR", head), (b"IDAT", zlib.compress(lines, 9)), (b"IEND", b""))
     path.write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(starmap(_chunk, parts)))
@@ -133,78 +135,30 @@ def _chunk(name: bytes, content: bytes) -> bytes:
     return struct.pack(">I", len(content)) + name + content + struct.pack(">I", check)
 
 
-def draw_all(measured: Measured, pictures: dict[Path, Picture]) -> bool:
-    """Whether all could be drawn."""
-    windows = {window.name: window for window in measured.windows}
-    drawn = []
-    for out, picture in pictures.items():
-        drawn.append(draw(measured, windows[picture.situation], picture, out))
-        if out.is_relative_to(IMAGES):
-            shrink(out)
-    return all(drawn)
-
-
-def measure(folder: Path, seconds: float) -> None:
-    """Play all situations, and leave in the folder what is drawn from."""
-    with stage(folder, with_many=True) as on:
-        windows = [asdict(window) for window in play(on, seconds)]
-        instance = on.url.removeprefix("http://")
-    (folder / "measured.json").write_text(json.dumps({"instance": instance, "windows": windows}))
-
-
-@contextmanager
-def measured_in(folder: Path) -> Iterator[Measured]:
-    """Start only Prometheus, on the data of a play: nothing else runs while pictures are drawn."""
-    former = json.loads((folder / "measured.json").read_text())
-    nothing = folder / "nothing.yml"
-    nothing.write_text("scrape_configs: []\n")
-    urls = []
-    with ExitStack() as stack:
-        for data in (folder, folder / "many"):
-            port = free_port()
-            running = Prometheus(f"http://127.0.0.1:{port}")
-            command = prometheus_command(data, nothing, port)
-            stack.enter_context(program("drawing", command, data, os.environ, running.ready))
-            urls.append(running.url)
-        windows = [Window(**window) for window in former["windows"]]
-        url, url_of_many = urls
-        yield Measured(
-            url=url, url_of_many=url_of_many, instance=former["instance"], windows=windows
-        )
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--of", choices=[*STAGES, "pages"], default="ours")
+    parser.add_argument("--pages", type=Path, metavar="DIR")
     parser.add_argument("--seconds", type=float, default=120, help="of each situation")
-    parser.add_argument("--images", action="store_true", help="draw only those of docs/images")
-    parser.add_argument("--folder", type=Path, help="keep what was measured here")
-    parser.add_argument("--again", action="store_true", help="draw what --folder has")
-    parser.add_argument("--boards", nargs="*", default=BOARDS, help="not docs/images, only these")
-    parser.add_argument("--situations", nargs="*", default=list(SITUATIONS))
-    parser.add_argument("--widths", nargs="*", type=int, default=WIDTHS)
-    parser.add_argument("--fleets", nargs="*", default=FLEETS)
-    arguments = parser.parse_args()
-    pictures = {IMAGES / f"{name}.png": picture for name, picture in PICTURES.items()}
-    if not arguments.images:
-        looked_at = {
-            EVERYTHING / f"{board}-{name}-{fleet}-{width}.png": Picture(
-                dashboard=board, situation=name, fleet=fleet, width=width
-            )
-            for board in arguments.boards
-            for fleet in arguments.fleets
-            for width in arguments.widths
-            for name in arguments.situations
-        }
-        pictures = looked_at | (pictures if arguments.boards is BOARDS else {})
+    parser.add_argument("--all", action="store_true", help="every board in every situation")
+    given = parser.parse_args()
     EVERYTHING.mkdir(parents=True, exist_ok=True)
-    IMAGES.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as stack:
-        folder = arguments.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        folder.mkdir(parents=True, exist_ok=True)
-        if not arguments.again:
-            measure(folder, arguments.seconds)
-        good = draw_all(stack.enter_context(measured_in(folder)), pictures)
-    sys.exit(0 if good else 1)
+    seen = of_pages(given.pages) if given.of == "pages" else of_stage(given.of, given.seconds)
+    with seen as windows:
+        pictures = {IMAGES / f"{name}.png": each for name, each in PICTURES.items()}
+        if given.all:
+            pictures |= {
+                EVERYTHING / f"{board}-{name}-{fleet}.png": Picture(board, name, fleet=fleet)
+                for name, window in windows.items()
+                for fleet in window.seen_by
+                for board in BOARDS
+            }
+        good = [
+            draw(windows, picture, out)
+            for out, picture in pictures.items()
+            if picture.situation in windows
+        ]
+    sys.exit(0 if all(good) else 1)
 
 
 if __name__ == "__main__":

@@ -1,47 +1,41 @@
-"""Three situations one after another, under a real Prometheus: healthy, pressure, incident.
+"""Situations to be seen: our engine on the card while things befall it, real servers under load.
 
-`python -m tools.pictures.situations --hold` runs them and leaves Prometheus up. The load is real;
-the GPU is simulated (card.py), because its faults have to be. Rules are those of alerts/, with
-every `for` shortened so that minutes are enough.
+The load is real; the GPU is simulated (card.py), because its faults have to be.
 """
 
-import argparse
 import json
-import os
-import shutil
-import signal
-import socket
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import httpx
-import yaml
-
 from tests.fakes.nvml import GIB, MIB, build_library
+from tests.sglang.server import ON_A_CPU
+from tests.support.hybrid_checkpoints import make_hybrid
 from tests.support.prometheus import Prometheus
-from tests.support.waiting import wait_for
-from tools.pictures.many import Many, scrape_instead, serving
+from tests.vllm.model import tiny_model
+from tests.vllm.server import free_port, server_environment
+from tools.pictures import many
+from tools.pictures.stage import (
+    ROOT,
+    Server,
+    kvscope_command,
+    load,
+    own_environment,
+    scraping,
+    served,
+)
 
-ROOT = Path(__file__).resolve().parents[2]
-SCRAPE_SECONDS = 3
-FASTER = 10
-"""Alerts wait a tenth of their time."""
-START_SECONDS = 300.0
 SETTLE_SECONDS = 15.0
 BEFORE_SECONDS = 20.0
-POOL_BLOCKS = 512
-
+BLOCK_TOKENS, POOL_BLOCKS = 32, 180
+"""In a vLLM and an SGLang: conversations of twenty users do not fit."""
 _ENGINE = (
     *("serve", "--model", "demo", "--max-model-len", "1024"),
-    *("--num-gpu-blocks-override", str(POOL_BLOCKS), "--max-num-seqs", "32"),
+    *("--num-gpu-blocks-override", "512", "--max-num-seqs", "32"),
     *("--max-num-batched-tokens", "768", "--max-num-queued-reqs", "56", "--drain-seconds", "1"),
 )
 MODEL = "llama-8b"
@@ -50,184 +44,127 @@ NEIGHBOURS = ("llama-8b", "qwen-3b")
 with one row. They have no card, and chats of a few users each."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Window:
-    """When a situation is to be seen, in seconds since the epoch."""
+    """When a situation is to be seen, in seconds since the epoch, and which Prometheus saw it."""
 
-    name: str
     began: float
-    """For the first, when its load was under way; of the others, a little before they came."""
     ended: float
+    seen_by: Mapping[str, str]
+    """By fleet, the address of its Prometheus."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Stage:
-    """A running engine on the card, with what happens to it, and its neighbours."""
+    """Running servers, of which things befall the first one."""
 
-    url: str
-    prometheus: Prometheus
-    orders: Path
     folder: Path
-    neighbours: tuple[str, ...] = ()
-    """Their addresses."""
-    many: Many | None = None
-    """Fifty servers made of these three, if they are wanted."""
-    prometheus_of_many: Prometheus | None = None
+    servers: list[Server]
+    prometheus: dict[str, Prometheus] = field(default_factory=dict)
+    """By fleet."""
+    crowd: "many.Many | None" = None
+    """Fifty servers made of these three."""
 
     def order(self, **orders: Any) -> None:
         """Set the card's faults from now on; whole, or the card reads half of it."""
-        draft = self.orders.with_suffix(".draft")
+        draft = self.folder / "orders.draft"
         draft.write_text(json.dumps(orders))
-        draft.replace(self.orders)
+        draft.replace(self.folder / "orders.json")
 
-    @contextmanager
-    def load(self, scenario: str, *options: str, url: str = "") -> Iterator[None]:
-        """`kvscope load` until the block ends. url: of another engine than that on the card."""
-        to = url or self.url
-        command = [sys.executable, "-P", "-m", "kvscope", "load", scenario, "--url", to]
-        with (self.folder / "load.log").open("a") as log:
-            arguments = [*command, "--duration", "86400", "--ignore-eos", *options]
-            child = subprocess.Popen(arguments, cwd=ROOT, stdout=log, stderr=log)
-            with _ended(child):
-                yield
+    def load(self, scenario: str, *options: str, number: int = 0) -> AbstractContextManager[None]:
+        """number: of the server."""
+        return load(self.folder, self.servers[number], scenario, *options)
 
 
 @contextmanager
-def stage(folder: Path, *, with_many: bool = False) -> Iterator[Stage]:
-    """The engine on the card, its neighbours, and Prometheus on them, all up.
-
-    with_many: also fifty servers, and a Prometheus on those.
-    """
+def ours(*, folder: Path) -> Iterator[Stage]:
+    """The engine on the card, its neighbours, fifty servers made of them, a Prometheus on each."""
     library = build_library(folder / "driver")
-    orders, state = folder / "orders.json", folder / "nvml.state"
-    engine_port, prometheus_port = free_port(), free_port()
-    neighbours = {free_port(): model for model in NEIGHBOURS}
-    environment = {
-        **{k: v for k, v in os.environ.items() if not k.startswith("KVSCOPE_")},
-        "LD_LIBRARY_PATH": str(library.parent),
-        "FAKE_NVML_STATE": str(state),
-        "CARD_ORDERS": str(orders),
-    }
-    targets = ",".join(f"127.0.0.1:{port}" for port in (engine_port, *neighbours))
-    configuration = write_configuration(folder, targets)
-    alone = [*(sys.executable, "-P", "-m", "kvscope"), *_ENGINE, "--no-gpu"]
-    engine = [sys.executable, "-m", "tools.pictures.engine_on_card", *_ENGINE]
-    server = prometheus_command(folder, configuration, prometheus_port)
-    url = f"http://127.0.0.1:{engine_port}"
-    running = Prometheus(f"http://127.0.0.1:{prometheus_port}")
-    # The engine first, or its absence is the first alert of the picture.
-    steps: tuple[tuple[str, list[str], Callable[[], bool]], ...] = (
-        (
-            "engine",
-            [*engine, "--served-model-name", MODEL, "--port", str(engine_port)],
-            lambda: answers(f"{url}/health"),
-        ),
-        *(
-            (
-                f"neighbour-{port}",
-                [*alone, "--served-model-name", model, "--port", str(port)],
-                partial(answers, f"http://127.0.0.1:{port}/health"),
-            )
-            for port, model in neighbours.items()
-        ),
-        ("prometheus", server, running.ready),
+    variables = own_environment(
+        LD_LIBRARY_PATH=str(library.parent),
+        FAKE_NVML_STATE=str(folder / "nvml.state"),
+        CARD_ORDERS=str(folder / "orders.json"),
     )
+    on_card = [kvscope_command()[0], "-m", "tools.pictures.engine_on_card", *_ENGINE]
+    commands = [on_card, *[kvscope_command(*_ENGINE, "--no-gpu") for _ in NEIGHBOURS]]
+    on = Stage(folder=folder, servers=[])
     with ExitStack() as stack:
-        for name, command, up in steps:
-            stack.enter_context(program(name, command, folder, environment, up))
-        running.wait_for(f'sum(up{{job="kvscope"}}) == {1 + len(neighbours)}')
-        others = tuple(f"http://127.0.0.1:{port}" for port in neighbours)
-        many = Many((url, *others)) if with_many else None
-        yield Stage(
-            url=url,
-            prometheus=running,
-            orders=orders,
-            folder=folder,
-            neighbours=others,
-            many=many,
-            prometheus_of_many=None
-            if many is None
-            else stack.enter_context(_prometheus_of(many, folder)),
+        # The engine first, or its absence is the first alert of the picture.
+        for command, model in zip(commands, (MODEL, *NEIGHBOURS), strict=True):
+            port = free_port()
+            url = f"http://127.0.0.1:{port}"
+            command += ["--served-model-name", model, "--port", str(port)]
+            name = f"engine-{len(on.servers)}"
+            stack.enter_context(served(name, command, folder, variables, url))
+            on.servers.append(Server(url=url, page=f"127.0.0.1:{port}"))
+        on.crowd = many.Many([server.url for server in on.servers])
+        address = stack.enter_context(many.serving(on.crowd))
+        pages = [{"targets": [server.page for server in on.servers]}]
+        on.prometheus["three"] = stack.enter_context(scraping(folder / "three", pages))
+        on.prometheus["fifty"] = stack.enter_context(
+            scraping(folder / "fifty", many.targets(address), many.SCRAPE_SECONDS)
         )
+        yield on
 
 
-@contextmanager
-def _prometheus_of(many: Many, folder: Path) -> Iterator[Prometheus]:
-    own, port = folder / "many", free_port()
-    own.mkdir()
-    running = Prometheus(f"http://127.0.0.1:{port}")
-    with serving(many) as address:
-        configuration = write_configuration(own, address)
-        scrape_instead(configuration, address)
-        command = prometheus_command(own, configuration, port)
-        with program("prometheus", command, own, os.environ, running.ready):
-            yield running
-
-
-def prometheus_command(folder: Path, configuration: Path, port: int) -> list[str]:
-    """Its data is, or comes, in the folder."""
+def vllm_command(python: Path, model: Path, port: int, *further: str) -> list[str]:
     return [
-        *("prometheus", f"--config.file={configuration}"),
-        f"--storage.tsdb.path={folder}/data",
-        f"--web.listen-address=127.0.0.1:{port}",
+        *(str(python), "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)),
+        *("--served-model-name", MODEL, "--host", "127.0.0.1", "--port", str(port)),
+        *("--block-size", str(BLOCK_TOKENS), "--enforce-eager", "--max-model-len", "2048"),
+        *("--num-gpu-blocks-override", str(POOL_BLOCKS), "--max-num-seqs", "16", *further),
+    ]
+
+
+def sglang_command(python: Path, model: Path, port: int) -> list[str]:
+    """With a pool of as many tokens as vLLM's."""
+    return [
+        *(str(python), "-m", "sglang.launch_server", "--model-path", str(model)),
+        *("--served-model-name", MODEL, "--host", "127.0.0.1", "--port", str(port)),
+        *("--device", "cpu", "--attention-backend", "torch_native", "--disable-cuda-graph"),
+        *("--sampling-backend", "pytorch", "--skip-server-warmup", "--context-length", "2048"),
+        *("--page-size", str(BLOCK_TOKENS), "--max-running-requests", "16"),
+        *("--max-total-tokens", str(POOL_BLOCKS * BLOCK_TOKENS), "--enable-metrics"),
+        *("--schedule-conservativeness", "0.1", "--dtype", "float32"),
     ]
 
 
 @contextmanager
-def program(
-    name: str,
-    command: Sequence[str],
-    folder: Path,
-    environment: Mapping[str, str],
-    up: Callable[[], bool],
-) -> Iterator[None]:
-    """A program from when it is up until the block ends; its log is in the folder."""
-    with (folder / f"{name}.log").open("w") as log:
-        child = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
-        with _ended(child):
-            wait_for(up, f"{name} starts, see its log in {folder}", START_SECONDS)
-            yield
+def real(*names: str, folder: Path) -> Iterator[Stage]:
+    """Real servers on a CPU under `kvscope run`, each of .venv/NAME, and a Prometheus on them.
 
-
-def write_configuration(folder: Path, target: str, **others: str) -> Path:
-    """The shipped configuration and rules, for these engines, this interval and shorter `for`s.
-
-    target: addresses with commas between them. others: further ones, by the name of their job.
+    names: of vllm, sglang, and hybrid, a vLLM with a model laid out like gemma-3: two sliding
+    windows to one layer of full attention.
     """
-    config = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text())
-    interval = f"{SCRAPE_SECONDS}s"
-    config["global"] = {
-        **{"scrape_interval": interval, "scrape_timeout": interval},
-        "evaluation_interval": interval,
-    }
-    config["rule_files"] = ["rules/*.yml"]
-    config.pop("alerting", None)
-    config["scrape_configs"] = [
-        {"job_name": job, "static_configs": [{"targets": addresses.split(",")}]}
-        for job, addresses in {"kvscope": target, **others}.items()
-    ]
-    (folder / "rules").mkdir()
-    for source in (ROOT / "alerts" / "kvscope.rules.yml",):  # the others want servers of theirs
-        rules = yaml.safe_load(source.read_text())
-        for rule in (rule for group in rules["groups"] for rule in group["rules"]):
-            for wait in ("for", "keep_firing_for"):
-                if wait in rule:
-                    rule[wait] = f"{max(1, round(_seconds(rule[wait]) / FASTER))}s"
-        for group in rules["groups"]:
-            group.pop("interval", None)
-        (folder / "rules" / source.name).write_text(yaml.safe_dump(rules))
-    path = folder / "prometheus.yml"
-    path.write_text(yaml.safe_dump(config))
-    return path
-
-
-_FEW = ("--concurrency", "2", "--sessions", "4", "--max-tokens", "64")
+    on = Stage(folder=folder, servers=[])
+    with ExitStack() as stack:
+        for name in names:
+            port, page = free_port(), free_port()
+            url = f"http://127.0.0.1:{port}"
+            python = ROOT / ".venv" / name.replace("hybrid", "vllm") / "bin/python"
+            variables = server_environment()
+            if name == "hybrid":
+                model = make_hybrid(folder / name, "gemma3")
+                options = ("--num-gpu-blocks-override", "420", "--dtype", "bfloat16")
+                command = vllm_command(python, model, port, *options)
+            elif name == "vllm":
+                command = vllm_command(python, tiny_model(folder / name, "llama"), port)
+            else:
+                variables |= ON_A_CPU
+                command = sglang_command(python, tiny_model(folder / name, "llama"), port)
+            watched = kvscope_command("run", "--port", str(page), "--", *command)
+            stack.enter_context(served(name, watched, folder, variables, url))
+            on.servers.append(Server(url=url, page=f"127.0.0.1:{page}"))
+        pages = [{"targets": [server.page for server in on.servers]}]
+        on.prometheus["three"] = stack.enter_context(scraping(folder / "three", pages))
+        yield on
 
 
 def healthy(on: Stage, seconds: float) -> None:
     """Chats that fit: a working set that the prefix cache remembers."""
     on.order()
-    with on.load("chat", "--concurrency", "8", "--sessions", "10", "--max-tokens", "96"):
+    options = ("--concurrency", "8", "--sessions", "10", "--max-tokens", "96")
+    with on.load("chat", *options, "--ignore-eos"):
         time.sleep(seconds)
 
 
@@ -235,42 +172,60 @@ def pressure(on: Stage, seconds: float) -> None:
     """Long conversations of many users on the same pool: eviction, queueing, preemption."""
     on.order()
     options = ("--concurrency", "40", "--sessions", "64", "--max-tokens", "192")
-    with on.load("mix", *options, *_ending_high(seconds)):
+    with on.load("mix", *options, "--ignore-eos", *_ending_high(seconds)):
         time.sleep(seconds)
 
 
 def incident(on: Stage, seconds: float) -> None:
     """Under that pressure a notebook takes the card's memory, and then the card errs."""
-    options = ("--concurrency", "64", "--sessions", "64", "--max-tokens", "224")
+    options = ("--concurrency", "64", "--sessions", "64", "--max-tokens", "224", "--ignore-eos")
     began = time.monotonic()
     with on.load("mix", *options, *_ending_high(seconds)):
         while (share := (time.monotonic() - began) / seconds) < 1:
             on.order(**_misfortunes(share))
-            if on.many is not None:
-                on.many.misfortunes(share)
+            if on.crowd is not None:
+                on.crowd.has_lost_one = share >= 0.4
             time.sleep(1)
     on.order()
 
 
-SITUATIONS: dict[str, Callable[[Stage, float], None]] = {
-    "healthy": healthy,
-    "pressure": pressure,
-    "incident": incident,
+def crowded(on: Stage, seconds: float) -> None:
+    """The same on each of several real servers.
+
+    With --ignore-eos, SGLang admits only what will fit, and never retracts.
+    """
+    options = ("--concurrency", "20", "--sessions", "40", "--max-tokens", "192", "--model", MODEL)
+    with ExitStack() as stack:
+        for number in range(len(on.servers)):
+            rising = (*options, *_ending_high(seconds))
+            stack.enter_context(on.load("mix", *rising, number=number))
+        time.sleep(seconds)
+
+
+Situation = Callable[[Stage, float], None]
+ON_THE_CARD: dict[str, Situation] = {"healthy": healthy, "pressure": pressure, "incident": incident}
+STAGES: dict[str, tuple[Callable[..., Any], dict[str, Situation]]] = {
+    "ours": (ours, ON_THE_CARD),
+    "servers": (partial(real, "vllm", "sglang"), {"servers": crowded}),
+    "hybrid": (partial(real, "hybrid"), {"hybrid": crowded}),
 }
+"""By name: what is set up in a folder, and what happens there."""
+_FEW = ("chat", "--concurrency", "2", "--sessions", "4", "--max-tokens", "64", "--ignore-eos")
 
 
-def play(on: Stage, seconds: float) -> list[Window]:
+def play(on: Stage, situations: Mapping[str, Situation], seconds: float) -> dict[str, Window]:
     """All of them, `seconds` each."""
-    windows: list[Window] = []
-    for name, happen in SITUATIONS.items():
+    windows: dict[str, Window] = {}
+    seen_by = {fleet: prometheus.url for fleet, prometheus in on.prometheus.items()}
+    for name, happen in situations.items():
         print(f"situation: {name}, {seconds:.0f} s", flush=True)
         now = time.time()
         with ExitStack() as beside:
-            for url in on.neighbours:
-                beside.enter_context(on.load("chat", *_FEW, url=url))
+            for number in range(1, len(on.servers) if happen is not crowded else 1):
+                beside.enter_context(on.load(*_FEW, number=number))
             happen(on, seconds)
         began = now + (-BEFORE_SECONDS if windows else SETTLE_SECONDS)
-        windows.append(Window(name=name, began=began, ended=now + seconds))
+        windows[name] = Window(began, now + seconds, seen_by)
     return windows
 
 
@@ -290,59 +245,3 @@ def _misfortunes(share: float) -> dict[str, Any]:
         "xids": [63, 94] if share >= 0.5 else [],
         "gpu": {**(worn if share >= 0.5 else {}), **(hot if share >= 0.6 else {})},
     }
-
-
-@contextmanager
-def _ended(child: "subprocess.Popen[bytes]") -> Iterator[None]:
-    try:
-        yield
-    finally:
-        child.send_signal(signal.SIGTERM)
-        try:
-            child.wait(20)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
-
-
-def answers(url: str) -> bool:
-    try:
-        return httpx.get(url, timeout=5).is_success
-    except httpx.TransportError:
-        return False
-
-
-def _seconds(duration: str) -> int:
-    """Seconds of a duration with one unit, as in the rules."""
-    return int(duration[:-1]) * {"s": 1, "m": 60, "h": 3600, "d": 86_400}[duration[-1]]
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=120, help="of each situation")
-    parser.add_argument("--hold", action="store_true", help="leave Prometheus up until Ctrl-C")
-    arguments = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="kvscope-situations-"))
-    try:
-        with stage(folder) as on:
-            print(f"Prometheus: {on.prometheus.url}, files: {folder}", flush=True)
-            windows = play(on, arguments.seconds)
-            for window in windows:
-                print(f"{window.name}: {window.began:.0f} to {window.ended:.0f}", flush=True)
-            while arguments.hold:
-                time.sleep(1)
-    except KeyboardInterrupt:
-        pass
-    finally:
-        shutil.rmtree(folder)
-
-
-if __name__ == "__main__":
-    main()
