@@ -1,8 +1,6 @@
 """Clients that break the protocol, that come from elsewhere, or that are too many."""
 
-import contextlib
 import random
-import socket
 from collections.abc import Iterator
 from itertools import cycle
 
@@ -46,8 +44,7 @@ _HUGE = (
     + b"".join(b"X-%d: a\r\n" % n for n in range(10_000))
     + b"\r\n",
 )
-_BRIEF_SECONDS, _HALF_CLOSED_SECONDS = 0.3, 10.0
-_INTERIM = 100
+_BRIEF_SECONDS = 0.3
 """Continue: the answer itself comes after it."""
 
 
@@ -102,37 +99,6 @@ def _cross_site(target: Target) -> None:
         target.wait(0.1)
 
 
-def _half_closed(target: Target) -> None:
-    """Clients that close their half once they have asked get their answers, whole."""
-    asked = (
-        (request("GET", "/health"), target.api_port),
-        (request("GET", "/metrics"), target.metrics_port),
-        (request("POST", "/v1/completions", completion(max_tokens=4)), target.api_port),
-    )
-    for message, port in cycle(asked):
-        if target.over:
-            return
-        status = _ask_and_close(target, message, port)
-        if status != 200:
-            line = message.splitlines()[0].decode()
-            raise NotHeldError(f"{line}, its client half closed, was answered {status}")
-        target.wait(0.02)
-
-
-def _ask_and_close(target: Target, message: bytes, port: int) -> int:
-    with contextlib.suppress(OSError), target.connect(port) as made:
-        made.settimeout(_HALF_CLOSED_SECONDS)
-        made.sendall(message)
-        made.shutdown(socket.SHUT_WR)
-        answer = b""
-        while data := made.recv(1 << 16):
-            answer += data
-        while status_of(answer) == _INTERIM:
-            answer = answer.partition(b"\r\n\r\n")[2]
-        return status_of(answer)
-    return 0
-
-
 def _request_flood(target: Target) -> None:
     """Long requests side by side, each followed by the next; refused ones come again at once."""
 
@@ -164,6 +130,5 @@ CLIENTS: dict[str, Attack] = {
     "bodies_over_the_limit": _bodies_over_the_limit,
     "many_scrapers": _many_scrapers,
     "cross_site": _cross_site,
-    "half_closed": _half_closed,
     "request_flood": _request_flood,
 }
