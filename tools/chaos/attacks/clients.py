@@ -45,7 +45,6 @@ _HUGE = (
     + b"\r\n",
 )
 _BRIEF_SECONDS = 0.3
-"""Continue: the answer itself comes after it."""
 
 
 def _refused(*messages: bytes, random_bytes: int = 0) -> Attack:
