@@ -136,7 +136,6 @@ bench: venv ## Run the benchmarks (VLLM_PYTHON=..., SGLANG_PYTHON=... for those 
 	$(VENV)/bin/python -m benchmarks.whatif_cost $(KVSCOPE_TRACE)
 	$(VENV)/bin/python -m benchmarks.shadow_cost
 	$(VENV)/bin/python -m benchmarks.fleet_cost
-	$(VENV)/bin/python -m benchmarks.forecast_cost
 	$(VENV)/bin/python -m benchmarks.wire_cost
 	$(VENV)/bin/python -m benchmarks.sidecar_idle
 	$(VENV)/bin/python -m benchmarks.sidecar_size

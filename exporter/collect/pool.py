@@ -20,8 +20,7 @@ def collect_exhaustion(
     seconds = exhaustion.seconds_to_exhaustion
     if seconds is not None:
         yield families.single("kvscope_kv_time_to_exhaustion_seconds", seconds)
-    arrived_ns = exhaustion.batch.arrived_ns
-    probabilities = exhaustion.probabilities(families.age(arrived_ns) if arrived_ns else 0.0)
+    probabilities = exhaustion.probabilities
     if probabilities:
         by_horizon = {str(horizon): value for horizon, value in probabilities.items()}
         yield families.column("kvscope_kv_exhaustion_probability", by_horizon)

@@ -162,7 +162,7 @@ COMES_AND_GOES: dict[Query, str] = {
             *(("kvscope-kv-pool", 102, "A"), ("kvscope-memory", 304, "A")),
             ("kvscope-overview", 202, "H"),
         ],
-        "a minute of history and twenty requests that have ended",
+        "half a minute of history, and something that runs",
     ),
     **dict.fromkeys(
         [("kvscope-prefix-cache", 104, "A"), ("kvscope-prefix-cache", 403, "A")],

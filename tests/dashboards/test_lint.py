@@ -46,7 +46,7 @@ def exposed(stage: Stage) -> Exposed:
         + "".join(
             f'kvscope_kv_exhaustion_probability{{model_name="demo",engine="0",'
             f'horizon_seconds="{horizon}"}} 0\n'
-            for horizon in (10, 30, 60, 300)
+            for horizon in (10, 30, 60)
         )
         + "# TYPE kvscope_kv_pool_shortfall_blocks gauge\n"
         'kvscope_kv_pool_shortfall_blocks{model_name="demo",engine="0"} 1\n'

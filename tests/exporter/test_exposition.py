@@ -17,7 +17,7 @@ from exporter.catalogue.http import HTTP
 from exporter.catalogue.otlp import OTLP
 from exporter.catalogue.sizing import SIZING_PARTS
 from exporter.clock import Clock
-from exporter.fold.exhaustion.horizons import HORIZONS
+from exporter.fold.exhaustion import HORIZONS
 from exporter.fold.shown import SHOWN
 from exporter.watched.exporter import Exporter
 from exporter.web.requests import RequestCounts
