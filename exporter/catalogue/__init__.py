@@ -4,7 +4,6 @@ from difflib import get_close_matches
 
 from exporter.catalogue.advice import ADVICE
 from exporter.catalogue.configuration import CONFIGURATION
-from exporter.catalogue.content import CONTENT
 from exporter.catalogue.device_memory import DEVICE_MEMORY
 from exporter.catalogue.exhaustion import EXHAUSTION
 from exporter.catalogue.fleet import FLEET
@@ -52,7 +51,6 @@ CATALOGUE = (
     *INCIDENT,
     *ADVICE,
     *RESIDENCY,
-    *CONTENT,
     *SIZING,
     *PREFIX,
     *REGRET,

@@ -38,9 +38,9 @@ EXHAUSTION = (
         kind="gauge",
         help="Probability that within the horizon the pool cannot serve a running sequence and "
         "has to preempt one.",
-        notes="Estimated from how full the pool is, its trend, its last exhaustion, whether "
-        "requests wait, and the forecast's own track record. Absent while nothing runs, and until "
-        "half a minute after the first work was seen.",
+        notes="Estimated from how full the pool is, how many sequences run and wait, and the "
+        "forecast's own track record. Absent while nothing runs, and until half a minute after "
+        "the first work was seen.",
         unit="ratio",
         group="exhaustion",
         labels={**ENGINE, "horizon_seconds": tuple(str(horizon) for horizon in HORIZONS)},

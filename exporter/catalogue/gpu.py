@@ -86,19 +86,6 @@ GPU = (
         otel="hw.gpu.memory.limit",
         aliases=("FB_TOTAL",),
     ),
-    _gpu(
-        "memory_used_bytes",
-        "Memory in use, without what the driver reserves.",
-        unit="bytes",
-        otel="hw.gpu.memory.usage",
-        aliases=("FB_USED",),
-    ),
-    _gpu(
-        "memory_reserved_bytes",
-        "Memory that the driver reserves for firmware, page tables and ECC.",
-        unit="bytes",
-        aliases=("FB_RESERVED",),
-    ),
     _gpu("memory_free_bytes", "Memory that is free.", unit="bytes", aliases=("FB_FREE",)),
     _gpu(
         "memory_used_ratio",
@@ -168,14 +155,6 @@ GPU = (
         aliases=("ENFORCED_POWER_LIMIT",),
     ),
     _gpu(
-        "energy_joules_total",
-        "Energy used since the driver was loaded.",
-        kind="counter",
-        unit="joules",
-        otel="hw.energy",
-        aliases=("TOTAL_ENERGY_CONSUMPTION",),
-    ),
-    _gpu(
         "sm_clock_hertz", "Clock rate of the multiprocessors.", unit="hertz", aliases=("SM_CLOCK",)
     ),
     _gpu("memory_clock_hertz", "Clock rate of the memory.", unit="hertz", aliases=("MEM_CLOCK",)),
@@ -220,12 +199,6 @@ GPU = (
     _gpu(
         "xid_last_age_seconds",
         "Time since the last event with this XID, by the exporter's monotonic clock.",
-        unit="seconds",
-        labels={**DEVICE, "xid": XIDS},
-    ),
-    _gpu(
-        "xid_last_timestamp_seconds",
-        "Unix time of the last event with this XID.",
         unit="seconds",
         labels={**DEVICE, "xid": XIDS},
     ),

@@ -70,13 +70,6 @@ SELF = (
         unit="seconds",
     ),
     _stream(
-        "source_last_message_timestamp_seconds",
-        "Unix time of the last message from the engine, or of the page as last read; absent before "
-        "the first.",
-        unit="seconds",
-        notes="Rules and panels use kvscope_source_last_message_age_seconds.",
-    ),
-    _stream(
         "observer_stopped",
         "Whether the observer in the server has disabled itself; both processes log the reason.",
         notes="The server goes on, and the families about the engine are absent until it is "

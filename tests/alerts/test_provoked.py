@@ -201,7 +201,7 @@ def notices(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Notice]]:
 
 @contextmanager
 def logged_to(file: Path) -> Iterator[None]:
-    """What the exporters of this process log about parts of their pages."""
+    """Log lines of this process's exporters about parts of their pages."""
     handler = logging.FileHandler(file)
     logger = logging.getLogger("exporter.collect.parts")
     logger.addHandler(handler)

@@ -274,9 +274,7 @@ def _noise(prefill_tokens: float) -> float:
 
 def _resident(_pid: int) -> HostMemory:
     """All of the pool is in use already."""
-    return HostMemory(
-        resident=1 << 40, limit=None, usage=None, working_set=None, unreclaimable=None
-    )
+    return HostMemory(resident=1 << 40, limit=None, usage=None, unreclaimable=None)
 
 
 def main() -> None:

@@ -66,7 +66,7 @@ class Exhaustion(Fold):
         self._active: int | None = None
         self._is_counted = False  # its blocks are counted, not numbered
         self._num_running = 0
-        self._is_waiting: bool | None = None  # None: no step has said so
+        self._num_waiting: int | None = None  # None: no step has said so
         self._trend = Trend()
         self._probability = Probability()
         self._seconds = 0.0  # of the latest batch
@@ -113,7 +113,7 @@ class Exhaustion(Fold):
 
     def on_gap(self) -> None:
         self._active = None
-        self._is_waiting = None
+        self._num_waiting = None
         self._forget()
 
     def _forget(self) -> None:
@@ -127,10 +127,9 @@ class Exhaustion(Fold):
         """None: unknown, or nothing runs."""
         if not self._num_running or not self._usable:
             return None
-        if self._active is None or self._is_waiting is None:
+        if self._active is None or self._num_waiting is None:
             return None
-        growth = self._trend.slope(self._seconds) or 0.0
-        return Pool(self._active / self._usable, growth / self._usable, self._is_waiting)
+        return Pool(self._active / self._usable, self._num_running, self._num_waiting)
 
     def _sized(self, event: PoolCreated | PoolSnapshot) -> None:
         self._usable = event.num_blocks - event.reserved
@@ -143,7 +142,7 @@ class Exhaustion(Fold):
         if self._active is not None:  # it replaces another pool, with other blocks
             self._forget()
         self._active = self._num_running = 0
-        self._is_waiting = False
+        self._num_waiting = 0
 
     def _added(self, event: SequenceAdded) -> None:
         if self._footprint is not None:
@@ -242,5 +241,5 @@ class Exhaustion(Fold):
     def _stepped(self, event: StepCompleted) -> None:
         self._active = event.active_blocks
         self._num_running = event.running
-        self._is_waiting = event.waiting > 0
+        self._num_waiting = event.waiting
         self._sequences.step(event)

@@ -18,29 +18,30 @@ INTERVAL_SECONDS = 5.0
 MIN_SECONDS = 30.0
 """Seconds of work that must have been seen: a shorter trend says little."""
 _WEIGHTS = (
-    (-0.5, 0.4, 1.8, 2.0, 0.5),
-    (0.3, 0.2, 1.5, 1.1, 0.3),
-    (0.4, 0.4, 1.1, 0.7, 0.3),
+    (-0.3, 2.4, 2.5, 0.3),
+    (0.4, 1.8, 1.5, 0.2),
+    (0.7, 1.4, 1.1, 0.1),
 )
 """Weights at each horizon before outcomes are known, of the parts of `_known`: what a steady and a
 wandering load taught in three hours (benchmarks.forecast, seed 1)."""
-_PRECISION = 8.0
+_PRECISION = 16.0
 """Number of judged forecasts that outweighs them."""
 _DRIFT = 2e-4
 """Share of the initial variances that returns with each judged forecast: traffic changes."""
 _LEAST_CURVE = 0.02
 """Bound for a nearly certain forecast, so that one surprise does not overturn everything."""
-_LEAST_ROOM = 0.01
+_LEAST_ROOM = 0.03
+_SHARE_SECONDS = 600.0
+"""Time after which what a sequence held weighs 1/e in the mean."""
 
 
 class Pool(NamedTuple):
-    """The pool and its engine at a moment."""
+    """The pool and its engine at a moment, with something running."""
 
     active_ratio: float
-    growth: float
-    """Change of that ratio a second."""
-    is_waiting: bool
-    """Whether requests wait."""
+    running: int
+    """Sequences, as those below."""
+    waiting: int
 
 
 class Probability:
@@ -51,20 +52,17 @@ class Probability:
             _Regression(horizon, weights)
             for horizon, weights in zip(HORIZONS, _WEIGHTS, strict=True)
         ]
-        self._exhausted_at = -math.inf
+        self._share: float | None = None  # of the pool that a running sequence holds, on average
         self._due = -math.inf
         self._known_from = math.inf
 
     def exhausted(self, now: float) -> None:
         """The pool could not serve a running sequence."""
-        if now > self._exhausted_at:
-            self._exhausted_at = now
-            for regression in self._regressions:
-                regression.happened(now)
+        for regression in self._regressions:
+            regression.happened(now)
 
     def forget(self) -> None:
         """Batches were lost: whether the pool was exhausted is unknown."""
-        self._exhausted_at = -math.inf
         for regression in self._regressions:
             regression.open.clear()
 
@@ -79,39 +77,33 @@ class Probability:
         # typical, since exhaustion follows them more often.
         is_punctual = now - self._due < INTERVAL_SECONDS
         self._due = now + INTERVAL_SECONDS
+        share = pool.active_ratio / pool.running
+        before = share if self._share is None else self._share
+        self._share = before + INTERVAL_SECONDS / _SHARE_SECONDS * (share - before)
+        known = self._known(pool)
         for regression in self._regressions:
             regression.judge(now)
             if is_punctual:
-                known = _known(pool, now - self._exhausted_at, regression.horizon)
                 regression.open.append(_Forecast(now, known))
 
     def at(self, now: float, pool: Pool) -> dict[int, float]:
         """Probabilities by horizon, never smaller for a longer one; empty: too little was seen."""
         if now < self._known_from:
             return {}
-        said = (
-            regression.probability(_known(pool, now - self._exhausted_at, regression.horizon))
-            for regression in self._regressions
-        )
+        known = self._known(pool)
+        said = (regression.probability(known) for regression in self._regressions)
         return dict(zip(HORIZONS, accumulate(said, max), strict=True))
 
-
-def _known(pool: Pool, seconds_since: float, horizon: int) -> tuple[float, ...]:
-    """A constant, how recently the pool was exhausted, how little of it is free now and at the end
-    of the horizon if the trend continues (by the logarithm), and whether requests wait."""
-    room = 1 - pool.active_ratio
-    return (
-        1.0,
-        math.exp(-seconds_since / horizon),
-        _scarcity(room),
-        float(pool.is_waiting),
-        _scarcity(room - pool.growth * horizon),
-    )
+    def _known(self, pool: Pool) -> tuple[float, ...]:
+        """A constant; how little of the pool is free; whether sequences wait; and how little would
+        be free if every sequence, waiting ones included, held what one holds on average."""
+        wanted = (pool.running + pool.waiting) * (self._share or 0.0)
+        return 1.0, _scarcity(pool.active_ratio), float(pool.waiting > 0), _scarcity(wanted)
 
 
-def _scarcity(room: float) -> float:
-    """0 when 5 % are free, 1.6 when 1 % or less are, -3 when all are."""
-    return -math.log(min(1.0, max(_LEAST_ROOM, room))) - 3
+def _scarcity(taken: float) -> float:
+    """0 when 5 % are free, 0.5 when 3 % or less are, -3 when all are."""
+    return -math.log(max(_LEAST_ROOM, 1 - taken)) - 3
 
 
 class _Forecast:

@@ -28,13 +28,13 @@ class Trend:
         left = usable - active
         if left <= 0:
             return 0.0
-        slope = self.slope(now)
+        slope = self._slope(now)
         if slope is None or slope <= 0:
             return None
         seconds = left / slope
         return seconds if seconds <= REACH_SECONDS else None
 
-    def slope(self, now: float) -> float | None:
+    def _slope(self, now: float) -> float | None:
         """Blocks a second, by least squares over the window; None: too few samples."""
         points = [(at - now, blocks) for at, blocks in self._samples if now - at <= WINDOW_SECONDS]
         if len(points) < 3 or points[-1][0] - points[0][0] < MIN_SPAN_SECONDS:
