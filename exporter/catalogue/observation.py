@@ -195,4 +195,14 @@ SELF = (
         group="self",
         labels={"version": None, "python": None},
     ),
+    Metric(
+        name="kvscope_config_last_reload_successful",
+        kind="gauge",
+        help="Whether a sidecar's configuration file was usable when it was last read; 0: the "
+        "previous one is in use.",
+        unit="",
+        group="self",
+        labels={},
+        otel_name="kvscope.config.last_reload_successful",
+    ),
 )
