@@ -86,6 +86,13 @@ GPU = (
         otel="hw.gpu.memory.limit",
         aliases=("FB_TOTAL",),
     ),
+    _gpu(
+        "memory_used_bytes",
+        "Memory in use, without what the driver reserves.",
+        unit="bytes",
+        otel="hw.gpu.memory.usage",
+        aliases=("FB_USED",),
+    ),
     _gpu("memory_free_bytes", "Memory that is free.", unit="bytes", aliases=("FB_FREE",)),
     _gpu(
         "memory_used_ratio",
@@ -153,6 +160,14 @@ GPU = (
         "Power limit in force.",
         unit="watts",
         aliases=("ENFORCED_POWER_LIMIT",),
+    ),
+    _gpu(
+        "energy_joules_total",
+        "Energy used since the driver was loaded.",
+        kind="counter",
+        unit="joules",
+        otel="hw.energy",
+        aliases=("TOTAL_ENERGY_CONSUMPTION",),
     ),
     _gpu(
         "sm_clock_hertz", "Clock rate of the multiprocessors.", unit="hertz", aliases=("SM_CLOCK",)

@@ -136,6 +136,7 @@ def _known(values: dict[str, int | None]) -> Values:
 
 _SINGLE: dict[str, Callable[[DeviceSample], float | None]] = {
     "kvscope_gpu_memory_total_bytes": _of_memory("total"),
+    "kvscope_gpu_memory_used_bytes": _of_memory("used"),
     "kvscope_gpu_memory_free_bytes": _of_memory("free"),
     "kvscope_gpu_memory_used_ratio": _used_ratio,
     "kvscope_gpu_utilization_ratio": attrgetter("utilization_ratio"),
@@ -144,6 +145,7 @@ _SINGLE: dict[str, Callable[[DeviceSample], float | None]] = {
     "kvscope_gpu_memory_temperature_celsius": attrgetter("sensors.memory_temperature_celsius"),
     "kvscope_gpu_power_watts": attrgetter("sensors.power_watts"),
     "kvscope_gpu_power_limit_watts": attrgetter("sensors.power_limit_watts"),
+    "kvscope_gpu_energy_joules_total": attrgetter("sensors.energy_joules"),
     "kvscope_gpu_sm_clock_hertz": attrgetter("sensors.sm_clock_hertz"),
     "kvscope_gpu_memory_clock_hertz": attrgetter("sensors.memory_clock_hertz"),
     "kvscope_gpu_row_remap_pending": _of_rows("pending"),

@@ -14,6 +14,8 @@ NOT_SHOWN = {
     "kvscope_prefix_cache_resets_total": "the runbook of KvscopeWhatifCurveWrong asks it",
     "kvscope_sequences": "`kvscope top` shows it where calls are not known",
     "kvscope_gpu_memory_free_bytes": "`kvscope top` shows it; panels have the component `free`",
+    "kvscope_gpu_memory_used_bytes": "is OpenTelemetry's hw.gpu.memory.usage",
+    "kvscope_gpu_energy_joules_total": "is OpenTelemetry's hw.energy",
     "kvscope_gpu_processes": "runbooks of processes that grew and of slow tokens ask it",
     **dict.fromkeys(
         [

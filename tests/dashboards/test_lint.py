@@ -41,7 +41,7 @@ def exposed(stage: Stage) -> Exposed:
         "# TYPE kvscope_incident_age_seconds gauge\n"
         'kvscope_incident_age_seconds{model_name="demo",engine="0",cause="queue"} 1\n'
         "# TYPE kvscope_page_errors_total counter\n"
-        'kvscope_page_errors_total{model_name="",engine="",source="page",endpoint="e",kind="tls"} 0\n'
+        'kvscope_page_errors_total{source="page",endpoint="e",kind="tls"} 0\n'
         "# TYPE kvscope_kv_time_to_exhaustion_seconds gauge\n"
         'kvscope_kv_time_to_exhaustion_seconds{model_name="demo",engine="0"} 1\n'
         "# TYPE kvscope_kv_exhaustion_probability gauge\n"

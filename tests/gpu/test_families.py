@@ -13,6 +13,7 @@ from tests.support.waiting import wait_for
 Start = Callable[..., GpuPoller]
 MOVES: tuple[tuple[str, dict[str, str], State, float], ...] = (
     ("kvscope_gpu_memory_total_bytes", {}, {"memory.total": 100 * GIB}, 100 * GIB),
+    ("kvscope_gpu_memory_used_bytes", {}, {"memory.used": 40 * GIB}, 40 * GIB),
     ("kvscope_gpu_memory_free_bytes", {}, {"memory.used": 40 * GIB}, 143157 * MIB - 40 * GIB),
     ("kvscope_gpu_memory_used_ratio", {}, {"memory.used": 143157 * MIB}, 1.0),
     ("kvscope_gpu_utilization_ratio", {}, {"utilization.gpu": 12}, 0.12),
@@ -21,6 +22,7 @@ MOVES: tuple[tuple[str, dict[str, str], State, float], ...] = (
     ("kvscope_gpu_memory_temperature_celsius", {}, {"field.82": 95}, 95),
     ("kvscope_gpu_power_watts", {}, {"power_mw": 71500}, 71.5),
     ("kvscope_gpu_power_limit_watts", {}, {"power_limit_mw": 350000}, 350),
+    ("kvscope_gpu_energy_joules_total", {}, {"energy_mj": 2500}, 2.5),
     ("kvscope_gpu_sm_clock_hertz", {}, {"clock.sm": 345}, 345e6),
     ("kvscope_gpu_memory_clock_hertz", {}, {"clock.memory": 2619}, 2619e6),
     ("kvscope_gpu_recovery_action", {}, {"field.230": 2}, 2),
@@ -167,6 +169,7 @@ def test_readings_that_a_card_refuses_are_absent_never_zero(
         *("kvscope_gpu", "kvscope_gpu_up", "kvscope_gpu_nvml_up"),
         *("kvscope_gpu_sample_age_seconds", "kvscope_gpu_sample_duration_seconds"),
         *("kvscope_gpu_memory_total_bytes", "kvscope_gpu_memory_free_bytes"),
+        "kvscope_gpu_memory_used_bytes",
         *("kvscope_gpu_memory_used_ratio", "kvscope_gpu_memory_component_bytes"),
     }
 
