@@ -132,7 +132,6 @@ bench: venv ## Run the benchmarks (VLLM_PYTHON=... for those in the interpreter 
 	$(VENV)/bin/python -m benchmarks.fold_cost
 	$(VENV)/bin/python -m benchmarks.fold_throughput
 	$(VENV)/bin/python -m benchmarks.shadow_cost
-	$(VENV)/bin/python -m benchmarks.forecast_cost
 	$(VENV)/bin/python -m benchmarks.wire_cost
 	$(VENV)/bin/python -m benchmarks.sidecar_cost
 	$(VENV)/bin/python -m benchmarks.lying_pages

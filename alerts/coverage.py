@@ -49,7 +49,6 @@ _ONLY_BY = {
 _OF_PAGES = (
     "kvscope_source_up",
     "kvscope_source_last_message_age_seconds",
-    "kvscope_source_last_message_timestamp_seconds",
     "kvscope_page_errors_total",
 )
 """Families about a stream that a server's own page has as well."""

@@ -53,11 +53,11 @@ def _predicted() -> tuple[Alert, Alert]:
             severity="info",
             topic="kv-pool",
             expr=_likely(long),
-            wait="2m",
+            wait="15s",
             keep="2m",
-            summary="A KV pool will probably run out of blocks within five minutes.",
+            summary="A KV pool will probably run out of blocks within a minute.",
             description="With a probability of {{ $value | humanizePercentage }} the KV pool of "
-            f"{ENGINE} will not have room for all its running requests within five minutes. "
+            f"{ENGINE} will not have room for all its running requests within a minute. "
             "Then they preempt each other.",
             board="kvscope-kv-pool",
         ),
@@ -68,10 +68,10 @@ def _predicted() -> tuple[Alert, Alert]:
             expr=_likely(short),
             wait="15s",
             keep="2m",
-            summary="A KV pool will probably run out of blocks within a minute.",
+            summary="A KV pool will probably run out of blocks within half a minute.",
             description="With a probability of {{ $value | humanizePercentage }} the KV pool "
             f"of {ENGINE} will be unable to serve its running requests at some point in the next "
-            "minute: preemption follows unless some of them end.",
+            "half minute: preemption follows unless some of them end.",
             board="kvscope-kv-pool",
         ),
     )

@@ -9,12 +9,13 @@ POOL_SATURATED = 0.90
 pool. A pool that preempts moves between 0.9 and 1: each preemption returns all blocks of a
 request."""
 EXHAUSTION_PROBABILITY = 0.80
-"""Probability of exhaustion within five minutes, and within one. The forecast is calibrated
+"""Probability of exhaustion within a minute, and within half of one. The forecast is calibrated
 (forecast.md): at least four of five such warnings come true. Both are info: a full pool makes
 requests wait; whether users are hurt shows in first tokens and recomputed tokens, which page.
 """
-EXHAUSTION_SECONDS = (300, 60)
-"""An autoscaler can add a replica within five minutes, but not within one."""
+EXHAUSTION_SECONDS = (60, 30)
+"""A router can send new requests elsewhere within a minute; within half of one it is too late for
+those that are on their way."""
 EXHAUSTION_LEVEL = 0.50
 """Active share below which that probability is ignored. A forecast for a pool that is half empty is
 as reliable (forecast.md), but speaks of requests that have not come yet: on a pool that fills every

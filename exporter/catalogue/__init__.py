@@ -3,8 +3,6 @@
 from difflib import get_close_matches
 
 from exporter.catalogue.advice import ADVICE
-from exporter.catalogue.configuration import CONFIGURATION
-from exporter.catalogue.content import CONTENT
 from exporter.catalogue.device_memory import DEVICE_MEMORY
 from exporter.catalogue.exhaustion import EXHAUSTION
 from exporter.catalogue.fleet import FLEET
@@ -52,7 +50,6 @@ CATALOGUE = (
     *INCIDENT,
     *ADVICE,
     *RESIDENCY,
-    *CONTENT,
     *SIZING,
     *PREFIX,
     *REGRET,
@@ -70,7 +67,6 @@ CATALOGUE = (
     *VLLM_LEGACY,
     *FLEET,
     *SELF,
-    *CONFIGURATION,
     *OTLP,
 )
 """Every metric, in page order: the server first, the exporter itself last."""

@@ -1,7 +1,7 @@
 """KV exhaustion: what running sequences may still take, and when the pool will be full."""
 
 from exporter.catalogue.metric import ENGINE, Metric
-from exporter.fold.exhaustion.horizons import HORIZONS
+from exporter.fold.exhaustion import HORIZONS
 
 EXHAUSTION = (
     Metric(
@@ -38,23 +38,20 @@ EXHAUSTION = (
         kind="gauge",
         help="Probability that within the horizon the pool cannot serve a running sequence and "
         "has to preempt one.",
-        notes="Estimated from sequence lengths, arrivals and the forecast's own track record. "
-        "Absent until 20 sequences have ended and half a minute has passed. While nothing runs "
-        "and nothing waits: at most how often exhaustion followed such moments, and absent until "
-        "that is known to five points.",
+        notes="Estimated from how full the pool is, how many sequences run and wait, and the "
+        "forecast's own track record. Absent while nothing runs, and until half a minute after "
+        "the first work was seen.",
         unit="ratio",
         group="exhaustion",
         labels={**ENGINE, "horizon_seconds": tuple(str(horizon) for horizon in HORIZONS)},
         otel_name="kvscope.kv.exhaustion_probability",
         events=(
-            *("PoolCreated", "SequenceAdded", "SequenceFinished", "StepCompleted"),
-            *("BlocksAllocated", "BlocksShared", "BlocksReleased"),
-            *("AllocationFailed", "RequestPreempted", "RequestResumed"),
+            *("PoolCreated", "SequenceFinished", "StepCompleted"),
+            *("BlocksReleased", "AllocationFailed", "RequestPreempted"),
         ),
         counted=(
-            *("PoolCreated", "SequenceAdded", "SequenceFinished", "StepCompleted"),
-            *("PagesAllocated", "PagesShared", "PagesReleased"),
-            *("RequestPreempted", "RequestResumed"),
+            *("PoolCreated", "SequenceFinished", "StepCompleted"),
+            *("PagesReleased", "RequestPreempted"),
         ),
     ),
 )

@@ -93,12 +93,6 @@ GPU = (
         otel="hw.gpu.memory.usage",
         aliases=("FB_USED",),
     ),
-    _gpu(
-        "memory_reserved_bytes",
-        "Memory that the driver reserves for firmware, page tables and ECC.",
-        unit="bytes",
-        aliases=("FB_RESERVED",),
-    ),
     _gpu("memory_free_bytes", "Memory that is free.", unit="bytes", aliases=("FB_FREE",)),
     _gpu(
         "memory_used_ratio",
@@ -220,12 +214,6 @@ GPU = (
     _gpu(
         "xid_last_age_seconds",
         "Time since the last event with this XID, by the exporter's monotonic clock.",
-        unit="seconds",
-        labels={**DEVICE, "xid": XIDS},
-    ),
-    _gpu(
-        "xid_last_timestamp_seconds",
-        "Unix time of the last event with this XID.",
         unit="seconds",
         labels={**DEVICE, "xid": XIDS},
     ),

@@ -36,11 +36,6 @@ HOST = (
     ),
     _host("usage", "Memory that the control group with that limit uses, file cache included."),
     _host(
-        "working_set",
-        "Usage of the same control group without inactive file cache, as a kubelet counts it.",
-        aliases=("container_memory_working_set_bytes",),
-    ),
-    _host(
         "unreclaimable",
         "Usage of the same control group without any file cache; when it reaches the limit, the "
         "kernel kills a process.",

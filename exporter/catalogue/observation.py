@@ -70,13 +70,6 @@ SELF = (
         unit="seconds",
     ),
     _stream(
-        "source_last_message_timestamp_seconds",
-        "Unix time of the last message from the engine, or of the page as last read; absent before "
-        "the first.",
-        unit="seconds",
-        notes="Rules and panels use kvscope_source_last_message_age_seconds.",
-    ),
-    _stream(
         "observer_stopped",
         "Whether the observer in the server has disabled itself; both processes log the reason.",
         notes="The server goes on, and the families about the engine are absent until it is "
@@ -201,5 +194,15 @@ SELF = (
         unit="",
         group="self",
         labels={"version": None, "python": None},
+    ),
+    Metric(
+        name="kvscope_config_last_reload_successful",
+        kind="gauge",
+        help="Whether a sidecar's configuration file was usable when it was last read; 0: the "
+        "previous one is in use.",
+        unit="",
+        group="self",
+        labels={},
+        otel_name="kvscope.config.last_reload_successful",
     ),
 )

@@ -29,16 +29,6 @@ PAGE = (
         aliases=("http_requests_total", "sglang:http_responses_total"),
     ),
     Metric(
-        name="kvscope_prompt_tokens_total",
-        kind="counter",
-        help="Tokens of the prompts of requests, whether computed or found in a cache, as the "
-        "server counts them.",
-        unit="tokens",
-        group="page",
-        otel_name="kvscope.prompt_tokens",
-        aliases=("vllm:prompt_tokens_total", "sglang:prompt_tokens_total"),
-    ),
-    Metric(
         name="kvscope_generated_tokens_total",
         kind="counter",
         help="Tokens generated for requests, as the server counts them.",

@@ -3,7 +3,7 @@
 from typing import get_args
 
 from exporter.catalogue.metric import ENGINE, Labels, Metric
-from kvscope_events.vocabulary import PreemptionCause, PreemptionMode, Tier
+from kvscope_events.vocabulary import PreemptionCause, PreemptionMode
 
 _BY_KIND: Labels = {**ENGINE, "mode": get_args(PreemptionMode), "cause": get_args(PreemptionCause)}
 _UNATTRIBUTED = "Resumptions whose preemption was in lost events have neither mode nor cause."
@@ -47,20 +47,6 @@ PREEMPTION = (
         labels=_BY_KIND,
         otel_name="kvscope.preemption.found_tokens",
         events=("RequestPreempted", "RequestResumed"),
-    ),
-    Metric(
-        name="kvscope_preemption_loaded_tokens_total",
-        kind="counter",
-        help="Those of kvscope_preemption_found_tokens_total that a tier below the pool supplied, "
-        "by tier.",
-        notes="A tier appears with its first tokens; other: the connector's medium is not known. "
-        "Absent for an engine without a connector.",
-        unit="tokens",
-        group="preemption",
-        labels={**ENGINE, "tier": get_args(Tier)},
-        otel_name="kvscope.preemption.loaded_tokens",
-        events=("RequestResumed",),
-        servers=("vllm",),
     ),
     Metric(
         name="kvscope_preemption_recomputed_tokens_total",

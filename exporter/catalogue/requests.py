@@ -209,15 +209,4 @@ REQUESTS = (
         otel_name="kvscope.last_step.age",
         events=("StepCompleted",),
     ),
-    Metric(
-        name="kvscope_last_step_timestamp_seconds",
-        kind="gauge",
-        help="Unix time at which the last engine step ended, by the clock of its host; before the "
-        "first step, that of the pool's creation.",
-        notes="Rules and panels use kvscope_last_step_age_seconds, which no wrong clock changes.",
-        unit="seconds",
-        group="requests",
-        otel_name="kvscope.last_step.timestamp",
-        events=("StepCompleted",),
-    ),
 )

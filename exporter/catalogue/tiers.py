@@ -8,7 +8,6 @@ found by their content.
 from typing import get_args
 
 from exporter.catalogue.metric import ENGINE, Kind, Labels, Metric
-from exporter.fold.tiers import LOSSES
 from kvscope_events.vocabulary import Tier, TransferDirection
 
 _BY_TIER: Labels = {**ENGINE, "tier": get_args(Tier)}
@@ -50,12 +49,6 @@ TIERS = (
         "removals (vLLM's storage tiers) this is all that it ever stored: an upper bound.",
     ),
     _row(
-        "duplicate_blocks",
-        "gauge",
-        "Those of kvscope_kv_tier_blocks whose content another block of the tier holds as well: "
-        "what full deduplication would give back.",
-    ),
-    _row(
         "stored_blocks_total",
         "counter",
         "Blocks that became findable, by tier.",
@@ -84,12 +77,6 @@ TIERS = (
         events=(*_EVENTS, "PrefixLookup"),
     ),
     _row(
-        "capacity_blocks",
-        "gauge",
-        "Blocks that a tier below the pool can hold.",
-        events=("TierCreated",),
-    ),
-    _row(
         "transferred_bytes_total",
         "counter",
         "Bytes of KV copied between the pool and a tier below it, by direction: load into the "
@@ -97,38 +84,5 @@ TIERS = (
         unit="bytes",
         labels={"direction": get_args(TransferDirection)},
         events=("TierTransferred",),
-    ),
-    _row(
-        "transfer_seconds_total",
-        "counter",
-        "Time that these copies took, by direction; they overlap with steps and each other.",
-        unit="seconds",
-        labels={"direction": get_args(TransferDirection)},
-        events=("TierTransferred",),
-    ),
-    _row(
-        "unmatched_removed_blocks_total",
-        "counter",
-        "Removed blocks that the tier was not known to hold; kvscope_kv_tier_blocks is wrong by "
-        "as many.",
-        notes="Where it grows, the server does not announce everything that it stores.",
-    ),
-    _row(
-        "clears_total",
-        "counter",
-        "Times that all content of a tier was cleared. Servers clear only the device's tier, and "
-        "vLLM announces it with its next step.",
-        unit="clears",
-    ),
-    _row(
-        "losses_total",
-        "counter",
-        "Times that kvscope stopped tracking a tier's content, by cause; the tier's blocks are "
-        "absent from then on.",
-        unit="losses",
-        labels={"cause": LOSSES},
-        notes="Causes: more names than kvscope remembers (names: 4 million on the device, 1 "
-        "million elsewhere), or announced stores that did not happen (announcements), as by vLLM "
-        "for requests with kv_cache_report_mode: full.",
     ),
 )

@@ -1,4 +1,4 @@
-"""Compatibility: vLLM's current names with vLLM's semantics and buckets, and two former ones that
+"""Compatibility: vLLM's current names with vLLM's semantics and buckets, and a former one that
 nearly every article and many dashboards still start with.
 
 vLLM treats each sequence of a call as a request of its own, so its "requests" are our sequences.
@@ -134,18 +134,6 @@ VLLM = (
         events=("PrefixLookup", "PoolCreated"),
     ),
     Metric(
-        name="vllm:gpu_prefix_cache_hit_rate",
-        kind="gauge",
-        help=(
-            "Share of the queried tokens that the prefix cache held since the start, exposed until "
-            "vLLM 0.8; -1 when the cache is off. Prefer the ratio of the two counters."
-        ),
-        unit="ratio",
-        least=-1,  # vLLM's value if the cache is disabled
-        group="vllm",
-        events=("Hello",),
-    ),
-    Metric(
         name="vllm:num_preemptions_total",
         kind="counter",
         help="Preemptions, counted when the preempted sequence produces its next token.",
@@ -238,11 +226,6 @@ VLLM = (
         ("SequenceFinished", "RequestFinished"),
         _OURS,
     ),
-    _summed(
-        "vllm:request_params_max_tokens",
-        "Value of max_tokens of each sequence that finished.",
-        "tokens",
-    ),
     Metric(
         name="vllm:time_to_first_token_seconds",
         kind="histogram",
@@ -286,11 +269,6 @@ VLLM = (
     _summed(
         "vllm:request_decode_time_seconds",
         "Time from the first to the last token of each sequence, observed when it ended.",
-        "seconds",
-    ),
-    _summed(
-        "vllm:request_inference_time_seconds",
-        "Time from the first run to the last token of each sequence, observed when it ended.",
         "seconds",
     ),
     Metric(

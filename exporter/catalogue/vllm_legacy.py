@@ -1,6 +1,6 @@
-"""Compatibility: names that vLLM once had, or that articles claim it had.
+"""Compatibility: names that vLLM once had.
 
-The two that nearly every article starts with are served with the current names: `vllm.py`.
+The one that nearly every article starts with is served with the current names: `vllm.py`.
 """
 
 from exporter.catalogue.metric import Metric
@@ -38,22 +38,6 @@ VLLM_LEGACY = (
         unit="tokens",
         group="vllm-legacy",
         events=("PrefixLookup", "PoolCreated"),
-    ),
-    Metric(
-        name="vllm:kv_cache_block_count",
-        kind="gauge",
-        help="Blocks in the pool. vLLM never had this name, but articles show it.",
-        unit="blocks",
-        group="vllm-legacy",
-        events=("PoolCreated",),
-    ),
-    Metric(
-        name="vllm:kv_cache_block_size",
-        kind="gauge",
-        help="Tokens per block. vLLM never had this name, but articles show it.",
-        unit="tokens",
-        group="vllm-legacy",
-        events=("PoolCreated",),
     ),
     Metric(
         name="vllm:time_per_output_token_seconds",

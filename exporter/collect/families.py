@@ -40,8 +40,6 @@ class Families:
     """
 
     def __init__(self, constants: Mapping[str, str], clock: Clock) -> None:
-        self.wall = clock.wall_seconds
-        """Converts a monotonic reading of this process to Unix time."""
         self._clock = clock
         self._constants = dict(constants)
         self._left_out: set[str] = set()

@@ -29,15 +29,9 @@ def collect_nvml(families: Families, reading: Reading) -> Iterator[Family]:
         )
     if reading.xids:
         counts = {tuple(key): count.events for key, count in reading.xids.items()}
-        times = {tuple(key): count.last_wall_ns / 1e9 for key, count in reading.xids.items()}
         yield families.table("kvscope_gpu_xid_events_total", counts)
-        ages = {
-            tuple(key): families.age(count.last_ns)
-            for key, count in reading.xids.items()
-            if count.last_ns is not None
-        }
+        ages = {tuple(key): families.age(count.last_ns) for key, count in reading.xids.items()}
         yield families.table("kvscope_gpu_xid_last_age_seconds", ages)
-        yield families.table("kvscope_gpu_xid_last_timestamp_seconds", times)
 
 
 def collect_gpus(
@@ -143,7 +137,6 @@ def _known(values: dict[str, int | None]) -> Values:
 _SINGLE: dict[str, Callable[[DeviceSample], float | None]] = {
     "kvscope_gpu_memory_total_bytes": _of_memory("total"),
     "kvscope_gpu_memory_used_bytes": _of_memory("used"),
-    "kvscope_gpu_memory_reserved_bytes": _of_memory("reserved"),
     "kvscope_gpu_memory_free_bytes": _of_memory("free"),
     "kvscope_gpu_memory_used_ratio": _used_ratio,
     "kvscope_gpu_utilization_ratio": attrgetter("utilization_ratio"),

@@ -56,9 +56,6 @@ def collect_source(families: Families, source: Seen, running: bool) -> Iterator[
         yield families.single(
             "kvscope_source_last_message_age_seconds", families.age(source.last_message_ns)
         )
-        yield families.single(
-            "kvscope_source_last_message_timestamp_seconds", families.wall(source.last_message_ns)
-        )
     yield families.single("kvscope_event_batches_dropped_total", source.batches_dropped)
     yield families.single("kvscope_event_gaps_total", source.gaps)
     if source.decode_errors:

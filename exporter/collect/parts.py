@@ -13,7 +13,7 @@ from exporter.catalogue import COMPAT_SETS
 from exporter.collect.device_memory import collect_out_of_memory, collect_start
 from exporter.collect.families import Families
 from exporter.collect.groups import collect_groups, collect_vetoes
-from exporter.collect.pool import collect_churn, collect_content, collect_exhaustion, collect_pool
+from exporter.collect.pool import collect_churn, collect_exhaustion, collect_pool
 from exporter.collect.preemption import collect_preemption
 from exporter.collect.prefix import collect_prefix, collect_shadows
 from exporter.collect.requests import (
@@ -68,7 +68,6 @@ from exporter.fold import (
     Tenants,
     Vllm,
 )
-from exporter.fold.churn import Content
 from exporter.fold.fleet.projection import Projection
 from exporter.fold.shadow import Shadows
 from exporter.fold.tiers import Tiers
@@ -118,7 +117,6 @@ PARTS: tuple[Part[Any], ...] = (
     Part("pool", Ledger, collect_pool),
     Part("pool", Ledger, collect_sizing),
     Part("pool", Churn, collect_churn),
-    Part("pool", Content, collect_content),
     Part("pool", Groups, collect_groups),
     Part("pool", Cache, collect_residency),
     Part("prefix", Cache, collect_prefix),

@@ -1,4 +1,4 @@
-"""Families of the pool: from the ledger, the churn, lost content and the forecast."""
+"""Families of the pool: from the ledger, the churn and the forecast."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,6 @@ from prometheus_client.core import Metric as Family
 from exporter.collect.families import Families
 from exporter.fold import Churn, Exhaustion, Ledger
 from exporter.fold.capacity import block_tokens
-from exporter.fold.churn import Content
 from kvscope_events.events import Hello
 
 
@@ -20,15 +19,10 @@ def collect_exhaustion(
     seconds = exhaustion.seconds_to_exhaustion
     if seconds is not None:
         yield families.single("kvscope_kv_time_to_exhaustion_seconds", seconds)
-    arrived_ns = exhaustion.batch.arrived_ns
-    probabilities = exhaustion.probabilities(families.age(arrived_ns) if arrived_ns else 0.0)
+    probabilities = exhaustion.probabilities
     if probabilities:
         by_horizon = {str(horizon): value for horizon, value in probabilities.items()}
         yield families.column("kvscope_kv_exhaustion_probability", by_horizon)
-
-
-def collect_content(families: Families, content: Content, _engine: Hello) -> Iterator[Family]:
-    yield families.column("kvscope_kv_content_dropped_blocks_total", content.dropped)
 
 
 def collect_pool(families: Families, ledger: Ledger, _engine: Hello) -> Iterator[Family]:

@@ -26,12 +26,6 @@ def collect_preemption(
         "kvscope_preemption_found_tokens_total",
         {kind: costs.found_tokens for kind, costs in told.items()},
     )
-    loaded: dict[str, int] = {}
-    for costs in told.values():
-        for tier, tokens in costs.loaded_tokens.items():
-            loaded[tier] = loaded.get(tier, 0) + tokens
-    if engine.keeps_blocks:
-        yield families.column("kvscope_preemption_loaded_tokens_total", loaded)
     yield families.table(
         "kvscope_preemption_recomputed_tokens_total",
         {kind: costs.recomputed_tokens for kind, costs in told.items()},

@@ -109,9 +109,8 @@ def _key(sample: Sample) -> tuple[str, ...]:
 def _about(page: PageState, families: Families) -> Iterator[Family]:
     yield families.table("kvscope_source_up", {NO_ENGINE: page.reading.is_up})
     if page.last_success_ns is not None:
-        age, read = families.age(page.last_success_ns), families.wall(page.last_success_ns)
+        age = families.age(page.last_success_ns)
         yield families.table("kvscope_source_last_message_age_seconds", {NO_ENGINE: age})
-        yield families.table("kvscope_source_last_message_timestamp_seconds", {NO_ENGINE: read})
     counts: dict[tuple[str, ...], float] = {
         (*NO_ENGINE, kind): count for kind, count in page.errors.items()
     }

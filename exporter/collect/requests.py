@@ -80,12 +80,6 @@ def collect_steps(families: Families, steps: Steps, _engine: Hello) -> Iterator[
         )
     if steps.last_step_ns is not None:
         yield families.single("kvscope_last_step_age_seconds", families.age(steps.last_step_ns))
-    if steps.last_step_wall_ns is not None:  # by the engine's own clock: without jitter
-        yield families.single("kvscope_last_step_timestamp_seconds", steps.last_step_wall_ns / 1e9)
-    elif steps.last_step_ns is not None:
-        yield families.single(
-            "kvscope_last_step_timestamp_seconds", families.wall(steps.last_step_ns)
-        )
 
 
 def collect_front_end(families: Families, fold: FrontEnd, _process: Hello) -> Iterator[Family]:

@@ -21,7 +21,6 @@ def collect_host(
         ("pinned", pinned_bytes),
         ("limit", host.limit),
         ("usage", host.usage),
-        ("working_set", host.working_set),
         ("unreclaimable", host.unreclaimable),
     ):
         if value is not None:

@@ -18,27 +18,13 @@ def collect_tiers(families: Families, fold: Tiers, engine: Hello) -> Iterator[Fa
         yield families.column(
             "kvscope_kv_tier_blocks", {name: tier.num_blocks for name, tier in known.items()}
         )
-        yield families.column(
-            "kvscope_kv_tier_duplicate_blocks",
-            {name: tier.num_blocks - tier.num_names for name, tier in known.items()},
-        )
     for family, values in (
         ("stored_blocks", {name: tier.stored for name, tier in tiers.items()}),
         ("removed_blocks", {name: tier.removed for name, tier in tiers.items()}),
         ("returned_blocks", {name: tier.returned for name, tier in tiers.items()}),
         ("unused_removed_blocks", {name: tier.unused for name, tier in tiers.items()}),
-        ("unmatched_removed_blocks", {name: tier.unmatched for name, tier in tiers.items()}),
-        ("clears", {name: tier.cleared for name, tier in tiers.items()}),
     ):
         yield families.column(f"kvscope_kv_tier_{family}_total", values)
-    yield families.table(
-        "kvscope_kv_tier_losses_total",
-        {
-            (name, cause): count
-            for name, tier in tiers.items()
-            for cause, count in tier.losses.items()
-        },
-    )
     yield families.column("kvscope_kv_tier_hit_tokens_total", dict(fold.hit_tokens.items()))
     yield families.column("kvscope_kv_tier_queried_tokens_total", dict(fold.queried_tokens.items()))
     yield families.column(
@@ -49,15 +35,7 @@ def collect_tiers(families: Families, fold: Tiers, engine: Hello) -> Iterator[Fa
             if tier.num_blocks and name in known
         },
     )
-    yield families.column(
-        "kvscope_kv_tier_capacity_blocks",
-        {name: tier.num_blocks for name, tier in fold.capacities.items()},
-    )
-    copied = fold.copied.items()
     yield families.table(
-        "kvscope_kv_tier_transferred_bytes_total", {kind: total for kind, (total, _) in copied}
-    )
-    yield families.table(
-        "kvscope_kv_tier_transfer_seconds_total",
-        {kind: took_ns / 1e9 for kind, (_, took_ns) in copied},
+        "kvscope_kv_tier_transferred_bytes_total",
+        {kind: total for kind, (total, _) in fold.copied.items()},
     )

@@ -1,4 +1,4 @@
-"""vLLM's current names, and two former ones, each from the fold that has the value."""
+"""vLLM's current names, and a former one, each from the fold that has the value."""
 
 from collections.abc import Iterator
 
@@ -46,15 +46,11 @@ def collect_vllm_pool(families: Families, ledger: Ledger, engine: Hello) -> Iter
     )
 
 
-def collect_vllm_prefix(families: Families, cache: Cache, engine: Hello) -> Iterator[Family]:
+def collect_vllm_prefix(families: Families, cache: Cache, _engine: Hello) -> Iterator[Family]:
     queried, hit = cache.queried_tokens["first"], cache.hit_tokens["first"]
     yield families.single("vllm:prefix_cache_queries_total", queried)
     yield families.single("vllm:prefix_cache_hits_total", hit)
     yield families.column("vllm:prompt_tokens_cached_by_source_total", {"device": hit})
-    rate = hit / queried if queried else 0.0
-    if engine.enable_prefix_caching is False:
-        rate = -1.0
-    yield families.single("vllm:gpu_prefix_cache_hit_rate", rate)
 
 
 def collect_vllm_requests(
@@ -95,7 +91,6 @@ def collect_vllm(families: Families, vllm: Vllm, engine: Hello) -> Iterator[Fami
         yield families.histogram(name, histogram, tokens)
     yield families.summary("vllm:request_prefill_kv_computed_tokens", vllm.request_computed_tokens)
     yield families.summary("vllm:request_max_num_generation_tokens", vllm.request_longest_tokens)
-    yield families.summary("vllm:request_params_max_tokens", vllm.request_max_tokens)
     yield families.column("vllm:request_success_total", vllm.finished)
     yield families.histogram("vllm:time_to_first_token_seconds", vllm.first_token)
     yield families.histogram("vllm:e2e_request_latency_seconds", vllm.duration)
@@ -105,4 +100,3 @@ def collect_vllm(families: Families, vllm: Vllm, engine: Hello) -> Iterator[Fami
     yield families.histogram("vllm:request_queue_time_seconds", vllm.queue)
     yield families.summary("vllm:request_prefill_time_seconds", vllm.prefill)
     yield families.summary("vllm:request_decode_time_seconds", vllm.decode)
-    yield families.summary("vllm:request_inference_time_seconds", vllm.inference)

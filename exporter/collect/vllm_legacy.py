@@ -1,4 +1,4 @@
-"""vLLM's former names, except the two that are served with the current ones."""
+"""vLLM's former names, except the one that is served with the current ones."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,6 @@ from prometheus_client.core import Metric as Family
 
 from exporter.collect.families import Families
 from exporter.fold import Cache, Latency, Ledger, Requests
-from exporter.fold.capacity import block_tokens
 from kvscope_events.events import Hello
 
 
@@ -15,10 +14,6 @@ def collect_legacy_pool(families: Families, ledger: Ledger, _engine: Hello) -> I
     if ledger.known:
         swap = min(ledger.swap_used / ledger.swap_blocks, 1.0) if ledger.swap_blocks else 0.0
         yield families.single("vllm:cpu_cache_usage_perc", swap)
-        yield families.single("vllm:kv_cache_block_count", ledger.num_blocks)
-        tokens = block_tokens(ledger)
-        if tokens is not None:
-            yield families.single("vllm:kv_cache_block_size", tokens)
 
 
 def collect_legacy_prefix(families: Families, cache: Cache, _engine: Hello) -> Iterator[Family]:

@@ -1,4 +1,4 @@
-"""Counts of blocks handed out, given back, evicted, copied, and of those that lost their names."""
+"""Counts of blocks handed out, given back, evicted and copied."""
 
 from typing import get_args
 
@@ -10,7 +10,6 @@ from kvscope_events.events import (
     BlocksEvicted,
     BlocksReleased,
     BlocksSwapped,
-    ContentDropped,
     PagesAllocated,
     PagesEvicted,
     PagesReleased,
@@ -20,25 +19,10 @@ from kvscope_events.events import (
 )
 from kvscope_events.vocabulary import (
     AllocationCause,
-    ContentCause,
     EvictionCause,
     ReleaseCause,
     SwapDirection,
 )
-
-
-class Content(Fold):
-    """Blocks by cause, without those of a gap."""
-
-    name = "content"
-
-    def __init__(self) -> None:
-        super().__init__({ContentDropped: self._dropped})
-        self.dropped: dict[str, int] = dict.fromkeys(get_args(ContentCause), 0)
-
-    def _dropped(self, event: ContentDropped) -> None:
-        # A producer of names alone has no block ids.
-        self.dropped[event.cause] += max(len(event.blocks), len(event.hashes))
 
 
 class Churn(Fold):

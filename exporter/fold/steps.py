@@ -26,8 +26,6 @@ class Steps(Fold):
         self.last_step_ns: int | None = None
         """When the last step ended, on our monotonic clock. Before the first one, the time at which
         the pool was created: the first step can hang as well."""
-        self.last_step_wall_ns: int | None = None
-        """The same on the producer's wall clock; None if that is not known."""
 
     def _created(self, event: PoolCreated) -> None:
         self._mark()
@@ -44,4 +42,3 @@ class Steps(Fold):
 
     def _mark(self) -> None:
         self.last_step_ns = self.batch.arrived_ns
-        self.last_step_wall_ns = self.batch.wall_ns or None

@@ -39,8 +39,6 @@ REMEMBERED_NAMES = 1 << 20
 SPURIOUS_BLOCKS = 1024
 """Blocks that a tier may have beyond twice the most names that it ever had at once. Servers rarely
 compute the same content twice; if there are more, announced stores cannot be real."""
-LOSSES = ("names", "announcements")
-"""Reasons for giving up on a tier: too many names to remember, or endless stores."""
 
 
 class TierContent:
@@ -52,14 +50,12 @@ class TierContent:
         """Sum over all names."""
         self.stored = 0
         self.removed = 0
-        self.cleared = 0
         self.returned = 0
         """Blocks of `stored` whose name the tier had held and lost."""
         self.unused = 0
         """Blocks of `removed` that no lookup had found since they were stored."""
-        self.unmatched = 0
-        """Blocks of `removed` that the tier was not known to hold."""
-        self.losses = dict.fromkeys(LOSSES, 0)
+        self.is_announced_again = False
+        """Whether stores were announced that cannot all have happened; permanent."""
         self._max_names = max_names
         self._most_names = 0
         self._blocks: dict[BlockHash, int] = {}  # by name, never 0
@@ -67,19 +63,9 @@ class TierContent:
         self._used: set[BlockHash] = set()  # of the names here, those that a lookup has found
 
     @property
-    def num_names(self) -> int:
-        """Distinct names."""
-        return len(self._blocks)
-
-    @property
     def blocks(self) -> Mapping[BlockHash, int]:
         """By name; a live view."""
         return self._blocks
-
-    @property
-    def is_announced_again(self) -> bool:
-        """Whether stores were announced that cannot all have happened; permanent."""
-        return self.losses["announcements"] > 0
 
     def store(self, names: list[BlockHash]) -> None:
         """Count one more block for each name."""
@@ -99,9 +85,10 @@ class TierContent:
         if num_names > self._most_names:
             self._most_names = num_names
             if num_names > self._max_names:
-                self._lose("names")
+                self.on_gap()
         if self.num_blocks > 2 * self._most_names + SPURIOUS_BLOCKS:
-            self._lose("announcements")
+            self.is_announced_again = True
+            self.on_gap()
 
     def remove(self, names: list[BlockHash]) -> None:
         """Count one block less for each name that has any."""
@@ -114,7 +101,6 @@ class TierContent:
         for name in names:
             count = blocks.get(name)
             if count is None:
-                self.unmatched += 1
                 self.num_blocks += 1  # given back below
             elif count == 1:
                 del blocks[name]
@@ -134,7 +120,6 @@ class TierContent:
 
     def clear(self) -> None:
         """All content is gone, but was not evicted: it does not count as lost when it returns."""
-        self.cleared += 1
         self._forget()
         self.known = not self.is_announced_again
 
@@ -149,11 +134,6 @@ class TierContent:
         assert all(count > 0 for count in self._blocks.values())
         assert self.known or not self._blocks
         assert self._used <= self._blocks.keys()
-
-    def _lose(self, cause: str) -> None:
-        self.losses[cause] += 1
-        self._forget()
-        self.known = False
 
     def _forget(self) -> None:
         self._blocks = {}

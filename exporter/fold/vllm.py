@@ -63,14 +63,12 @@ class Vllm(Fold):
         self.request_computed_tokens = Histogram(())
         self.request_longest_tokens = Histogram(())
         """Generated tokens of the longest sequence of each call."""
-        self.request_max_tokens = Histogram(())
         self.first_token = Histogram(buckets.VLLM_FIRST_TOKEN_SECONDS)
         self.time_per_output_token = Histogram(buckets.VLLM_INTER_TOKEN_SECONDS)
         self.duration = Histogram(buckets.VLLM_REQUEST_SECONDS)
         self.queue = Histogram(buckets.VLLM_REQUEST_SECONDS)
         self.prefill = Histogram(())
         self.decode = Histogram(())
-        self.inference = Histogram(())
         self._block_size = 0
         self._added: dict[int, SequenceAdded] = {}  # by sequence, until its first token
         self._found: dict[int, int] = {}  # tokens by sequence, until its first token; never 0
@@ -178,7 +176,6 @@ class Vllm(Fold):
         self.request_generation_tokens.observe(event.output_tokens)
         if event.computed_tokens is not None:
             self.request_computed_tokens.observe(event.computed_tokens)
-        self.request_max_tokens.observe(event.max_tokens)
         self.duration.observe(event.elapsed_ns / 1e9)
         if event.queue_ns is not None:
             self.queue.observe(event.queue_ns / 1e9)
@@ -188,8 +185,6 @@ class Vllm(Fold):
             self.decode.observe(event.decode_ns / 1e9)
             gaps = event.output_tokens - 1
             self.time_per_output_token.observe(event.decode_ns / gaps / 1e9 if gaps > 0 else 0.0)
-            if event.prefill_ns is not None:
-                self.inference.observe((event.prefill_ns + event.decode_ns) / 1e9)
 
     def _finished(self, event: RequestFinished) -> None:
         longest = self._longest.pop(event.request, None)

@@ -26,7 +26,6 @@ class HostMemory:
     resident: int | None
     limit: int | None
     usage: int | None
-    working_set: int | None
     """Usage without inactive file cache: the figure by which a kubelet evicts."""
     unreclaimable: int | None
     """Usage without any file cache: when it reaches the limit, the kernel kills a process."""
@@ -72,7 +71,6 @@ class _Level:
 
     limit: int | None
     usage: int
-    working_set: int | None
     unreclaimable: int | None
 
     @property
@@ -89,7 +87,6 @@ def host_memory(pid: int, root: Path = Path("/")) -> HostMemory:
         resident=_resident(root / "proc" / str(pid) / "statm"),
         limit=None if found is None else found.limit,
         usage=None if found is None else found.usage,
-        working_set=None if found is None else found.working_set,
         unreclaimable=None if found is None else found.unreclaimable,
     )
 
@@ -168,7 +165,6 @@ def _level(folder: Path, names: _Names) -> _Level | None:
     return _Level(
         limit=int(limit) if limit is not None and bounded else None,
         usage=used,
-        working_set=None if inactive is None else used - inactive,
         unreclaimable=None if inactive is None or active is None else used - inactive - active,
     )
 

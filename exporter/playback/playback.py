@@ -38,7 +38,7 @@ from exporter.watched.presence import Presence
 from exporter.watched.target import Target
 from kvscope_events.wire.frame import FrameError, decode_batch
 
-_UNKNOWN = HostMemory(resident=None, limit=None, usage=None, working_set=None, unreclaimable=None)
+_UNKNOWN = HostMemory(resident=None, limit=None, usage=None, unreclaimable=None)
 
 
 class Index(NamedTuple):

@@ -59,21 +59,18 @@ class Passed:
 
 @dataclass(frozen=True, slots=True)
 class LastMoved:
-    """Latest possible time of a count's last change, as far as pages show it."""
+    """Least possible time since a count's last change, as far as pages show it."""
 
     of: Series
-    is_age: bool = False
-    """The seconds since then, by the monotonic clock; otherwise the Unix time."""
 
     def names(self) -> Iterator[str]:
         return self.of.names()
 
     def text(self) -> str:
-        first = "since" if self.is_age else "when"
-        return f"{first} {self.of.text()} was first seen to have its value"
+        return f"since {self.of.text()} was first seen to have its value"
 
     def renamed(self, rename: Rename) -> "LastMoved":
-        return LastMoved(self.of.renamed(rename), self.is_age)
+        return LastMoved(self.of.renamed(rename))
 
 
 def histogram(name: str) -> Passed:

@@ -68,21 +68,19 @@ class PageMapper:
         )
         self._keys = [row.key for row in table.rows]
         self._history = History()
-        self._now = self._monotonic = 0.0
+        self._now = 0.0
 
     def read(
         self,
         text: str,
         *,
         now: float,
-        monotonic: float | None = None,
         model_name: str = "",
         seconds: float = MAX_SECONDS,
     ) -> PageReading:
-        """Total: any text gives a reading. now: Unix time. monotonic: seconds of a clock that is
-        never set; None: the same. seconds: that are left to read the text."""
+        """Total: any text gives a reading. now: seconds of a clock that is never set. seconds: that
+        are left to read the text."""
         self._now = now
-        self._monotonic = now if monotonic is None else monotonic
         self._history.next_page()
         samples = self._parser.parse(text, seconds)
         if samples.is_cut:
@@ -130,9 +128,7 @@ class PageMapper:
             if count is None:
                 return False
             _check_size(row, count)
-            present = self._monotonic if row.value.is_age else self._now
-            moved = self._history.last_moved(place, count, present)
-            value = present - moved if row.value.is_age else moved
+            value = self._now - self._history.last_moved(place, count, self._now)
         else:
             read = self._value(view, row, row.value, place)
             if read is None:

@@ -251,14 +251,12 @@ class PageReader:
         return engines
 
     def _mapped(self, text: str, problems: list[str]) -> dict[Engine, EngineReading]:
-        now_ns = self._clock.monotonic_ns()
-        now, monotonic = self._clock.wall_seconds(now_ns), now_ns / 1e9
+        now = self._clock.monotonic_ns() / 1e9
         engines: dict[Engine, EngineReading] = {}
         for mapper in self._mappers:
             page = mapper.read(
                 text,
                 now=now,
-                monotonic=monotonic,
                 model_name=self._model_name,
                 seconds=self._read_until - time.monotonic(),
             )

@@ -80,22 +80,13 @@ class Table:
         return frozenset(name for row in self.rows for name in row.value.names())
 
 
-def last_step(steps: Series) -> tuple[Row, Row]:
-    """When the last step ended, as an age for rules and as a moment. steps: counts steps, or their
-    work."""
-    return (
-        Row(
-            family="kvscope_last_step_age_seconds",
-            value=LastMoved(steps, is_age=True),
-            worth="bound",
-            reason="lower bound: the step ended up to one reading of the page earlier",
-        ),
-        Row(
-            family="kvscope_last_step_timestamp_seconds",
-            value=LastMoved(steps),
-            worth="bound",
-            reason="upper bound: the step ended up to one reading of the page earlier",
-        ),
+def last_step(steps: Series) -> Row:
+    """Time since the last step ended. steps: counts steps, or their work."""
+    return Row(
+        family="kvscope_last_step_age_seconds",
+        value=LastMoved(steps),
+        worth="bound",
+        reason="lower bound: the step ended up to one reading of the page earlier",
     )
 
 

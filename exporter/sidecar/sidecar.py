@@ -1,14 +1,16 @@
 """Watches servers in other processes: one page for each, and its own; the servers may change."""
 
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 from prometheus_client import ProcessCollector
+from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
 from exporter.clock import Clock
+from exporter.collect.families import Families
 from exporter.configuration import ServerConfig
 from exporter.configuration.access import tls_digest
 from exporter.flight.flight import Flight
@@ -39,6 +41,21 @@ class Changes(NamedTuple):
             )
         ]
         return ", ".join([*named, f"{len(self.kept)} kept"])
+
+
+class Reloads(Collector):
+    """Whether the configuration file was usable when it was last read; at first it was."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._families = Families({}, clock)
+        self._successful = True
+
+    def ended(self, *, successful: bool) -> None:
+        """A reload has just ended."""
+        self._successful = successful
+
+    def collect(self) -> Iterable[Family]:
+        yield self._families.single("kvscope_config_last_reload_successful", self._successful)
 
 
 class _Watched(NamedTuple):

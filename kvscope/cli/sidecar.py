@@ -191,8 +191,7 @@ def _run(
     from exporter.configuration import ConfigurationError
     from exporter.fetch.address import is_address
     from exporter.fleet.own import OwnFleet
-    from exporter.sidecar.reloads import Reloads
-    from exporter.sidecar.sidecar import Sidecar
+    from exporter.sidecar.sidecar import Reloads, Sidecar
     from exporter.web.access import Access
     from exporter.web.fleet import fleet_router
     from exporter.web.gpu import gpu_router

@@ -164,7 +164,7 @@ def _read_families(found: Identity) -> None:
         return
     problems: list[str] = []
     for table in TABLES.get(found.kind, ()):
-        reading = PageMapper(table).read(found.page, now=time.time())
+        reading = PageMapper(table).read(found.page, now=time.monotonic())
         found.has_families = found.has_families or bool(reading.engines)
         problems += reading.problems
         found.models += [model for model, _ in reading.engines if model]

@@ -10,8 +10,7 @@ from kvscope.output import fail
 
 if TYPE_CHECKING:
     from exporter.configuration import SidecarConfig
-    from exporter.sidecar.reloads import Reloads
-    from exporter.sidecar.sidecar import Sidecar
+    from exporter.sidecar.sidecar import Reloads, Sidecar
 
 logger = logging.getLogger("kvscope")
 
@@ -63,13 +62,13 @@ class WatchList:
             wanted = self.read_again()
             changes = sidecar.watch(wanted.servers, self.sets(wanted))
         except (EndpointError, ConfigurationError) as error:
-            reloads.count(successful=False)
+            reloads.ended(successful=False)
             logger.error("not reloaded, the previous configuration stays in use: %s", error)
             return
         except Exception:
-            reloads.count(successful=False)
+            reloads.ended(successful=False)
             raise  # the caller logs it
-        reloads.count(successful=True)
+        reloads.ended(successful=True)
         logger.info("reloaded %s: %s", self.file, changes)
         if wanted.listen != at_start.listen:
             logger.warning("%s: a change of `listen` takes effect after a restart", self.file)

@@ -154,7 +154,7 @@ def full_pools() -> Situation:
         replica.tokens(60, late_after=CALM)
         full = (CALM, 0.6), (END + 1, 0.99)
         situation.add("kvscope_kv_active_ratio", replica.engine, *full)
-        for horizon in ("60", "300"):
+        for horizon in ("30", "60"):
             labels = {**replica.engine, "horizon_seconds": horizon}
             situation.add("kvscope_kv_exhaustion_probability", labels, (CALM, 0), (END + 1, 0.95))
         work = {**replica.engine, "phase": "prefill"}

@@ -1,25 +1,8 @@
 """Metrics that are not shown, and panels that may be empty: data, each with its reason."""
 
 NOT_SHOWN = {
-    "kvscope_build_info": "a version, not a state; `kvscope doctor` and the page show it",
-    "kvscope_config_last_reload_success_timestamp_seconds": "an act of the operator's",
-    "kvscope_config_reloads_total": "as before: an act of the operator's",
-    **{
-        f"kvscope_{name}_timestamp_seconds": "a moment by the clock of the host, for its logs; "
-        "panels and rules have its age"
-        for name in ("gpu_xid_last", "last_step", "source_last_message")
-    },
-    "kvscope_kv_content_dropped_blocks_total": "rare: failed loads of a connector, moved state",
-    **{
-        f"kvscope_kv_tier_{name}": "of servers that publish KV events, which the boards do not know"
-        for name in (
-            *("blocks", "duplicate_blocks", "unmatched_removed_blocks_total"),
-            *("clears_total", "losses_total"),
-        )
-    },
-    "kvscope_recording_up": "of the recorder, not of the server; for an alert",
-    "kvscope_recording_gaps_total": "the recording itself has when and why",
-    "kvscope_page_errors_total": "kvscope_source_up says that a page is missing; this says why",
+    "kvscope_build_info": "a version, not a state; three runbooks ask it for a report",
+    "kvscope_kv_tier_blocks": "`kvscope doctor` tells by it whether cached blocks are known",
     **{
         f"gen_ai_server_{name}_seconds": "by OTLP alone; the same observations are shown as ours"
         for name in ("request_duration", "time_per_output_token", "time_to_first_token")
@@ -27,37 +10,26 @@ NOT_SHOWN = {
     "kvscope_otlp_spans_total": "only with traces; whoever receives them notices",
     "kvscope_otlp_exports_total": "only with --otlp-endpoint; whoever receives by OTLP notices",
     "kvscope_otlp_servers_left_out_total": "a bug, only with --otlp-endpoint; the log says why",
-    "kvscope_prompt_tokens_total": "only servers that are read from their pages have it",
-    "kvscope_generated_tokens_total": "only servers that are read from their pages have it",
-    "kvscope_kv_tier_capacity_blocks": "kvscope_kv_tier_used_ratio is shown",
-    "kvscope_kv_tier_transfer_seconds_total": "copies overlap: the bytes are shown, and "
-    "`/api/whatif` has the bandwidth",
-    "kvscope_preemption_loaded_tokens_total": "a part of the tokens found again, which are shown",
-    "kvscope_prefix_cache_resets_total": "an act of the operator's, which explains a low hit ratio",
-    "kvscope_sequences": "boards count calls, as users do; this is for the limit of sequences",
-    "kvscope_host_memory_working_set_bytes": "for comparison with a kubelet; the kernel goes by "
-    "what cannot be reclaimed, which is shown",
-    "kvscope_gpu_memory_free_bytes": "is the component `free`",
-    "kvscope_gpu_memory_used_bytes": "is the ratio, and total less the component `free`",
-    "kvscope_gpu_memory_reserved_bytes": "is the component `driver_reserved`",
-    "kvscope_gpu_processes": "the bytes of the processes are shown by the same owners",
-    "kvscope_gpu_energy_joules_total": "its rate is the power; for accounting, not for operating",
-    "vllm:request_max_num_generation_tokens": "describes the workload, and only for n > 1",
-    "vllm:request_params_max_tokens": "describes the workload",
+    "kvscope_generated_tokens_total": "`kvscope top` shows its rate where only a page is read",
+    "kvscope_prefix_cache_resets_total": "the runbook of KvscopeWhatifCurveWrong asks it",
+    "kvscope_sequences": "`kvscope top` shows it where calls are not known",
+    "kvscope_gpu_memory_free_bytes": "`kvscope top` shows it; panels have the component `free`",
+    "kvscope_gpu_memory_used_bytes": "is OpenTelemetry's hw.gpu.memory.usage",
+    "kvscope_gpu_energy_joules_total": "is OpenTelemetry's hw.energy",
+    "kvscope_gpu_processes": "runbooks of processes that grew and of slow tokens ask it",
     **dict.fromkeys(
         [
             *("http_request_duration_seconds", "vllm:prompt_tokens_cached_by_source_total"),
             "vllm:request_prefill_kv_computed_tokens",
+            "vllm:request_time_per_output_token_seconds",
         ],
-        "for vLLM's own boards",
+        "vLLM's generated boards read it (tests/e2e/vllm_boards.py)",
     ),
-    "vllm:request_time_per_output_token_seconds": "the gaps between tokens say it better",
-    "vllm:request_inference_time_seconds": "is prefill and decode, which are shown apart",
-    "vllm:cpu_cache_usage_perc": "old name; kvscope_kv_swap_blocks is shown",
-    "vllm:num_requests_swapped": "old name; the state of kvscope_requests is shown",
-    "vllm:gpu_prefix_cache_hit_rate": "old name: a ratio since the start; the counters are shown",
-    "vllm:kv_cache_block_count": "never a name of vLLM's; cache_config_info is shown",
-    "vllm:kv_cache_block_size": "never a name of vLLM's; cache_config_info is shown",
+    "vllm:request_max_num_generation_tokens": "vLLM's published grafana.json reads it",
+    **dict.fromkeys(
+        ["vllm:cpu_cache_usage_perc", "vllm:num_requests_swapped"],
+        "vLLM's published grafana.json read it until vLLM 0.8",
+    ),
 }
 """Families of the catalogue that no dashboard and no rule reads."""
 
@@ -83,6 +55,9 @@ NOT_ON_THIS_MACHINE: dict[Query, str] = {
     ("kvscope-overview", 404, "C"): "a vLLM whose page is read",
     ("kvscope-overview", 604, "D"): "an engine in another process",
     ("kvscope-exporter", 303, "A"): "an engine in another process",
+    ("kvscope-exporter", 303, "B"): "a server whose page is read",
+    ("kvscope-exporter", 301, "C"): "a recorder",
+    ("kvscope-exporter", 106, "D"): "a recorder",
     ("kvscope-prefix-cache", 301, "B"): "twice as much history as is on screen",
     **dict.fromkeys(
         [("kvscope-service-levels", 301, ref) for ref in "BCDE"],
@@ -162,7 +137,7 @@ COMES_AND_GOES: dict[Query, str] = {
             *(("kvscope-kv-pool", 102, "A"), ("kvscope-memory", 304, "A")),
             ("kvscope-overview", 202, "H"),
         ],
-        "a minute of history and twenty requests that have ended",
+        "half a minute of history, and something that runs",
     ),
     **dict.fromkeys(
         [("kvscope-prefix-cache", 104, "A"), ("kvscope-prefix-cache", 403, "A")],

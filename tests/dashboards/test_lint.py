@@ -40,13 +40,15 @@ def exposed(stage: Stage) -> Exposed:
         'kvscope_gpu_nvml_errors_total{call="Shutdown",code="timeout"} 1\n'
         "# TYPE kvscope_incident_age_seconds gauge\n"
         'kvscope_incident_age_seconds{model_name="demo",engine="0",cause="queue"} 1\n'
+        "# TYPE kvscope_page_errors_total counter\n"
+        'kvscope_page_errors_total{source="page",endpoint="e",kind="tls"} 0\n'
         "# TYPE kvscope_kv_time_to_exhaustion_seconds gauge\n"
         'kvscope_kv_time_to_exhaustion_seconds{model_name="demo",engine="0"} 1\n'
         "# TYPE kvscope_kv_exhaustion_probability gauge\n"
         + "".join(
             f'kvscope_kv_exhaustion_probability{{model_name="demo",engine="0",'
             f'horizon_seconds="{horizon}"}} 0\n'
-            for horizon in (10, 30, 60, 300)
+            for horizon in (10, 30, 60)
         )
         + "# TYPE kvscope_kv_pool_shortfall_blocks gauge\n"
         'kvscope_kv_pool_shortfall_blocks{model_name="demo",engine="0"} 1\n'

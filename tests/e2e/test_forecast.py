@@ -9,7 +9,7 @@ from tests.support.process import forked_kvscope
 from tests.support.waiting import wait_for
 
 LOAD_SECONDS = 45
-"""Enough for 30 seconds of observation and 20 ended sequences."""
+"""Enough for half a minute of observation."""
 
 GONE_SECONDS = 20
 

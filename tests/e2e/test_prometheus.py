@@ -35,8 +35,6 @@ HISTOGRAMS = (
 SUMS_ALONE = (
     "request_prefill_time_seconds",
     "request_decode_time_seconds",
-    "request_inference_time_seconds",
-    "request_params_max_tokens",
     "request_max_num_generation_tokens",
 )
 """Histograms without buckets."""

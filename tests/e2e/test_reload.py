@@ -69,7 +69,6 @@ def test_the_file_is_read_again_on_sighup_and_one_with_an_error_changes_nothing(
         reloaded(process, "not reloaded", 1)
         own = httpx.get(f"{url}/metrics").text
         assert sample(own, "kvscope_config_last_reload_successful") == 0
-        assert sample(own, "kvscope_config_reloads_total", result="failure") == 1
         assert steps(url, "red") == 7, "the configuration before is in use"
         said = next(line for line in process.lines if "not reloaded" in line)
         assert f"{file}:2: servers[0].urls: there is no such key; did you mean url?" in said
@@ -86,7 +85,6 @@ def test_the_file_is_read_again_on_sighup_and_one_with_an_error_changes_nothing(
         wait_for(lambda: steps(url, "blue") == 0, "blue is read")
         own = httpx.get(f"{url}/metrics").text
         assert sample(own, "kvscope_config_last_reload_successful") == 1
-        assert sample(own, "kvscope_config_reloads_total", result="success") == 1
         assert len(httpx.get(f"{url}/targets").json()) == 2
 
         process.send(signal.SIGTERM)

@@ -72,15 +72,13 @@ class Still:
             sample=sample,
             last=sample,
             errors={("DeviceGetPowerUsage", "timeout"): 2},
-            xids={XidKey("0", UUID, "94"): XidCount(2, NOW_NS - 10**9, NOW_NS - 10**9)},
+            xids={XidKey("0", UUID, "94"): XidCount(2, NOW_NS - 10**9)},
         )
 
 
 def _host(pid: int) -> HostMemory:
     assert pid == SERVER_PID
-    return HostMemory(
-        resident=6 * GIB, limit=64 * GIB, usage=20 * GIB, working_set=9 * GIB, unreclaimable=8 * GIB
-    )
+    return HostMemory(resident=6 * GIB, limit=64 * GIB, usage=20 * GIB, unreclaimable=8 * GIB)
 
 
 MACHINE = Machine(gpu=Still(), host=_host)

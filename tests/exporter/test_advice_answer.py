@@ -106,9 +106,7 @@ def test_an_exporter_that_came_later_than_the_pool_knows_the_largest_step() -> N
 
 def test_facts_of_an_engine_on_a_cpu() -> None:
     def host(_pid: int) -> HostMemory:
-        return HostMemory(
-            resident=GIB, limit=8 * GIB, usage=6 * GIB, working_set=None, unreclaimable=4 * GIB
-        )
+        return HostMemory(resident=GIB, limit=8 * GIB, usage=6 * GIB, unreclaimable=4 * GIB)
 
     machine = Machine(host=host, available=lambda: Available(64 * GIB, 30 * GIB))
     engine = Paced(num_blocks=1024, bytes_per_block=2 * MIB, machine=machine, terms={"total": 9})

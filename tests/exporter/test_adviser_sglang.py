@@ -188,9 +188,7 @@ def facts_of(machine: Machine, **changes: Any) -> Facts:
 
 
 def on_host(_pid: int) -> HostMemory:
-    return HostMemory(
-        resident=GIB, limit=8 * GIB, usage=6 * GIB, working_set=None, unreclaimable=4 * GIB
-    )
+    return HostMemory(resident=GIB, limit=8 * GIB, usage=6 * GIB, unreclaimable=4 * GIB)
 
 
 def test_the_server_is_known_by_its_hello() -> None:

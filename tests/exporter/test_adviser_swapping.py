@@ -107,9 +107,7 @@ def test_it_is_the_most_of_all_moments(victims: list[Victim]) -> None:
 
 def test_an_engine_that_thrashes_gets_swap_space_proposed_for_what_it_loses() -> None:
     machine = Machine(
-        host=lambda _pid: HostMemory(
-            resident=GIB, limit=None, usage=None, working_set=None, unreclaimable=None
-        ),
+        host=lambda _pid: HostMemory(resident=GIB, limit=None, usage=None, unreclaimable=None),
         available=lambda: Available(64 * GIB, 30 * GIB),
     )
     engine = Paced(num_blocks=256, bytes_per_block=2**21, machine=machine)

@@ -57,7 +57,6 @@ def test_sizes_of_several_groups_are_absent_where_the_server_reports_none() -> N
         assert value(exporter, f"kvscope_kv_{name}") is None
     absent = {"kv_cache_size_tokens", "kv_cache_max_concurrency", "block_size"}
     assert absent.isdisjoint(label for label, text in configuration(exporter).items() if text)
-    assert value(exporter, "vllm:kv_cache_block_size") is None
 
 
 def test_a_snapshot_tells_the_sizes_anew() -> None:

@@ -9,7 +9,6 @@ from prometheus_client.parser import text_string_to_metric_families as text_pars
 
 from exporter.adviser.rank import MAX_PROPOSALS
 from exporter.catalogue import CATALOGUE, DEFAULT_COMPAT, metric
-from exporter.catalogue.configuration import CONFIGURATION
 from exporter.catalogue.front_end import FRONT_END
 from exporter.catalogue.gen_ai import GEN_AI
 from exporter.catalogue.groups import GROUP_METRICS
@@ -17,7 +16,7 @@ from exporter.catalogue.http import HTTP
 from exporter.catalogue.otlp import OTLP
 from exporter.catalogue.sizing import SIZING_PARTS
 from exporter.clock import Clock
-from exporter.fold.exhaustion.horizons import HORIZONS
+from exporter.fold.exhaustion import HORIZONS
 from exporter.fold.shown import SHOWN
 from exporter.watched.exporter import Exporter
 from exporter.web.requests import RequestCounts
@@ -37,10 +36,8 @@ ABSENT = {
     *("kvscope_advice_value", "kvscope_advice_saved_tokens_per_second"),  # nor ground for advice
     "kvscope_kv_exhaustion_probability",  # nor enough to forecast; see tests/forecast
     "kvscope_event_decode_errors_total",  # nothing is decoded in one process
-    "kvscope_kv_content_dropped_blocks_total",  # our engine does not report it; see test_content
     # No connector keeps blocks; see test_holds.
     *("kvscope_kv_held_blocks", "kvscope_kv_oldest_hold_seconds"),
-    "kvscope_preemption_loaded_tokens_total",  # nor loads any; see test_preemptions_answer
     "kvscope_speculative_tokens_total",  # no step has drafts; see test_requests
     # Nothing is swapped; see test_swap_page.
     *("kvscope_kv_swapped_blocks_total", "kvscope_kv_swap_blocks"),
@@ -52,7 +49,7 @@ ABSENT = {
 }
 ABSENT |= {row.name for row in GROUP_METRICS}  # the pool has one group; see test_groups
 ABSENT |= {row.name for row in CATALOGUE if row.group == "tiers"}  # of other servers' streams
-ABSENT |= {row.name for row in CONFIGURATION} | {"kvscope_observer_stopped"}  # of a sidecar
+ABSENT |= {"kvscope_config_last_reload_successful", "kvscope_observer_stopped"}  # of a sidecar
 ABSENT |= {row.name for row in (*OTLP, *GEN_AI)}  # of the export by OTLP
 ABSENT |= {row.name for row in FRONT_END}  # of an observed vLLM; see test_vllm_front_end
 ABSENT |= {row.name for row in CATALOGUE if row.name[:14] == "kvscope_start_"}  # see test_workers
@@ -275,11 +272,9 @@ def test_an_unknown_compatibility_set_is_refused_by_name() -> None:
         make_exporter(compat={"sglang"})
 
 
-def test_our_own_page_has_the_names_that_articles_on_vllm_begin_with() -> None:
+def test_our_own_page_has_the_name_that_articles_on_vllm_begin_with() -> None:
     page = played(compat=DEFAULT_COMPAT)
     assert value(page, "vllm:gpu_cache_usage_perc") == value(page, "vllm:kv_cache_usage_perc")
-    hits, queries = (value(page, f"vllm:prefix_cache_{x}_total") or 0 for x in ("hits", "queries"))
-    assert value(page, "vllm:gpu_prefix_cache_hit_rate") == hits / queries
 
 
 VLLM_DASHBOARD = (

@@ -16,7 +16,7 @@ from kvscope_events.events import (
     RequestResumed,
 )
 from tests.exporter.machine import NOW_NS
-from tests.exporter.page import hello, make_exporter, value
+from tests.exporter.page import hello, make_exporter
 from tests.exporter.scenario import play
 from tests.exporter.stream import put, step
 
@@ -149,5 +149,3 @@ def test_what_a_tier_supplied_to_a_resumed_sequence_is_apart() -> None:
     assert answer["bill"][0]["found_tokens"] == 12
     assert answer["bill"][0]["found_by_tier"] == {"device": 3, "host": 6, "other": 3}
     assert [one["loaded_tokens"] for one in answer["preemptions"]] == [3, 6]
-    assert value(exporter, "kvscope_preemption_loaded_tokens_total", tier="host") == 6
-    assert value(exporter, "kvscope_preemption_loaded_tokens_total", tier="disk") is None

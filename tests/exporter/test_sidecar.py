@@ -13,8 +13,7 @@ import pytest
 
 from exporter.clock import Clock
 from exporter.configuration import KvEventsConfig, ServerConfig
-from exporter.sidecar.reloads import Reloads
-from exporter.sidecar.sidecar import Sidecar
+from exporter.sidecar.sidecar import Reloads, Sidecar
 from kvscope.cli.run import run
 from kvscope.serving.watch_list import WatchList
 from kvscope_events.wire.endpoint import EndpointError

@@ -92,22 +92,18 @@ def test_a_finished_request_is_observed_once_with_the_times_it_reached() -> None
         for name, histogram in {
             "prompt": vllm.request_prompt_tokens,
             "computed": vllm.request_computed_tokens,
-            "max_tokens": vllm.request_max_tokens,
             "duration": vllm.duration,
             "queue": vllm.queue,
             "decode": vllm.decode,
-            "inference": vllm.inference,
             "per token": vllm.time_per_output_token,
         }.items()
     }
     expected: dict[str, object] = {
         "prompt": (3, 120),
         "computed": (2, 64),
-        "max_tokens": (3, 192),
         "duration": (3, 3.0),
         "queue": (2, 0.2),
         "decode": (2, 0.4),
-        "inference": (2, 1.4),
         "per token": (2, 0.1),  # 0.4 s over the four tokens after the first; one token: 0
     }
     assert observations == expected
@@ -121,13 +117,11 @@ def test_a_sequence_whose_client_has_left_is_in_no_figure_of_finished_ones() -> 
         vllm.request_generation_tokens,
         vllm.request_computed_tokens,
         vllm.request_longest_tokens,
-        vllm.request_max_tokens,
         vllm.time_per_output_token,
         vllm.duration,
         vllm.queue,
         vllm.prefill,
         vllm.decode,
-        vllm.inference,
     ]
     assert [sum(histogram.counts) for histogram in observed] == [0] * len(observed)
     assert vllm.num_pending == 1, "the time of its arrival, until its step ends"

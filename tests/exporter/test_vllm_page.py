@@ -37,15 +37,12 @@ def test_the_page_has_first_lookups_only_and_usage_without_cached_blocks() -> No
         "vllm:prefix_cache_hits_total": 8,
         "vllm:gpu_prefix_cache_queries_total": 9,
         "vllm:gpu_prefix_cache_hits_total": 8,
-        "vllm:gpu_prefix_cache_hit_rate": 8 / 9,
         "vllm:kv_cache_usage_perc": 0,
         "vllm:gpu_cache_usage_perc": 0,
         "vllm:cpu_cache_usage_perc": 0,
         "vllm:num_requests_running": 2,
         "vllm:num_requests_waiting": 1,
         "vllm:num_requests_swapped": 0,
-        "vllm:kv_cache_block_count": 9,
-        "vllm:kv_cache_block_size": 4,
     }
     assert {name: value(exporter, name) for name in expected} == expected
     assert value(exporter, "vllm:request_success_total", finished_reason="length") == 1
@@ -57,8 +54,7 @@ def test_a_pool_without_a_block_to_hand_out_has_no_usage() -> None:
     put(subscription, 0, 0, PoolCreated(1, 4, 64, 1), step())
     assert value(exporter, "vllm:gpu_cache_usage_perc") is None
     assert value(exporter, "vllm:kv_cache_usage_perc") is None
-    assert value(exporter, "vllm:kv_cache_block_count") == 1
-    assert value(exporter, "vllm:kv_cache_block_size") == 4
+    assert value(exporter, "kvscope_kv_capacity_blocks") == 1
     assert value(exporter, "kvscope_collect_errors_total") == 0
 
 

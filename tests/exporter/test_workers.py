@@ -97,7 +97,6 @@ def host(pid: int) -> HostMemory:
         resident=pid * GIB,
         limit=64 * GIB,
         usage=64 * GIB - ROOM[pid],
-        working_set=None,
         unreclaimable=None,
     )
 

@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from benchmarks.forecast.loads import arrivals, call, chat
-from benchmarks.forecast.simulator import Machine, Simulator
+from benchmarks.forecast.loads import steady
+from benchmarks.forecast.simulator import Simulator
 from exporter.fold import Exhaustion
 from kvscope_events.events import (
     Batch,
@@ -23,14 +23,9 @@ SECONDS = 400.0
 
 
 def load(*, pauses: bool) -> Iterator[Batch]:
-    random = Random(5)
-    machine = Machine(num_blocks=700, max_num_seqs=40, step_seconds=0.1, sequence_seconds=0.0)
-
-    def rate(second: float) -> float:
-        return 0.0 if pauses and second % 120 > 90 else 2.0
-
-    calls = (call(at, chat(random)) for at in arrivals(random, SECONDS, rate, 2.0))
-    return Simulator(machine).play(calls, SECONDS)
+    calls = steady(Random(5), SECONDS)
+    kept = (call for call in calls if not pauses or call.at % 120 < 90)
+    return Simulator(700, max_num_seqs=40).play(kept, SECONDS)
 
 
 def counted(event: EngineEvent) -> EngineEvent:
@@ -66,12 +61,10 @@ def test_a_page_is_the_same_whether_or_not_one_was_read_before(
         seldom.on_batch(batch)
         often.on_batch(batch)
         for _ in range(random.choices(range(3), (8, 1, 1))[0]):
-            age = random.choice([0.0, 0.3, 5.0, 60.0])
-            assert often.probabilities(age) == often.probabilities(age)
+            assert often.probabilities == often.probabilities
             assert often.committed_blocks is not None
         if number % 97 == 0:
-            age = random.choice([0.0, 1.5])
-            compared += bool(seldom.probabilities(age))
-            assert often.probabilities(age) == seldom.probabilities(age), batch.time_ns
+            compared += bool(seldom.probabilities)
+            assert often.probabilities == seldom.probabilities, batch.time_ns
             assert often.committed_blocks == seldom.committed_blocks
     assert compared > 10

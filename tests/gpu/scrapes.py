@@ -29,7 +29,7 @@ OWN_FAMILIES = {
     "kvscope_gpu_sample_duration_seconds",
 }
 """Families that stay while NVML is down, for a poller that ever had a sample."""
-NO_HOST = HostMemory(resident=None, limit=None, usage=None, working_set=None, unreclaimable=None)
+NO_HOST = HostMemory(resident=None, limit=None, usage=None, unreclaimable=None)
 
 
 class Scrapes:

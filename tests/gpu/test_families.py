@@ -12,9 +12,8 @@ from tests.support.waiting import wait_for
 
 Start = Callable[..., GpuPoller]
 MOVES: tuple[tuple[str, dict[str, str], State, float], ...] = (
-    ("kvscope_gpu_memory_used_bytes", {}, {"memory.used": 40 * GIB}, 40 * GIB),
     ("kvscope_gpu_memory_total_bytes", {}, {"memory.total": 100 * GIB}, 100 * GIB),
-    ("kvscope_gpu_memory_reserved_bytes", {}, {"memory.reserved": GIB}, GIB),
+    ("kvscope_gpu_memory_used_bytes", {}, {"memory.used": 40 * GIB}, 40 * GIB),
     ("kvscope_gpu_memory_free_bytes", {}, {"memory.used": 40 * GIB}, 143157 * MIB - 40 * GIB),
     ("kvscope_gpu_memory_used_ratio", {}, {"memory.used": 143157 * MIB}, 1.0),
     ("kvscope_gpu_utilization_ratio", {}, {"utilization.gpu": 12}, 0.12),
@@ -115,8 +114,9 @@ def test_every_family_of_the_group_is_seen_on_a_busy_card(
 def test_two_gpus_are_two_series_of_one_family(hardware: Simulated, start: Start) -> None:
     hardware.become(machine(h200(), h200("", 0)))
     scrapes = Scrapes(start())
-    used = scrapes.series("kvscope_gpu_memory_used_bytes")
-    assert {key[0]: value for key, value in used.items()} == {"0": 31157387264, "1": 0}
+    free = scrapes.series("kvscope_gpu_memory_free_bytes")
+    first, second = ({key[0]: value for key, value in free.items()}[gpu] for gpu in ("0", "1"))
+    assert second - first == 31157387264
 
 
 def test_instances_of_mig_are_a_family_of_their_own_and_the_parent_has_no_memory(
@@ -168,8 +168,8 @@ def test_readings_that_a_card_refuses_are_absent_never_zero(
     assert scrapes.names("kvscope_gpu") == {
         *("kvscope_gpu", "kvscope_gpu_up", "kvscope_gpu_nvml_up"),
         *("kvscope_gpu_sample_age_seconds", "kvscope_gpu_sample_duration_seconds"),
-        *("kvscope_gpu_memory_total_bytes", "kvscope_gpu_memory_used_bytes"),
-        *("kvscope_gpu_memory_reserved_bytes", "kvscope_gpu_memory_free_bytes"),
+        *("kvscope_gpu_memory_total_bytes", "kvscope_gpu_memory_free_bytes"),
+        "kvscope_gpu_memory_used_bytes",
         *("kvscope_gpu_memory_used_ratio", "kvscope_gpu_memory_component_bytes"),
     }
 

@@ -17,16 +17,12 @@ NAME = "kvscope_gpu_xid_events_total"
 def xids(scrapes: Scrapes) -> set[tuple[str, ...]]:
     """(gpu, xid) of the series on one page, the same for all families."""
     page = scrapes.page()
-    counted, last, ages = (
+    counted, ages = (
         {(labels["gpu"], labels["xid"]) for labels, _ in page.get(name, [])}
-        for name in (
-            NAME,
-            "kvscope_gpu_xid_last_timestamp_seconds",
-            "kvscope_gpu_xid_last_age_seconds",
-        )
+        for name in (NAME, "kvscope_gpu_xid_last_age_seconds")
     )
-    assert counted == last == ages
-    return last
+    assert counted == ages
+    return counted
 
 
 def released_for(hardware: Simulated, poller: GpuPoller, changes: dict[str, object]) -> None:

@@ -31,8 +31,6 @@ class Count:
         self.held: Counter[tuple[str, int, int]] = Counter()
         self.stored: Counter[str] = Counter()
         self.removed: Counter[str] = Counter()
-        self.unmatched: Counter[str] = Counter()
-        self.cleared = 0
 
     def apply(self, history: Iterable[Iterable[Said]]) -> "Count":
         for message in history:
@@ -48,7 +46,6 @@ class Count:
 
     def _apply(self, event: Said) -> None:
         if isinstance(event, Cleared):
-            self.cleared += 1
             for key in [key for key in self.held if key[0] == "device"]:
                 del self.held[key]
             return
@@ -60,10 +57,7 @@ class Count:
                 self.held[key] += 1
             else:
                 self.removed[tier] += 1
-                if not self.held[key]:
-                    self.unmatched[tier] += 1
-                    del self.held[key]
-                elif self.held[key] == 1:
+                if self.held[key] <= 1:
                     del self.held[key]
                 else:
                     self.held[key] -= 1

@@ -34,15 +34,15 @@ def folded(*events: EngineEvent) -> Tiers:
 def test_a_name_is_gone_with_its_last_block() -> None:
     tiers = folded(stored(1, 2), stored(1), removed(1))
     device = tiers.tiers["device"]
-    assert (device.num_blocks, device.num_names) == (2, 2)
+    assert (device.num_blocks, len(device.blocks)) == (2, 2)
     tiers.on_batch(batch_of(removed(1)))
-    assert (device.num_blocks, device.num_names) == (1, 1)
+    assert (device.num_blocks, len(device.blocks)) == (1, 1)
     device.check()
 
 
-def test_a_removal_of_what_is_not_held_is_counted_and_changes_nothing() -> None:
+def test_a_removal_of_what_is_not_held_changes_nothing() -> None:
     device = folded(stored(1), removed(1, 2, 1)).tiers["device"]
-    assert (device.num_blocks, device.removed, device.unmatched) == (0, 3, 2)
+    assert (device.num_blocks, device.removed) == (0, 3)
     device.check()
 
 
@@ -57,9 +57,9 @@ def test_a_clear_is_of_one_tier_and_what_comes_back_was_not_evicted() -> None:
     tiers = folded(stored(1, 2), stored(1, tier="host"), removed(2), NamesCleared("device"))
     tiers.on_batch(batch_of(stored(1, 2)))
     device, host = tiers.tiers["device"], tiers.tiers["host"]
-    assert (device.num_blocks, device.cleared, device.removed) == (2, 1, 1)
+    assert (device.num_blocks, device.removed) == (2, 1)
     assert device.returned == 1, "2 was removed, 1 was cleared"
-    assert (host.num_blocks, host.cleared) == (1, 0)
+    assert host.num_blocks == 1
 
 
 def test_content_that_comes_back_is_counted_for_its_own_tier() -> None:
@@ -74,7 +74,7 @@ def test_after_a_gap_a_tier_is_unknown_until_it_is_cleared() -> None:
     tiers.on_batch(batch_of(stored(2), removed(1), stored(3, tier="disk")))
     device = tiers.tiers["device"]
     assert not any(tier.known for tier in tiers.tiers.values())
-    assert (device.stored, device.removed, device.unmatched) == (2, 1, 0)
+    assert (device.stored, device.removed) == (2, 1)
     tiers.on_batch(batch_of(NamesCleared("device"), stored(4)))
     assert {name: tier.known for name, tier in tiers.tiers.items()} == {
         **{"device": True, "host": False, "disk": False}
@@ -82,7 +82,7 @@ def test_after_a_gap_a_tier_is_unknown_until_it_is_cleared() -> None:
     assert device.num_blocks == 1
 
 
-def test_more_names_than_are_remembered_are_given_up_and_counted(
+def test_more_names_than_are_remembered_are_given_up(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(module, "MAX_NAMES", 10)
@@ -91,10 +91,7 @@ def test_more_names_than_are_remembered_are_given_up_and_counted(
     assert remote.known
     tiers.on_batch(batch_of(stored(10, tier="remote"), stored(11, tier="remote")))
     assert not remote.known
-    assert (remote.losses, remote.stored, remote.num_names) == (
-        {"names": 1, "announcements": 0},
-        *(12, 0),
-    )
+    assert (remote.stored, len(remote.blocks)) == (12, 0)
     assert tiers.tiers["device"].known
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
     tiers.on_batch(batch_of(NamesCleared("remote")))
@@ -111,7 +108,7 @@ def test_stores_that_are_announced_again_and_again_make_a_tier_unknown_for_good(
         tiers.on_batch(batch_of(stored(*range(50))))
         announced += 50
         assert announced < SPURIOUS_BLOCKS + 300
-    assert device.losses == {"names": 0, "announcements": 1}
+    assert device.is_announced_again
     assert "kv_cache_report_mode" in caplog.text
     tiers.on_batch(batch_of(NamesCleared("device"), stored(1)))
     assert not device.known, "the same requests will come again"
@@ -130,7 +127,7 @@ def test_any_history_is_what_a_plain_list_of_blocks_says(
     held: list[int] | None = []
     most = 0
     gone: set[int] = set()
-    returned = unmatched = 0
+    returned = 0
     for action, blocks in history:
         if action == "s":
             tier.store(names(*blocks))
@@ -149,8 +146,6 @@ def test_any_history_is_what_a_plain_list_of_blocks_says(
                     held.remove(block)
                     if block not in held:
                         gone.add(block)
-                else:
-                    unmatched += 1
         elif action == "c":
             tier.clear()
             held = []
@@ -161,5 +156,5 @@ def test_any_history_is_what_a_plain_list_of_blocks_says(
         tier.check()
         assert tier.known == (held is not None)
         if held is not None:
-            assert (tier.num_blocks, tier.num_names) == (len(held), len(set(held)))
-        assert (tier.returned, tier.unmatched) == (returned, unmatched)
+            assert (tier.num_blocks, len(tier.blocks)) == (len(held), len(set(held)))
+        assert tier.returned == returned

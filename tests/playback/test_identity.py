@@ -60,7 +60,7 @@ def test_a_page_is_the_same_although_messages_arrive_while_it_is_made(
     for number, page in enumerate(served):
         playback.to_page(number)
         assert lines_of(playback.exporter.render()[0]) == lines_of(page)
-    assert b"kvscope_source_last_message_timestamp_seconds" in served[-1]
+    assert b"kvscope_source_last_message_age_seconds" in served[-1]
 
 
 def test_a_page_is_the_same_when_those_before_it_are_skipped(

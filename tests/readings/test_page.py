@@ -69,7 +69,7 @@ def test_a_dead_server_leaves_what_is_said_of_its_page() -> None:
     found = families(exporter)
     assert found["kvscope_source_up"].samples[0].value == 0
     assert sum(s.value for s in found["kvscope_page_errors"].samples) == 1
-    assert "kvscope_source_last_message_timestamp_seconds" not in found
+    assert "kvscope_source_last_message_age_seconds" not in found
     assert not any(name.startswith("kvscope_kv") for name in found)
     exporter.stop()
 
@@ -84,8 +84,8 @@ def test_what_events_tell_is_not_read_from_the_page_even_while_it_is_unknown() -
     assert {s.value for s in preempted} == {0}, "from events"
     assert all(s.labels["cause"] for s in preempted)
     assert "kvscope_kv_capacity_blocks" not in found, "its events tell it, and have not yet"
-    (prompt,) = found["kvscope_prompt_tokens"].samples
-    assert prompt.value == CURRENT_READ["kvscope_prompt_tokens_total"], "only the page tells it"
+    (tokens,) = found["kvscope_generated_tokens"].samples
+    assert tokens.value == CURRENT_READ["kvscope_generated_tokens_total"], "only the page tells it"
 
 
 def test_the_page_speaks_for_an_observer_that_has_stopped() -> None:

@@ -72,7 +72,7 @@ def test_a_sample_that_comes_twice_has_no_value() -> None:
 
 def test_a_page_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(samples_module, "MAX_SECONDS", 0.0)
-    page = "".join(f'vllm:prompt_tokens_total{{engine="{i}"}} 1\n' for i in range(100))
+    page = "".join(f'vllm:generation_tokens_total{{engine="{i}"}} 1\n' for i in range(100))
     mapper = PageMapper(TABLES["vllm"][0])
     assert mapper.read(page, now=NOW).is_cut
     monkeypatch.setattr(samples_module, "MAX_SECONDS", 60.0)
@@ -103,8 +103,8 @@ def test_a_histogram_of_what_cannot_be_counted_is_none(count: str) -> None:
 
 
 def test_engines_beyond_the_bound_and_endless_names_are_left_out_and_counted() -> None:
-    page = "".join(f'vllm:prompt_tokens_total{{engine="{i}"}} {i}\n' for i in range(300))
-    page += f'vllm:prompt_tokens_total{{engine="{"x" * 600}"}} 1\n'
+    page = "".join(f'vllm:generation_tokens_total{{engine="{i}"}} {i}\n' for i in range(300))
+    page += f'vllm:generation_tokens_total{{engine="{"x" * 600}"}} 1\n'
     page += 'vllm:generation_tokens_total{other="0"} 1\n'
     reading = PageMapper(TABLES["vllm"][0]).read(page, now=NOW)
     assert list(reading.engines) == [*(("", str(i)) for i in range(MAX_ENGINES)), ("", "")]
@@ -112,8 +112,8 @@ def test_engines_beyond_the_bound_and_endless_names_are_left_out_and_counted() -
 
 
 def test_names_that_are_never_together_do_not_multiply_without_bound() -> None:
-    page = "".join(f'vllm:prompt_tokens_total{{engine="{i}"}} 1\n' for i in range(3000))
-    page += "".join(f'vllm:prompt_tokens_total{{model_name="{i}"}} 1\n' for i in range(3000))
+    page = "".join(f'vllm:generation_tokens_total{{engine="{i}"}} 1\n' for i in range(3000))
+    page += "".join(f'vllm:generation_tokens_total{{model_name="{i}"}} 1\n' for i in range(3000))
     reading = PageMapper(TABLES["vllm"][0]).read(page, now=NOW)
     assert len(reading.engines) <= 2 * MAX_ENGINES
     assert reading.num_refused
@@ -144,7 +144,7 @@ def test_what_is_read_is_what_the_library_reads(text: str) -> None:
 
 @given(st.text(), st.text(alphabet='a{}"=\\,.# \n\t01xle+-InfNaN_'))
 def test_any_text_gives_a_reading(text: str, likely: str) -> None:
-    for page in (text, likely, f"vllm:prompt_tokens_total{{{likely}}} {text}"):
+    for page in (text, likely, f"vllm:generation_tokens_total{{{likely}}} {text}"):
         for tables in TABLES.values():
             for table in tables:
                 PageMapper(table).read(page, now=NOW)

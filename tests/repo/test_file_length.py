@@ -9,8 +9,6 @@ MIN_LINES = 30
 MAY_BE_SHORT = {
     "engine/block_mover.py": "protocols that model and swapping implement",
     "exporter/answers/questions.py": "the list of all questions",
-    "exporter/catalogue/content.py": "rows of the catalogue, a file for each group",
-    "exporter/fold/exhaustion/horizons.py": "constants, which the catalogue takes too",
     "kvscope/cli/metrics.py": "a command, one file for each",
     "kvscope/options/model.py": "one option of two commands",
     "kvscope_events/pid_space.py": "a leaf that both producers take, inside foreign servers",

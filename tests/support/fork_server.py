@@ -28,7 +28,7 @@ NUMBER_BYTES = 8
 """The length of a pid or an exit status in the pipe of a fork."""
 _PRELOADED = (
     *("engine.build", "engine.server.app", "engine.server.control"),
-    *("exporter.sidecar.sidecar", "exporter.sidecar.reloads", "exporter.web.sidecar_app"),
+    *("exporter.sidecar.sidecar", "exporter.web.sidecar_app"),
     *("kvscope.cli", "kvscope.run.background_server", "kvscope.serving.engine"),
     *("kvscope_events.wire.publisher", "kvscope.diagnosis.remote_stacks"),
 )

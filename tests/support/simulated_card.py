@@ -109,4 +109,4 @@ def paced_on_card(
 
 
 def _unknown(_pid: int) -> HostMemory:
-    return HostMemory(resident=None, limit=None, usage=None, working_set=None, unreclaimable=None)
+    return HostMemory(resident=None, limit=None, usage=None, unreclaimable=None)

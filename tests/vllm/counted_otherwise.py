@@ -61,7 +61,6 @@ AFTER_A_STOP = {
     "vllm:inter_token_latency_seconds": _DROPPED,
     "vllm:request_time_per_output_token_seconds": _AT_THE_STOP,
     "vllm:request_decode_time_seconds": _AT_THE_STOP,
-    "vllm:request_inference_time_seconds": _AT_THE_STOP,
     "vllm:e2e_request_latency_seconds": _AT_THE_STOP,
 }
 """By family: what differs once requests have ended at stop strings."""

@@ -55,7 +55,6 @@ def test_a_host_tier_and_one_of_twice_its_size(
         folder.mkdir()
         options = (*POOL, "--kv-transfer-config", json.dumps(_transfer(model, size)))
         with observed(vllm_python, model, folder, *options, modules=(SPECIFICATION,)) as vllm:
-            assert vllm.value("kvscope_kv_tier_capacity_blocks", tier="host") == size
             _nothing_is_computed_again(vllm)
             drive(OneByOne(vllm), LOAD)
             vllm.assert_equal()
@@ -135,9 +134,6 @@ def _counts_are_vllms_own(vllm: Observed, size: int) -> None:
         labels = {"tier": "host", "direction": direction}
         copied = sample(page, "kvscope_kv_tier_transferred_bytes_total", **labels)
         assert copied == total(own, f"vllm:kv_offload_{direction}_bytes_total") > 0
-        took = sample(page, "kvscope_kv_tier_transfer_seconds_total", **labels)
-        theirs = total(own, f"vllm:kv_offload_{direction}_time_total")
-        assert took == pytest.approx(theirs, rel=1e-4)  # ours in whole nanoseconds
     names = ("stored_blocks_total", "removed_blocks_total", "unused_removed_blocks_total", "blocks")
     stored, removed, unused, here = (
         sample(page, f"kvscope_kv_tier_{name}", tier="host") for name in names
@@ -186,6 +182,5 @@ def _preempted_ones_find_theirs(vllm: Observed) -> None:
     by_tier = bill["found_by_tier"]
     assert by_tier["host"] > 0
     assert sum(by_tier.values()) == bill["found_tokens"]
-    assert vllm.value("kvscope_preemption_loaded_tokens_total", tier="host") == by_tier["host"]
     resumed = vllm.value("kvscope_prefix_cache_hit_tokens_total", phase="resumed")
     assert by_tier["device"] <= (resumed or 0)

@@ -207,9 +207,7 @@ def _recomputed(proposal: Proposal, before: Measured, after: Measured) -> Figure
 
 def _resident(_pid: int) -> HostMemory:
     """All of the pool is in use already."""
-    return HostMemory(
-        resident=1 << 40, limit=None, usage=None, working_set=None, unreclaimable=None
-    )
+    return HostMemory(resident=1 << 40, limit=None, usage=None, unreclaimable=None)
 
 
 def main() -> None:

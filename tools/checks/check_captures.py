@@ -102,10 +102,8 @@ def said(tiers: Tiers) -> Figures:
     return {
         "stored": {name: tier.stored for name, tier in content},
         "removed": {name: tier.removed for name, tier in content},
-        "names": {name: tier.num_names for name, tier in content},
-        "unmatched": {name: tier.unmatched for name, tier in content if tier.unmatched},
+        "names": {name: len(tier.blocks) for name, tier in content},
         "blocks": {name: tier.num_blocks for name, tier in content},
-        "cleared": {"device": tiers.tiers["device"].cleared},
     }
 
 

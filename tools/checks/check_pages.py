@@ -30,12 +30,10 @@ _VLLM = {
     "prefix_cache_hits_total": "kvscope_prefix_cache_hit_tokens_total:first",
     "external_prefix_cache_queries_total": "kvscope_kv_tier_queried_tokens_total:other",
     "num_preemptions_total": "kvscope_preemptions_total:recompute",
-    "prompt_tokens_total": "kvscope_prompt_tokens_total",
     "generation_tokens_total": "kvscope_generated_tokens_total",
     'request_success_total{finished_reason="length"}': "kvscope_requests_finished_total:length",
 }
 _SGLANG = {
-    "prompt_tokens_total": "kvscope_prompt_tokens_total",
     "generation_tokens_total": "kvscope_generated_tokens_total",
     "num_requests_total": "kvscope_requests_finished_total",
     "num_retracted_requests_total": "kvscope_preemptions_total:recompute",

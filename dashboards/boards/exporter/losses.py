@@ -23,11 +23,13 @@ def row() -> Row:
             graph(
                 301,
                 "Gaps and lost batches",
-                "Gaps in the event stream, and batches lost for good. Once: the exporter was "
-                "stopped or starved at that moment. Often: it needs more CPU.",
+                "Gaps in the event stream, batches lost for good, and gaps in recordings. "
+                "Once: the exporter was stopped or starved at that moment. Often: it needs "
+                "more CPU, or a faster disk.",
                 COUNT,
                 Q(total(added("kvscope_event_gaps_total", SERVER)), "gaps"),
                 Q(total(added("kvscope_event_batches_dropped_total", SERVER)), "lost batches"),
+                Q(total(added("kvscope_recording_gaps_total", SERVER)), "gaps in recordings"),
                 span=6,
             ),
             graph(
@@ -44,11 +46,13 @@ def row() -> Row:
             graph(
                 303,
                 "What could not be read",
-                "Messages from other processes, by what was wrong. Unknown events: the engine is "
-                "newer than the exporter. Another contract: update one of them. A second "
-                "publisher: two servers share an endpoint. Anything else: please report it.",
+                "Messages from other processes, and pages of servers, by what was wrong. Unknown "
+                "events: the engine is newer than the exporter. Another contract: update one of "
+                "them. A second publisher: two servers share an endpoint. For a page the log says "
+                "more. Anything else: please report it.",
                 PER_SECOND,
                 Q(total(rate("kvscope_event_decode_errors_total", SERVER), "kind"), "{{kind}}"),
+                Q(total(rate("kvscope_page_errors_total", SERVER), "kind"), "page: {{kind}}"),
                 span=6,
                 when_absent="No engine in another process.",
             ),

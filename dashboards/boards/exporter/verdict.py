@@ -65,8 +65,9 @@ def row() -> Row:
                 106,
                 "Faults of kvscope",
                 "Folds that were disabled and parts of the page that were left out in the time "
-                "range on screen; observers that disabled themselves. Not 0: a bug; the reason is "
-                "in the log, please report it.",
+                "range on screen; observers that disabled themselves; recorders that cannot write, "
+                "as on a full disk. Not 0: the reason is in the log; if it is a bug, please report "
+                "it.",
                 COUNT,
                 Q(total(over_range("kvscope_fold_errors_total", SERVER)), "folds"),
                 Q(total(over_range("kvscope_collect_errors_total", SERVER)), "parts of pages"),
@@ -77,6 +78,7 @@ def row() -> Row:
                     ),
                     "observers stopped",
                 ),
+                Q(f"sum(1 - {series('kvscope_recording_up', SERVER)})", "recorders"),
                 steps=limits.NONE_IS_GOOD,
                 decimals=0,
             ),

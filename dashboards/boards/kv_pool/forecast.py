@@ -28,8 +28,8 @@ def row() -> Row:
                 "Probability of exhaustion",
                 "Probability that within this many seconds a running request finds no block, so "
                 "that one is preempted, in the engine where it is highest. Only the longest "
-                "horizon rises: add a replica in time. All rise: send new work elsewhere now. A "
-                "forecast of 80 % comes true about eight times in ten.",
+                "horizon rises: send new work elsewhere. All rise: it is here. A forecast of 80 % "
+                "comes true about eight times in ten.",
                 RATIO,
                 *(
                     Q(worst(series(_PROBABILITY, horizon_seconds=horizon)), f"within {horizon} s")
@@ -39,13 +39,12 @@ def row() -> Row:
                     "within 10 s": "dark-orange",
                     "within 30 s": "orange",
                     "within 60 s": "light-blue",
-                    "within 300 s": "blue",
                 },
                 high=1,
                 steps=limits.EXHAUSTION_PROBABILITY,
                 span=8,
                 listed=True,
-                when_absent="Not known: twenty requests have to end first, or nothing runs.",
+                when_absent="Unknown until half a minute of work has been seen, or nothing runs.",
             ),
             graph(
                 802,

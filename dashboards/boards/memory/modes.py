@@ -56,7 +56,7 @@ def row() -> Row:
                 "Probability that within a minute a running request finds no block, by engine. "
                 "Nothing crashes then: requests wait, or are preempted and recomputed. Remedy: "
                 "more KV memory, fewer sequences at once, more replicas. The KV pool dashboard has "
-                "the pool itself, and the longer horizons.",
+                "the pool itself, and the shorter horizons.",
                 RATIO,
                 *outstanding(
                     worst(
@@ -67,7 +67,7 @@ def row() -> Row:
                 high=1,
                 steps=limits.EXHAUSTION_PROBABILITY,
                 span=8,
-                when_absent="Unknown until twenty requests have ended.",
+                when_absent="Unknown until half a minute of work has been seen.",
                 link=to_dashboard("KV pool", KV_POOL),
             ),
             graph(

@@ -1,9 +1,7 @@
 """Forecast of the KV pool: committed blocks, end of the trend, probability of exhaustion."""
 
-from exporter.fold.exhaustion.calibration import INTERVAL_SECONDS
-from exporter.fold.exhaustion.copies import Copies
-from exporter.fold.exhaustion.forecast import Forecast
-from exporter.fold.exhaustion.sequences import Footprint, Sequences
+from exporter.fold.exhaustion.probability import Pool, Probability
+from exporter.fold.exhaustion.sequences import Copies, Footprint, Sequences
 from exporter.fold.exhaustion.trend import Trend
 from exporter.fold.fold import Fold
 from kvscope_events.events import (
@@ -26,7 +24,6 @@ from kvscope_events.events import (
     StepCompleted,
 )
 
-_STOPS = ("stop", "stop_string_or_abort")
 _TERMINAL = frozenset({"finished", "aborted", "preempted", "swapped_out"})
 """Causes of a release after which the sequence holds no block."""
 
@@ -35,9 +32,8 @@ class Exhaustion(Fold):
     """Demand of the running sequences, a straight line through a minute, and a probability.
 
     Cached blocks count as available: they are evicted, not waited for. A sequence runs while it
-    holds blocks. Sequences that were running or waiting when batches were lost are not known;
-    `committed_blocks` is None until the last running one has ended, `probabilities` until the last
-    of both has.
+    holds blocks. Sequences that were running when batches were lost are not known:
+    `committed_blocks` is None until the last of them has ended.
     """
 
     name = "exhaustion"
@@ -70,13 +66,10 @@ class Exhaustion(Fold):
         self._active: int | None = None
         self._is_counted = False  # its blocks are counted, not numbered
         self._num_running = 0
-        self._waiting_known = False
+        self._num_waiting: int | None = None  # None: no step has said so
         self._trend = Trend()
-        self._forecast = Forecast(self._sequences)
+        self._probability = Probability()
         self._seconds = 0.0  # of the latest batch
-        self._due = 0.0
-        self._was_idle = False
-        self._read: tuple[float, dict[int, float]] | None = None  # the last answer, and its time
 
     @property
     def committed_blocks(self) -> int | None:
@@ -98,79 +91,45 @@ class Exhaustion(Fold):
             return None
         return self._trend.seconds_to_full(self._seconds, self._active, self._usable)
 
-    def probabilities(self, age_seconds: float = 0.0) -> dict[int, float]:
-        """Probabilities of exhaustion by horizon, without unknown ones.
-
-        age_seconds: since the latest batch came, whole seconds count; an idle engine sends none.
-        """
-        now = self._seconds + int(age_seconds)
-        if self._read is None or self._read[0] != now:
-            self._read = now, self._probabilities(now)
-        return self._read[1]
+    @property
+    def probabilities(self) -> dict[int, float]:
+        """Probabilities of exhaustion by horizon; empty while unknown, or while nothing runs."""
+        pool = self._pool
+        return {} if pool is None else self._probability.at(self._seconds, pool)
 
     @property
     def num_pending(self) -> int:
         return len(self._sequences.known)
 
     def on_batch(self, batch: Batch) -> None:
-        seconds = batch.time_ns / 1e9
-        self._read = None
-        if self._num_running:
-            self._forecast.worked(seconds - self._seconds)
-        self._seconds = seconds
+        self._seconds = batch.time_ns / 1e9
         Fold.on_batch(self, batch)  # faster than super()
         if self._active is not None:
-            self._trend.observe(seconds, self._active)  # an idle engine has a flat one
-        is_idle = not self._num_running and self._is_idle
-        if is_idle != self._was_idle:
-            self._was_idle = is_idle
-            self._forecast.idles(seconds, is_idle)
-        if seconds >= self._due:
-            # Skip one that was due while the engine was silent: moments when work arrives are not
-            # typical, since exhaustion follows them more often.
-            late = seconds - self._due >= INTERVAL_SECONDS
-            self._due += INTERVAL_SECONDS * (1 + (seconds - self._due) // INTERVAL_SECONDS)
-            model = None
-            if not late and self._footprint is not None and self._is_computable:
-                room = self._footprint, self._active or 0, self._usable
-                self._forecast.learn(seconds, *room)
-                model = self._forecast.model(seconds, *room)
-            self._forecast.remember(seconds, model, self._active_ratio)
+            self._trend.observe(self._seconds, self._active)  # an idle engine has a flat one
+        if self._probability.is_due(self._seconds):
+            pool = self._pool
+            if pool is not None:
+                self._probability.observe(self._seconds, pool)
 
     def on_gap(self) -> None:
         self._active = None
-        self._waiting_known = False
+        self._num_waiting = None
         self._forget()
 
     def _forget(self) -> None:
         self._trend = Trend()
         self._sequences.clear()
         self._copies.clear()
-        self._forecast.forget()
-        self._was_idle = False
-
-    def _probabilities(self, now: float) -> dict[int, float]:
-        if self._is_idle:
-            return self._forecast.idle(now)
-        if self._footprint is None or not self._is_computable:
-            return {}
-        model = self._forecast.model(now, self._footprint, self._active or 0, self._usable)
-        return {} if model is None else self._forecast.calibrated(now, model, self._active_ratio)
+        self._probability.forget()
 
     @property
-    def _is_computable(self) -> bool:
-        """Whether all sequences are known, and some run or wait."""
-        return not self._is_idle and self._waiting_known and self.committed_blocks is not None
-
-    @property
-    def _active_ratio(self) -> float:
-        return self._active / self._usable if self._active and self._usable else 0.0
-
-    @property
-    def _is_idle(self) -> bool:
-        """Whether nothing runs or waits; pinned blocks are held all the same."""
-        known = self._active is not None and self._waiting_known
-        return known and not self._num_running and not self._sequences.known
+    def _pool(self) -> Pool | None:
+        """None: unknown, or nothing runs."""
+        if not self._num_running or not self._usable:
+            return None
+        if self._active is None or self._num_waiting is None:
+            return None
+        return Pool(self._active / self._usable, self._num_running, self._num_waiting)
 
     def _sized(self, event: PoolCreated | PoolSnapshot) -> None:
         self._usable = event.num_blocks - event.reserved
@@ -183,22 +142,20 @@ class Exhaustion(Fold):
         if self._active is not None:  # it replaces another pool, with other blocks
             self._forget()
         self._active = self._num_running = 0
-        self._waiting_known = True
+        self._num_waiting = 0
 
     def _added(self, event: SequenceAdded) -> None:
         if self._footprint is not None:
             self._sequences.add(
                 event.sequence, event.prompt_tokens, event.max_tokens, self._footprint
             )
-            blocks = self._footprint.blocks(event.prompt_tokens)
-            self._forecast.came(self._seconds, blocks, event.max_tokens)
 
     def _failed(self, _event: AllocationFailed) -> None:
-        self._forecast.exhausted(self._seconds)
+        self._probability.exhausted(self._seconds)
 
     def _preempted(self, event: RequestPreempted) -> None:
         if self._is_counted and event.cause == "out_of_blocks":
-            self._forecast.exhausted(self._seconds)  # no AllocationFailed precedes it
+            self._probability.exhausted(self._seconds)  # no AllocationFailed precedes it
         self._stop(event.sequence)
 
     def _resumed(self, event: RequestResumed) -> None:
@@ -207,8 +164,6 @@ class Exhaustion(Fold):
     def _finished(self, event: SequenceFinished) -> None:
         self._stop(event.sequence)
         self._sequences.known.pop(event.sequence, None)
-        if event.output_tokens:
-            self._forecast.ended(event.output_tokens, stopped=event.reason in _STOPS)
 
     def _allocated(self, event: BlocksAllocated) -> None:
         if event.sequence is not None:
@@ -286,6 +241,5 @@ class Exhaustion(Fold):
     def _stepped(self, event: StepCompleted) -> None:
         self._active = event.active_blocks
         self._num_running = event.running
-        sequences = self._sequences
-        sequences.step(event)
-        self._waiting_known = event.waiting <= len(sequences.known) - len(sequences.running)
+        self._num_waiting = event.waiting
+        self._sequences.step(event)

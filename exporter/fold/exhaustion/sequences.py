@@ -1,4 +1,4 @@
-"""Running and waiting sequences: blocks they hold and may still take, and their progress.
+"""Running and waiting sequences: blocks that they hold and may still take, copies included.
 
 Tokens are counted without a look at every sequence in every step: a clock counts the tokens that a
 sequence gets, and each sequence remembers the clock at its first token.
@@ -14,9 +14,6 @@ class Footprint:
 
     def __init__(self, groups: Collection[CacheGroup]) -> None:
         self._groups = tuple(groups)
-        growing = [group for group in groups if _most_blocks(group) is None] or list(groups)
-        self.blocks_per_token = sum(1 / group.block_size for group in growing)
-        """Growth of a long sequence, whose windows are full and whose states are there."""
 
     def blocks(self, tokens: int) -> int:
         """Blocks that a sequence of this many tokens holds at once."""
@@ -41,11 +38,10 @@ def _most_blocks(group: CacheGroup) -> int | None:
 class Sequence:
     """A sequence that was added and has not ended."""
 
-    __slots__ = ("held", "max_tokens", "most", "produced", "prompt_tokens", "since")
+    __slots__ = ("held", "most", "produced", "prompt_tokens", "since")
 
-    def __init__(self, prompt_tokens: int, max_tokens: int, most: int) -> None:
+    def __init__(self, prompt_tokens: int, most: int) -> None:
         self.prompt_tokens = prompt_tokens
-        self.max_tokens = max_tokens
         self.most = most
         """Blocks that it holds at max_tokens."""
         self.held = 0
@@ -72,13 +68,10 @@ class Sequences:
         self.running.clear()
         self.owed = 0
 
-    def add(
-        self, number: int, prompt_tokens: int, max_tokens: int, footprint: Footprint
-    ) -> Sequence:
+    def add(self, number: int, prompt_tokens: int, max_tokens: int, footprint: Footprint) -> None:
         # The KV of the last token is never written: nothing follows it.
         most = footprint.blocks(prompt_tokens + max_tokens - 1)
-        self.known[number] = sequence = Sequence(prompt_tokens, max_tokens, most)
-        return sequence
+        self.known[number] = Sequence(prompt_tokens, most)
 
     def take(self, number: int, count: int) -> bool:
         """Blocks went to a sequence; returns whether it begins to run."""
@@ -150,3 +143,35 @@ class Sequences:
             if sequence is not None:
                 sequence.since = self.clock
         self.clock += tokens
+
+
+class Copies:
+    """Copies that forked sequences have yet to make: of last blocks that are shared and not full.
+
+    Every owner of such a block except the last one copies it before writing its next token.
+    """
+
+    def __init__(self) -> None:
+        self.owed = 0
+        self._owners: dict[int, int] = {}  # of such blocks, at least two
+
+    def clear(self) -> None:
+        self.owed = 0
+        self._owners.clear()
+
+    def share(self, block: int) -> None:
+        """A block that is not full has one more owner."""
+        self._owners[block] = self._owners.get(block, 1) + 1
+        self.owed += 1
+
+    def release(self, blocks: Collection[int]) -> None:
+        """Each of these blocks has one owner less, and still has others."""
+        owners = self._owners
+        if not owners:
+            return
+        for block in blocks:
+            if block in owners:
+                self.owed -= 1
+                owners[block] -= 1
+                if owners[block] == 1:
+                    del owners[block]

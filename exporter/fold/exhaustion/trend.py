@@ -7,7 +7,7 @@ WINDOW_SECONDS = 60.0
 SAMPLE_SECONDS = 0.5
 MIN_SPAN_SECONDS = 5.0
 """Minimum history for a trend."""
-HORIZON_SECONDS = 3600.0
+REACH_SECONDS = 3600.0
 """A pool that the trend fills only after this time is not about to run out."""
 
 
@@ -32,10 +32,10 @@ class Trend:
         if slope is None or slope <= 0:
             return None
         seconds = left / slope
-        return seconds if seconds <= HORIZON_SECONDS else None
+        return seconds if seconds <= REACH_SECONDS else None
 
     def _slope(self, now: float) -> float | None:
-        """Blocks a second, by least squares over the window."""
+        """Blocks a second, by least squares over the window; None: too few samples."""
         points = [(at - now, blocks) for at, blocks in self._samples if now - at <= WINDOW_SECONDS]
         if len(points) < 3 or points[-1][0] - points[0][0] < MIN_SPAN_SECONDS:
             return None

@@ -30,12 +30,11 @@ class XidKey(NamedTuple):
 
 
 class XidCount(NamedTuple):
-    """Number of events, and the time of the last by both clocks."""
+    """Number of events, and the time of the last."""
 
     events: int
-    last_wall_ns: int
-    last_ns: int | None = None
-    """On the exporter's monotonic clock; None: in a recording of before there was such a time."""
+    last_ns: int
+    """On the exporter's monotonic clock."""
 
 
 class Xids:
@@ -58,7 +57,7 @@ class Xids:
             over = [
                 key
                 for key, count in self._counts.items()
-                if key.uuid == uuid and (count.last_ns or 0) <= until_ns
+                if key.uuid == uuid and count.last_ns <= until_ns
             ]
             for key in over:
                 del self._counts[key]
@@ -70,8 +69,7 @@ class Xids:
         key = XidKey(str(identity.index), identity.uuid, xid)
         with self._lock:
             before = self._counts.get(key, XidCount(0, 0))
-            now = self._clock.now()
-            self._counts[key] = XidCount(before.events + 1, now.wall_ns, now.monotonic_ns)
+            self._counts[key] = XidCount(before.events + 1, self._clock.monotonic_ns())
         if not before.events:  # a storm is one line
             logger.warning("GPU %s: XID %d", identity.index, number)
 

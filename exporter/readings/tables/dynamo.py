@@ -74,11 +74,6 @@ _FRONTEND = (
         reason=_IN_BUCKETS,
     ),
     Row(
-        family="kvscope_prompt_tokens_total",
-        value=sum_of("dynamo_frontend_input_sequence_tokens"),
-        reason=_ALL_WORKERS,
-    ),
-    Row(
         family="kvscope_generated_tokens_total",
         value=counter("dynamo_frontend_output_tokens"),
         reason=_ALL_WORKERS,

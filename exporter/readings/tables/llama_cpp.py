@@ -35,8 +35,7 @@ LLAMA_CPP = Table(
             labels={"phase": "first"},
             value=_CACHED,
         ),
-        *last_step(counter("llamacpp:n_decode")),
-        Row(family="kvscope_prompt_tokens_total", value=_PROMPT, reason=_ADDED),
+        last_step(counter("llamacpp:n_decode")),
         Row(
             family="kvscope_generated_tokens_total",
             value=counter("llamacpp:tokens_predicted"),

@@ -207,13 +207,7 @@ SGLANG_ROWS = (
         )
         for phase, mode in (("prefill", "prefill_compute"), ("decode", "decode"))
     ),
-    *last_step(counter("sglang:realtime_tokens")),
-    Row(
-        family="kvscope_prompt_tokens_total",
-        value=counter("sglang:prompt_tokens"),
-        worth="passed through",
-        reason="counted when a request ends",
-    ),
+    last_step(counter("sglang:realtime_tokens")),
     Row(
         family="kvscope_generated_tokens_total",
         value=counter("sglang:generation_tokens"),

@@ -213,12 +213,7 @@ VLLM_ROWS = (
         worth="passed through",
         reason=f"observed when the request ends, {_OWN_BUCKETS}",
     ),
-    *last_step(count_of("vllm:iteration_tokens_total")),
-    Row(
-        family="kvscope_prompt_tokens_total",
-        value=counter("vllm:prompt_tokens"),
-        reason="counted at the first token of each",
-    ),
+    last_step(count_of("vllm:iteration_tokens_total")),
     Row(family="kvscope_generated_tokens_total", value=counter("vllm:generation_tokens")),
     *(
         Row(

@@ -3,7 +3,7 @@
 import re
 
 from tests.readings.cases import sglang, vllm
-from tests.readings.cases.case import NOW, Case, histogram
+from tests.readings.cases.case import Case, histogram
 
 LLAMA_CPP = (
     Case(
@@ -25,9 +25,7 @@ llamacpp:n_decode_total 1451
                 "kvscope_requests:waiting": 3,
                 "kvscope_prefix_cache_queried_tokens_total:first": 49715,
                 "kvscope_prefix_cache_hit_tokens_total:first": 19698,
-                "kvscope_prompt_tokens_total": 49715,
                 "kvscope_last_step_age_seconds": 0,
-                "kvscope_last_step_timestamp_seconds": NOW,
                 "kvscope_generated_tokens_total": 5456,
             }
         },
@@ -58,7 +56,6 @@ DYNAMO = (
                 "kvscope_requests:waiting": 3,
                 "kvscope_prefix_cache_queried_tokens_total:first": 56485,
                 "kvscope_prefix_cache_hit_tokens_total:first": 18688,
-                "kvscope_prompt_tokens_total": 56485,
                 "kvscope_generated_tokens_total": 13688,
                 "kvscope_time_to_first_token_seconds": (1, 2, 1.5),
                 "kvscope_inter_token_latency_seconds": (8, 9, 2.5),
@@ -106,7 +103,7 @@ def through_ray(page: str, replica: str) -> str:
     return re.sub(r"^(ray_\w+)\{", rf"\1{{{inside},", renamed, flags=re.MULTILINE)
 
 
-_IDLE_REPLICA = 'prompt_tokens_total{engine="0",model_name="m"} 5\n'
+_IDLE_REPLICA = 'generation_tokens_total{engine="0",model_name="m"} 5\n'
 RAY = (
     *(
         Case(
@@ -129,9 +126,9 @@ RAY = (
         + through_ray('vllm:num_requests_running{engine="0",model_name="m"} 4\n', "r2")
         + through_ray('vllm:num_requests_waiting{engine="0",model_name="m"} 0\n', "r2"),
         expected={
-            ("m", "dead"): {"kvscope_prompt_tokens_total": 5},
+            ("m", "dead"): {"kvscope_generated_tokens_total": 5},
             ("m", "r2"): {
-                "kvscope_prompt_tokens_total": 5,
+                "kvscope_generated_tokens_total": 5,
                 "kvscope_requests:running": 4,
                 "kvscope_requests:waiting": 0,
                 "kvscope_sequences:running": 4,

@@ -1,7 +1,7 @@
 """Pages of vLLM: what they look like in one release and another, and what is read from them."""
 
 from tests.readings.cases import impossible
-from tests.readings.cases.case import NOW, Case, Series, histogram
+from tests.readings.cases.case import Case, Series, histogram
 
 _L = 'engine="0",model_name="m"'
 _LATENCIES = (
@@ -73,9 +73,7 @@ CURRENT_READ: Series = {
     "kvscope_requests_finished_total:error": 1,
     "kvscope_requests_rejected_total:queue_full": 14,
     "kvscope_preemptions_total:recompute": 3,
-    "kvscope_prompt_tokens_total": 33000,
     "kvscope_last_step_age_seconds": 0,
-    "kvscope_last_step_timestamp_seconds": NOW,
     "kvscope_generated_tokens_total": 7952,
     "kvscope_kv_tier_hit_tokens_total:device": 9000,
     "kvscope_kv_tier_hit_tokens_total:host": 60,
@@ -226,7 +224,6 @@ generation_tokens_total{model_name="m"} 80.0
                 "kvscope_sequences:running": 6,
                 "kvscope_sequences:waiting": 1,
                 "kvscope_kv_active_ratio": 0.25,
-                "kvscope_prompt_tokens_total": 900,
                 "kvscope_generated_tokens_total": 80,
                 "kvscope_time_to_first_token_seconds": (1, 3, 4, 2.5),
             }
@@ -348,7 +345,6 @@ vllm_prefix_cache_hits{engine="0",model_name="m"} 4
             ("m", "0"): {
                 "kvscope_requests:waiting": 3,
                 "kvscope_sequences:waiting": 3,
-                "kvscope_prompt_tokens_total": 12,
                 "kvscope_prefix_cache_hit_tokens_total:first": 4,
                 "kvscope_kv_tier_hit_tokens_total:device": 4,
             }

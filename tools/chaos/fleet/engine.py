@@ -181,6 +181,4 @@ class _Same:
 
 def _roomy(_pid: int) -> HostMemory:
     used = 90 * GIB
-    return HostMemory(
-        resident=80 * GIB, limit=256 * GIB, usage=used, working_set=used, unreclaimable=used
-    )
+    return HostMemory(resident=80 * GIB, limit=256 * GIB, usage=used, unreclaimable=used)
