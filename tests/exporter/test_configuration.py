@@ -37,7 +37,7 @@ servers:
     model_name: llama-3
     timeout: 3
   - name: ours
-    events: ["ipc:///run/kvscope/serve-8000.sock", "ipc:///run/kvscope/vllm/*", "file:///a.kvsf"]
+    events: ["ipc:///run/kvscope/serve-8000.sock", "ipc:///run/kvscope/vllm/*"]
   - {name: auto, url: "http://10.0.0.8:8000", kv_events: auto}
 """
 
@@ -139,7 +139,7 @@ SERVER = "servers: [{name: a, url: 'http://h:1', %s}]"
         (SERVER % "kind: vllm, kv_events: [{}]", "kv_events[0]: endpoint is missing"),
         (SERVER % "events: ['tcp://10.0.0.7:1']", "events[0]: 'tcp://10.0.0.7:1': 10.0.0.7 is n"),
         (SERVER % "events: [nothing]", "events[0]: 'nothing': not an endpoint of the wire"),
-        (SERVER % "events: ['file://a']", "events[0]: 'file://a' is not an absolute path"),
+        (SERVER % "events: ['file:///a']", "events[0]: 'file:///a': not an endpoint of the wire"),
         (SERVER % "events: ['ipc:///r/*', 'ipc:///r/*']", "names ipc:///r/* as well; keep one"),
         (
             "servers: [{name: a, events: [], kv_events: auto}]",

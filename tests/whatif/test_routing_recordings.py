@@ -25,8 +25,8 @@ from kvscope_events.events import (
     SequenceAdded,
     SequenceFinished,
 )
-from kvscope_events.wire.frame import FrameKind, encode_batch, flags_of, pack_header
 from tests.exporter.stream import hello
+from tests.playback.simulated import write_batches
 
 BLOCK_SIZE = 16
 SECOND = 1_000_000_000
@@ -40,13 +40,12 @@ class Recorded:
 
     def __init__(self, file: Path, num_blocks: int, name: str, **introduced: Any) -> None:
         self.file = file
-        self.name = name.encode().ljust(8, b".")
         self.hits = 0
         self._bus = EventBus()
         self._events = self._bus.subscribe()
-        self._frames: list[bytes] = []
+        self._batches: list[Batch] = []
         self._sequence = 0
-        self._bus.emit(hello(**{"name_space": SPACE, "session": self.name.hex(), **introduced}))
+        self._bus.emit(hello(**{"name_space": SPACE, "session": name, **introduced}))
         self.pool = BlockPool(num_blocks, BLOCK_SIZE, self._bus)
         self._end_batch(START)
 
@@ -89,24 +88,21 @@ class Recorded:
 
     def saved(self, *, without: Sequence[int] = ()) -> Path:
         """The file, without the batches of these numbers."""
-        kept = [one for number, one in enumerate(self._frames) if number not in without]
-        self.file.write_bytes(b"".join(kept))
+        kept = [batch for batch in self._batches if batch.seq not in without]
+        write_batches(self.file, kept)
         return self.file
 
     def _end_batch(self, wall_ns: int) -> None:
         self._bus.flush()
         while (taken := self._events.take()) is not None:
-            number = len(self._frames)
-            batch = Batch(number, number, taken[0].events, wall_ns)
-            payload = encode_batch(batch)
-            header = pack_header(FrameKind.BATCH, flags_of(batch), self.name, number, len(payload))
-            self._frames.append(header + payload)
+            number = len(self._batches)
+            self._batches.append(Batch(number, number, taken[0].events, wall_ns))
 
 
 @pytest.fixture
 def make(tmp_path: Path) -> Callable[..., Recorded]:
     def made(name: str, num_blocks: int = 40, **introduced: Any) -> Recorded:
-        return Recorded(tmp_path / f"{name}.kvsf", num_blocks, name, **introduced)
+        return Recorded(tmp_path / f"{name}.kvsr", num_blocks, name, **introduced)
 
     return made
 
@@ -230,13 +226,13 @@ def test_replicas_with_other_names_for_the_same_content_are_not_merged(
         return refused(kvscope(*[r.saved() for r in replicas], "--replicas", 2))
 
     other = "b" * 32
-    assert "a.kvsf and " in pair(name_space=other)
+    assert "a.kvsr and " in pair(name_space=other)
     assert "PYTHONHASHSEED" in pair(name_space=other)
     assert "the model is demo in one and else in" in pair(name_space=other, model_name="else")
     assert "hash algorithm is None in one and xxhash in" in pair(
         name_space=other, prefix_caching_hash_algo="xxhash"
     )
-    assert "b.kvsf: its names of blocks cannot be compared" in pair(name_space=None)
+    assert "b.kvsr: its names of blocks cannot be compared" in pair(name_space=None)
 
 
 def test_what_cannot_be_replayed_is_one_line(make: Callable[..., Recorded], tmp_path: Path) -> None:
@@ -247,7 +243,7 @@ def test_what_cannot_be_replayed_is_one_line(make: Callable[..., Recorded], tmp_
     def refusal(replica: Recorded) -> str:
         return refused(kvscope(good.file, replica.saved(), "--replicas", 2))
 
-    assert "idle.kvsf: no lookup in it" in refused(kvscope(make("idle").saved(), "--replicas", 2))
+    assert "idle.kvsr: no lookup in it" in refused(kvscope(make("idle").saved(), "--replicas", 2))
     off = make("off", enable_prefix_caching=False)
     assert "prefix caching is off" in refusal(off)
     unnamed = make("unnamed")
@@ -265,9 +261,9 @@ def test_what_cannot_be_replayed_is_one_line(make: Callable[..., Recorded], tmp_
     assert "the recorded pools differ: give the blocks of each replica's" in refusal(pools)
     again = refused(kvscope(good.file, good.file, "--replicas", 2))
     assert "are recordings of the same engine" in again
-    cut = tmp_path / "cut.kvsf"
+    cut = tmp_path / "cut.kvsr"
     cut.write_bytes(good.file.read_bytes()[:20])
-    assert "not a recording that can be read" in refused(kvscope(good.file, cut, "--replicas", 2))
+    assert "the recording is cut off here" in refused(kvscope(good.file, cut, "--replicas", 2))
     trace = tmp_path / "trace.jsonl"
     trace.write_text("{}")
     assert "name one trace, or the" in refused(kvscope(good.file, trace, "--replicas", 2))
@@ -284,7 +280,7 @@ def test_defects_of_a_recording_are_notes(make: Callable[..., Recorded]) -> None
     for number in range(4):
         holed.serve(START + number * SECOND, [1, 2])
     lost = document(holed.saved(without=[2]), "--replicas", 1)
-    assert lost["doubts"] == ["holed.kvsf: 1 batches are missing; their requests are not replayed"]
+    assert lost["doubts"] == ["holed.kvsr: 1 batches are missing; their requests are not replayed"]
     assert lost["requests"] == 3
 
     used = make("used")
@@ -295,12 +291,12 @@ def test_defects_of_a_recording_are_notes(make: Callable[..., Recorded]) -> None
     late.tell(snapshot)
     late.serve(START + SECOND, [1, 2])
     (doubt,) = document(late.saved(without=[0]), "--replicas", 1)["doubts"]
-    assert doubt.startswith("late.kvsf begins with a pool in use")
+    assert doubt.startswith("late.kvsr begins with a pool in use")
 
     busy, idle = make("busy"), make("idle")
     busy.serve(START, [1, 2])
     found = document(busy.saved(), idle.saved(), "--replicas", 2)
-    assert found["doubts"] == ["idle.kvsf: nothing was looked up in it"]
+    assert found["doubts"] == ["idle.kvsr: nothing was looked up in it"]
 
     running = make("running")
     running.serve(START, [1, 2])
