@@ -30,7 +30,7 @@ _STATED = Struct("<HIIqq")
 """Flags, both lengths and both times: the part of a header that its CRC covers."""
 _LENGTH = Struct("<I")
 LENGTH_BYTES = _LENGTH.size
-"""Of each record in a chunk."""
+"""Bytes before each record in a chunk, which state its length."""
 
 
 class RecordingError(Exception):

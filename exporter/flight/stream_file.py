@@ -22,7 +22,7 @@ _STREAM = 0
 _PORTION_BYTES = 1 << 20
 """As much is written at once, so that a long backlog needs little memory."""
 _OVERHEAD_BYTES = 1024
-"""What a chunk takes beside its batches, with the chunk that ends the segment."""
+"""Room for all but the batches of a chunk, and for the chunk that ends the segment."""
 
 
 class StreamFile:

@@ -51,8 +51,9 @@ def record(
     start it right after an incident and the incident is in the file.
 
     The recording holds names of blocks, never their text. kvscope whatif computes from it what
-    another pool would have found, and every command for recordings reads it; what a sidecar reads
-    beside the events, such as the server's own page and its GPUs, is not in it.
+    another pool would have found. The other commands for recordings read it as well, except
+    kvscope alerts try: what a sidecar reads beside the events, such as the server's state and its
+    GPUs, is not in it.
 
     Example: kvscope record ipc:///run/user/1000/kvscope/qwen.sock qwen.kvsr --seconds 600
     """

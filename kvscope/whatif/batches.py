@@ -72,7 +72,7 @@ class Batches:
 
     @property
     def problem(self) -> str | None:
-        """What the recording lacks; None: it is whole, as far as it has been read."""
+        """The parts that the recording lacks; None: it is whole, as far as it has been read."""
         return self._file.problem
 
     def __iter__(self) -> Iterator[Taken]:

@@ -280,7 +280,7 @@ def _doubts(reader: _Reader, stretch: _Stretch) -> Iterator[str]:
 
 
 def doubts_about(recording: Batches) -> Iterator[str]:
-    """What is wrong with the whole file."""
+    """Defects of the whole file."""
     if recording.problem is not None:
         yield f"the recording is not whole: {recording.problem}"
     if recording.repeated:

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from engine.block_pool import BlockPool
+from exporter.flight.records import Entered
 from kvscope.cli.app import app
 from kvscope_events.bus import EventBus
 from kvscope_events.events import (
@@ -26,7 +27,7 @@ from kvscope_events.events import (
     SequenceFinished,
 )
 from tests.exporter.stream import hello
-from tests.playback.simulated import write_batches
+from tests.playback.simulated import opened, took, write_batches, write_segment
 
 BLOCK_SIZE = 16
 SECOND = 1_000_000_000
@@ -43,7 +44,7 @@ class Recorded:
         self.hits = 0
         self._bus = EventBus()
         self._events = self._bus.subscribe()
-        self._batches: list[Batch] = []
+        self.batches: list[Batch] = []
         self._sequence = 0
         self._bus.emit(hello(**{"name_space": SPACE, "session": name, **introduced}))
         self.pool = BlockPool(num_blocks, BLOCK_SIZE, self._bus)
@@ -88,15 +89,15 @@ class Recorded:
 
     def saved(self, *, without: Sequence[int] = ()) -> Path:
         """The file, without the batches of these numbers."""
-        kept = [batch for batch in self._batches if batch.seq not in without]
+        kept = [batch for batch in self.batches if batch.seq not in without]
         write_batches(self.file, kept)
         return self.file
 
     def _end_batch(self, wall_ns: int) -> None:
         self._bus.flush()
         while (taken := self._events.take()) is not None:
-            number = len(self._batches)
-            self._batches.append(Batch(number, number, taken[0].events, wall_ns))
+            number = len(self.batches)
+            self.batches.append(Batch(number, number, taken[0].events, wall_ns))
 
 
 @pytest.fixture
@@ -205,6 +206,23 @@ def test_one_recording_is_a_workload_for_any_number_of_replicas(
     found = by_policy(document(one.saved(), "--replicas", 4, "--capacity", 10))
     assert list(found) == ["round-robin", "least-loaded", "prefix-hash", "kv-aware"]
     assert found["kv-aware"]["own_blocks"] > found["round-robin"]["own_blocks"]
+
+
+def test_the_engines_of_one_recording_are_replicas(
+    make: Callable[..., Recorded], tmp_path: Path
+) -> None:
+    """As a sidecar saves them, which watches several engines of a server."""
+    engines = [make(str(number), engine=str(number)) for number in range(2)]
+    for number, (path, generated) in enumerate(conversations(1)):
+        engines[number % 2].serve(START + number * SECOND, path, generated)
+    both = tmp_path / "both.kvsr"
+    entered = [Entered(number, "wire", "", 0) for number in range(2)]
+    taken = [took(batch, number) for number in range(2) for batch in engines[number].batches]
+    write_segment(both, [opened(), *entered, *taken])
+    found = document(both, "--replicas", 2, "--policy", "recorded")
+    apart = document(*[each.saved() for each in engines], "--replicas", 2, "--policy", "recorded")
+    assert found["policies"] == apart["policies"]
+    assert found["recorded_hit_blocks"] == sum(each.hits for each in engines)
 
 
 def test_the_text_says_what_the_replicas_themselves_found(make: Callable[..., Recorded]) -> None:
