@@ -66,7 +66,7 @@ def test_a_file_with_everything(tmp_path: Path) -> None:
     assert (llama.kind, llama.timeout, llama.model_name) == ("vllm", 3.0, "llama-3")
     assert llama.kv_events[1] == KvEventsConfig(endpoint="tcp://*:5558", engine="1", bind=True)
     assert llama.labels == {"team": "search", "rank": "0"}
-    assert (ours.url, len(ours.events), ours.kind) == (None, 3, "auto")
+    assert (ours.url, len(ours.events), ours.kind) == (None, 2, "auto")
     assert auto.kv_events == "auto"
 
 
