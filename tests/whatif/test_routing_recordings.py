@@ -225,6 +225,23 @@ def test_the_engines_of_one_recording_are_replicas(
     assert found["recorded_hit_blocks"] == sum(each.hits for each in engines)
 
 
+def test_an_engine_whose_restart_has_another_socket_is_one_replica(
+    make: Callable[..., Recorded], tmp_path: Path
+) -> None:
+    lives = [make(str(number)) for number in range(2)]
+    for number, (path, generated) in enumerate(conversations(1)):
+        lives[number // 40].serve(START + number * SECOND, path, generated)
+    file = tmp_path / "restarted.kvsr"
+    entries = [
+        [Entered(number, "wire", "", 0), *(took(batch, number) for batch in life.batches)]
+        for number, life in enumerate(lives)
+    ]
+    write_segment(file, [opened(), *entries[0], *entries[1]])
+    found = document(file, "--replicas", 1, "--policy", "recorded")
+    assert any(doubt.startswith("an engine was restarted") for doubt in found["doubts"])
+    assert found["requests"] == len(conversations(1))
+
+
 def test_the_text_says_what_the_replicas_themselves_found(make: Callable[..., Recorded]) -> None:
     one = make("one", 40)
     one.serve(START, [1, 2])

@@ -27,6 +27,7 @@ from kvscope_events.events import (
 )
 
 Pool = PoolCreated | PoolSnapshot | PoolCounted
+_RESTARTED = "was restarted, which emptied its pool; simulated pools go on"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -191,7 +192,10 @@ def workload_of_recordings(
     _check_comparable(readers, pools)
     sizes = {pool.num_blocks - pool.reserved for pool in pools}
     bytes_per_block = {pool.bytes_per_block for pool in pools}
-    requests, unfinished = _merged(readers)
+    replicas = list(dict.fromkeys(reader.replica for reader in readers))
+    if len(replicas) < len(readers):
+        doubts.append(f"an engine {_RESTARTED}")
+    requests, unfinished = _merged(readers, replicas)
     if unfinished:
         doubts.append(
             f"{unfinished:,} of {len(requests):,} requests had not ended: they decode as long as "
@@ -203,13 +207,13 @@ def workload_of_recordings(
         block_tokens=pools[0].block_size,
         bytes_per_block=(bytes_per_block.pop() or None) if len(bytes_per_block) == 1 else None,
         pool_blocks=sizes.pop() if len(sizes) == 1 else None,
-        recordings=len({reader.replica for reader in readers}),
+        recordings=len(replicas),
         recorded_hits=sum(reader.hits for reader in readers),
         doubts=doubts,
     )
 
 
-def _merged(readers: Sequence[_Reader]) -> tuple[list[Request], int]:
+def _merged(readers: Sequence[_Reader], replicas: Sequence[Hashable]) -> tuple[list[Request], int]:
     """All requests in order of arrival, and the number of those that had not ended."""
     known = [
         lookup.output_tokens
@@ -218,7 +222,6 @@ def _merged(readers: Sequence[_Reader]) -> tuple[list[Request], int]:
         if lookup.output_tokens is not None
     ]
     usual = round(median(known)) if known else 0
-    replicas = list(dict.fromkeys(reader.replica for reader in readers))
     requests = [
         Request(
             at=lookup.at,
@@ -307,7 +310,7 @@ def _doubts(reader: _Reader) -> Iterator[str]:
     if not reader.lookups:
         yield f"{name}: nothing was looked up in it"
     if len(reader.asked_in) > 1:
-        yield f"{name}: the engine was restarted, which emptied its pool; simulated pools go on"
+        yield f"{name}: the engine {_RESTARTED}"
     if not reader.is_whole:
         yield (
             f"{name} begins with a pool in use: simulated pools begin empty, so they find too "
