@@ -173,7 +173,7 @@ class Stream:
 class Replay:
     """A source that brings recorded batches, all known, none lost."""
 
-    kind: SourceKind = "recording"
+    kind: SourceKind = "wire"
     endpoint = ""
     session = "benchmark"
     up = state_known = True

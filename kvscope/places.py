@@ -26,7 +26,7 @@ SOURCE_HELP = f"{SERVER_HELP} Or a recording, *.kvsr: a file of that name comes 
 
 _LOOK_SECONDS = 2.0
 _SCHEMES = ("http", "https")
-_RECORDINGS = (".kvsr", ".kvsf")
+_RECORDING = ".kvsr"
 _HOST = r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9](?:[\w.-]*\w)?)"
 _WITH_PORT = re.compile(rf"{_HOST}?:\d{{1,5}}(?:/.*)?")
 _ALONE = re.compile(f"{_HOST}/?")
@@ -40,7 +40,7 @@ def server_named(text: str, port: int = SIDECAR_PORT) -> str:
         return text
     if _WITH_PORT.fullmatch(text):
         return f"http://127.0.0.1{text}" if text.startswith(":") else f"http://{text}"
-    if text.endswith(_RECORDINGS) or not _ALONE.fullmatch(text):
+    if text.endswith(_RECORDING) or not _ALONE.fullmatch(text):
         raise fail(f"{text}: not a server: write http://HOST:PORT")
     return f"http://{text.rstrip('/')}:{port}"
 
@@ -55,7 +55,7 @@ def source_named(text: str) -> str | Path:
         path = Path(text)
         if path.exists() or (
             not _WITH_PORT.fullmatch(text)
-            and (text.endswith(_RECORDINGS) or not _ALONE.fullmatch(text))
+            and (text.endswith(_RECORDING) or not _ALONE.fullmatch(text))
         ):
             return path
         if ":" not in text:

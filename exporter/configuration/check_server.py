@@ -11,7 +11,6 @@ from exporter.configuration.model import FOLDER, KvEventsConfig, ServerConfig
 from exporter.extras import lacking
 from exporter.fetch.address import address_problem
 from exporter.readings.detect import OWN_PAGE, OWN_PAGE_REMEDY
-from exporter.sources.attachments import FILE_SCHEMES
 from kvscope_events.wire.endpoint import MAX_SOCKET_PATH_BYTES, EndpointError, parse_endpoint
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
@@ -75,12 +74,6 @@ def _check_page(path: str, server: ServerConfig) -> None:
 
 
 def _check_endpoint(path: str, endpoint: str) -> None:
-    scheme = next((each for each in FILE_SCHEMES if endpoint.startswith(each)), None)
-    if scheme is not None:
-        if not endpoint.removeprefix(scheme).startswith("/"):
-            problem = f"{endpoint!r} is not an absolute path"
-            raise ConfigurationError(path, problem, f"write {scheme}/PATH")
-        return
     try:
         # A folder is checked like a socket in it with the shortest name.
         socket = endpoint.removesuffix(FOLDER) + "/x" if endpoint.endswith(FOLDER) else endpoint

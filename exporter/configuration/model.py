@@ -75,7 +75,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     metrics_path: Annotated[str, Meta(pattern=r"^/[^\s?#]*$")] | None = None
     """Path of its page below `url`; None: /metrics."""
     events: tuple[str, ...] = ()
-    """Endpoints of the wire, folders of them (ipc:///DIRECTORY/*), recordings (file:///PATH)."""
+    """Endpoints of the wire, folders of them (ipc:///DIRECTORY/*)."""
     kv_events: (
         Annotated[tuple[KvEventsConfig, ...], Meta(max_length=MAX_STREAMS)] | Literal["auto"]
     ) = ()

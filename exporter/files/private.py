@@ -41,6 +41,18 @@ def open_own(path: Path, flags: int = os.O_RDONLY) -> FileIO:
         raise
 
 
+def append_whole(file: FileIO, content: bytes, size: int) -> None:
+    """Append to a file of `size` bytes, which keeps this size if that fails. Raises OSError."""
+    left = memoryview(content)
+    try:
+        while left:
+            left = left[file.write(left) :]
+    except OSError:
+        with suppress(OSError):
+            os.ftruncate(file.fileno(), size)
+        raise
+
+
 def lock(file: FileIO) -> bool:
     """Hold it until it is closed, as is every duplicate; False: another process holds it.
 

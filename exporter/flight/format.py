@@ -29,6 +29,8 @@ HEADER_BYTES = _HEADER.size
 _STATED = Struct("<HIIqq")
 """Flags, both lengths and both times: the part of a header that its CRC covers."""
 _LENGTH = Struct("<I")
+LENGTH_BYTES = _LENGTH.size
+"""Bytes before each record in a chunk, which state its length."""
 
 
 class RecordingError(Exception):

@@ -15,11 +15,10 @@ from pathlib import Path
 from secrets import token_hex
 
 from exporter.clock import Moment
-from exporter.files.private import create_private, is_removed, lock, open_own
+from exporter.files.private import append_whole, create_private, is_removed, lock, open_own
 from exporter.flight.format import BEGINS, ENDS, pack_chunk, whole_chunks
 from exporter.flight.gaps import Gap
 from exporter.flight.records import Missing
-from exporter.sources.recorder import append_whole
 
 SUFFIX = ".kvsr"
 _TRIES = 100

@@ -15,9 +15,8 @@ from errno import EEXIST
 from io import FileIO
 from pathlib import Path
 
-from exporter.files.private import create_private, is_removed, lock, open_own
+from exporter.files.private import append_whole, create_private, is_removed, lock, open_own
 from exporter.flight.ring import SUFFIX, Segment, chunks_of
-from exporter.sources.recorder import append_whole
 from kvscope_events.printable import quoted
 
 logger = logging.getLogger(__name__)

@@ -14,7 +14,6 @@ from exporter.sidecar.socket_folder import SocketFolder
 from exporter.sources.kv_events import KvEventsSource
 from exporter.sources.kv_events.discovery import MAX_ANSWER_BYTES, Stream
 from exporter.sources.listener import Listener
-from exporter.sources.recording import SCHEME, RecordingSource
 from exporter.sources.source import Source
 from exporter.watched.exporter import Exporter
 from exporter.watched.target import Target
@@ -121,8 +120,6 @@ class _Builder:
         return fetch
 
     def _wire(self, endpoint: str) -> Target:
-        if endpoint.startswith(SCHEME):
-            return self._target(RecordingSource(endpoint, self._clock))
         listeners = [] if self._listener is None else [self._listener(self._config.name)]
         source = WireSubscriber(endpoint, clock_ns=self._clock.monotonic_ns)
         return Target(

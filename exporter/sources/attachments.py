@@ -16,13 +16,11 @@ from kvscope_events.producers import (
 )
 from kvscope_events.vocabulary import ServerKind
 
-SourceKind = Literal["inprocess", "wire", "recording", "kv_events", "page"]
+SourceKind = Literal["inprocess", "wire", "kv_events", "page"]
 """Value of the label `source`, but for REMOTE."""
 REMOTE = "remote"
 """Value of the label `source` for workers and front ends on a host without the scheduler of their
 engine, which counts on another page."""
-FILE_SCHEMES = ("file://",)
-"""Beginnings of endpoints that name a file; any other is one of the wire."""
 Depth = Literal["observer", "events"]
 """Depth of an attachment; see servers.md. At depth "page" a server reports no events."""
 
@@ -67,13 +65,6 @@ ATTACHMENTS = (
         depth="observer",
         how="`kvscope serve --preemption-mode swap` or `auto`",
         tells=ENGINE_EVENTS | SWAP_EVENTS,
-    ),
-    Attachment(
-        server="a recording of kvscope",
-        depth="observer",
-        how="`kvscope sidecar --events NAME=file:///PATH`",
-        tells=ENGINE_EVENTS,
-        machine="absent",
     ),
     Attachment(
         server="vLLM",

@@ -15,6 +15,11 @@ def recorded(path: Path, names: Set[str]) -> Samples:
     """Raises RecordingError, BacktestError."""
     playback = Playback(RecordingFile(path))
     file = playback.file
+    if not playback.index.pages:
+        raise BacktestError(
+            f"{path}: it has the events of a stream alone, and rules need what a page has beside "
+            "them: try a recording that a sidecar saved (POST /api/recordings)"
+        )
     begins = -(-file.begins_ns // (STEP_SECONDS * 10**9)) * STEP_SECONDS
     count = (file.ends_ns // 10**9 - begins) // STEP_SECONDS + 1
     if count < 2:

@@ -12,7 +12,7 @@ from kvscope.output import fail
 from kvscope_events.printable import printable
 
 if TYPE_CHECKING:
-    from exporter.sources.recorder import Recorder
+    from exporter.flight.stream_file import StreamFile
     from kvscope_events.wire.subscriber import WireSubscriber
 
 DEFAULT_MAX_BYTES = "1GiB"
@@ -24,6 +24,8 @@ _PROGRESS_SECONDS = 10.0
 _BACKLOG_SECONDS = 1.0
 """Time before the start of the command from which on the summary mentions the backlog."""
 _TICK_SECONDS = 0.2
+_WRITE_SECONDS = 1.0
+"""Interval at which what has come is written: the most that is lost when the command is killed."""
 
 
 def record(
@@ -49,11 +51,14 @@ def record(
     start it right after an incident and the incident is in the file.
 
     The recording holds names of blocks, never their text. kvscope whatif computes from it what
-    another pool would have found; kvscope sidecar --events file:///PATH shows its last state.
+    another pool would have found. The other commands for recordings read it as well, except
+    kvscope alerts try: what a sidecar reads beside the events, such as the server's state and its
+    GPUs, is not in it.
 
-    Example: kvscope record ipc:///run/user/1000/kvscope/qwen.sock qwen.kvsf --seconds 600
+    Example: kvscope record ipc:///run/user/1000/kvscope/qwen.sock qwen.kvsr --seconds 600
     """
-    from exporter.sources.recorder import Recorder
+    from exporter.clock import Clock
+    from exporter.flight.stream_file import StreamFile
     from kvscope_events.wire.endpoint import EndpointError
     from kvscope_events.wire.subscriber import WireSubscriber
 
@@ -68,9 +73,9 @@ def record(
     except EndpointError as error:
         raise fail(error) from None
     try:
-        with Recorder(file, limit) as recorder, Stop() as stop:
+        with StreamFile(file, subscriber, limit, Clock()) as recording, Stop() as stop:
             began = time.monotonic()
-            _record(subscriber, recorder, stop, seconds)
+            _record(subscriber, recording, stop, seconds)
             lasted = time.monotonic() - began
     except FileExistsError:
         raise fail(f"{file}: file exists; choose another name") from None
@@ -78,53 +83,56 @@ def record(
         raise fail(f"{file}: cannot write: {error.strerror}") from None
     finally:
         subscriber.close()
-    if not recorder.num_batches:
-        why = f"even one batch is larger than {max_bytes}" if recorder.full else "nothing came"
+    if not recording.num_batches:
+        why = f"even one batch is larger than {max_bytes}" if recording.full else "nothing came"
         raise fail(f"{endpoint}: {why} in {lasted:.1f} s; nothing was recorded")
     line = (
-        f"{file}: {recorder.num_batches:,} batches, {format_bytes(recorder.num_bytes)}, "
+        f"{file}: {recording.num_batches:,} batches, {format_bytes(recording.num_bytes)}, "
         f"{lasted:.1f} s"
     )
-    if recorder.full:
+    if recording.full:
         line += f"; stopped at {max_bytes}"
-    if recorder.missing:
-        line += f"; {recorder.missing:,} batches are missing"
-    if len(recorder.sessions) > 1:
-        line += f"; the engine restarted {len(recorder.sessions) - 1} times"
-    earlier = recorder.recorded_ns / 1e9 - lasted
+    if recording.missing:
+        line += f"; {recording.missing:,} batches are missing"
+    if recording.restarts:
+        line += f"; the engine restarted {recording.restarts} times"
+    earlier = recording.recorded_ns / 1e9 - lasted
     if earlier > _BACKLOG_SECONDS:
         line += f"; began {earlier:,.0f} s earlier, with the publisher's backlog"
     typer.echo(printable(line))
 
 
 def _record(
-    subscriber: "WireSubscriber", recorder: "Recorder", stop: Stop, seconds: float | None
+    subscriber: "WireSubscriber", recording: "StreamFile", stop: Stop, seconds: float | None
 ) -> None:
     """Record until a signal, the end of the time, or a full file. Raises OSError."""
     began = time.monotonic()
     silent = True
     next_line = _PROGRESS_SECONDS
+    next_write = 0.0
     while not stop.is_set():
         elapsed = time.monotonic() - began
         if seconds is not None and elapsed >= seconds:
             break
         left = _TICK_SECONDS if seconds is None else min(_TICK_SECONDS, seconds - elapsed)
         subscriber.wait(left)
-        if not _take_all(subscriber, recorder):
+        _take_all(subscriber, recording)
+        if elapsed >= next_write:
+            next_write = elapsed + _WRITE_SECONDS
+            recording.write()
+        if recording.full:
             return
-        if silent and elapsed > _SILENCE_SECONDS and not recorder.num_batches:
+        if silent and elapsed > _SILENCE_SECONDS and not recording.num_batches:
             silent = False
             typer.echo(f"kvscope: no data from {subscriber.endpoint} yet", err=True)
-        if elapsed >= next_line and recorder.num_batches:
+        if elapsed >= next_line and recording.num_batches:
             next_line += _PROGRESS_SECONDS
-            size = format_bytes(recorder.num_bytes)
-            typer.echo(f"{elapsed:.0f} s: {recorder.num_batches:,} batches, {size}", err=True)
-    _take_all(subscriber, recorder)
+            size = format_bytes(recording.num_bytes)
+            typer.echo(f"{elapsed:.0f} s: {recording.num_batches:,} batches, {size}", err=True)
+    _take_all(subscriber, recording)
 
 
-def _take_all(subscriber: "WireSubscriber", recorder: "Recorder") -> bool:
-    """Write what has arrived; False once the file is full."""
-    while (taken := subscriber.take()) is not None:
-        if not recorder.add(*taken, subscriber.session):
-            return False
-    return True
+def _take_all(subscriber: "WireSubscriber", recording: "StreamFile") -> None:
+    """Keep what has arrived, unless the file is full. Raises OSError."""
+    while (taken := subscriber.take()) is not None and recording.add(*taken):
+        pass

@@ -62,9 +62,8 @@ def sidecar(
             metavar="[NAME=]ENDPOINT",
             help="Endpoint on which an engine publishes its events: ipc:///DIRECTORY/NAME.sock, "
             "tcp://127.0.0.1:PORT, ipc:///DIRECTORY/* for every socket in a folder, also those "
-            "that appear later (quote it), or file:///PATH for a recording. May be repeated; "
-            "endpoints of one server have the same NAME. Default NAME: the file name, or host and "
-            "port.",
+            "that appear later (quote it). May be repeated; endpoints of one server have the same "
+            "NAME. Default NAME: the socket's name, or host and port.",
         ),
     ] = None,
     url: Annotated[

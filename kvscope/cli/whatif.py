@@ -21,8 +21,6 @@ from kvscope.options.routing import RoutingOptions
 from kvscope.output import EXIT_SIGNALLED, fail
 from kvscope.whatif.findings import Findings, WhatIfError, save_plot
 from kvscope_events.printable import printable
-from kvscope_events.wire.endpoint import EndpointError
-from kvscope_events.wire.frame import MAGIC
 
 if TYPE_CHECKING:
     from kvscope.whatif.routing.workload import Workload
@@ -41,7 +39,7 @@ def whatif(
         typer.Argument(
             metavar="FILE",
             help="A trace in Mooncake's format (a JSON object a line, with hash_ids), or a "
-            "recording of kvscope record; with --replicas also the recordings of several replicas.",
+            "recording, *.kvsr; with --replicas also the recordings of several replicas.",
         ),
     ],
     capacity: Annotated[
@@ -67,11 +65,11 @@ def whatif(
 
     Example: kvscope whatif conversation_trace.jsonl --capacity 1000 --capacity 50000
 
-    Example: kvscope whatif qwen.kvsf --plot curve.png
+    Example: kvscope whatif qwen.kvsr --plot curve.png
 
     Example: kvscope whatif conversation_trace.jsonl --replicas 8 --capacity 2000
 
-    Example: kvscope whatif a.kvsf b.kvsf --replicas 2 --policy recorded --policy kv-aware
+    Example: kvscope whatif a.kvsr b.kvsr --replicas 2 --policy recorded --policy kv-aware
 
     docs/guides/whatif.md says how to read the results, and what is not in them.
     """
@@ -120,9 +118,11 @@ def _route(
 
 @contextmanager
 def _failing_in_one_line(file: Path) -> Iterator[None]:
+    from exporter.flight.format import RecordingError
+
     try:
         yield
-    except (WhatIfError, EndpointError) as error:
+    except (WhatIfError, RecordingError) as error:
         raise fail(error) from None
     except OSError as error:
         raise fail(f"{error.filename or file}: cannot be read: {error.strerror}") from None
@@ -132,6 +132,8 @@ def _failing_in_one_line(file: Path) -> Iterator[None]:
 
 def _is_recording(file: Path) -> bool:
     """False: it looks like a trace. Raises WhatIfError for neither, or OSError."""
+    from exporter.flight.format import MAGIC
+
     if not stat.S_ISREG(file.stat().st_mode):
         raise WhatIfError(f"{file}: not a file that can be read twice: name a trace or a recording")
     with file.open("rb") as content:
@@ -140,14 +142,14 @@ def _is_recording(file: Path) -> bool:
         raise WhatIfError(f"{file}: the file is empty")
     if begin != MAGIC and not begin.startswith(b"{"):
         raise WhatIfError(
-            f"{file}: neither a recording of kvscope record, nor a trace in Mooncake's format, "
+            f"{file}: neither a recording of kvscope, nor a trace in Mooncake's format, "
             "which has a JSON object on each line"
         )
     return begin == MAGIC
 
 
 def _read(file: Path, capacities: Sequence[int]) -> Findings:
-    """Raises WhatIfError, EndpointError or OSError."""
+    """Raises WhatIfError, RecordingError or OSError."""
     if _is_recording(file):
         from kvscope.whatif.recording import curve_of_recording
 
@@ -165,7 +167,7 @@ def _read(file: Path, capacities: Sequence[int]) -> Findings:
 
 
 def _workload(files: Sequence[Path]) -> "Workload":
-    """Raises WhatIfError, EndpointError or OSError."""
+    """Raises WhatIfError, RecordingError or OSError."""
     kinds = [_is_recording(file) for file in files]
     if all(kinds):
         from kvscope.whatif.routing.recordings import workload_of_recordings

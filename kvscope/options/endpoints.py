@@ -88,7 +88,7 @@ def _split(form: tuple[str, str, str], text: str) -> tuple[str | None, str]:
 def _derive(form: tuple[str, str, str], place: str) -> str:
     """ipc:///run/kvscope/serve-8000.sock → serve-8000; tcp://127.0.0.1:5557 → 127.0.0.1:5557."""
     transport, _, rest = place.partition("://")
-    if transport in ("ipc", "file"):
+    if transport == "ipc":
         rest = rest.removesuffix(FOLDER).rpartition("/")[2].removesuffix(".sock")
     elif transport in ("http", "https"):
         rest = rest.partition("/")[0]

@@ -7,17 +7,15 @@ batch missing. The curve is that of the last stretch with look-ups.
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from exporter.clock import Clock
 from exporter.fold.cache.contents import Contents
 from exporter.fold.cache.curve import HitCurve
 from exporter.fold.cache.depths import MOST_SCALE, Looked
 from exporter.fold.shadow.fold import can_simulate
 from exporter.fold.shadow.follower import Follower
 from exporter.fold.shadow.simulation import AGREE_RATIO
-from exporter.sources.recording import RecordingSource
+from kvscope.whatif.batches import Batches, Stream, Taken
 from kvscope.whatif.findings import Findings, Point, Pool, WhatIfError
 from kvscope_events.events import (
-    Batch,
     EngineEvent,
     Hello,
     PoolCreated,
@@ -29,6 +27,7 @@ TELL_EVERY = 256
 """Batches between two calls of `on_progress`."""
 _SHARES = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
 """Default capacities, as shares of the pool."""
+_RESTARTED = "the engine was restarted"
 _NOTHING_LOOKED_UP = "no lookup in it while the state of the pool was known"
 
 
@@ -104,42 +103,51 @@ class _Simulated:
 
 
 class _Reader:
-    """Divides a recording into stretches."""
+    """Divides a stream into stretches."""
 
-    def __init__(self, source: RecordingSource, wanted: Sequence[int]) -> None:
-        self.source = source
+    def __init__(self, recording: Batches, wanted: Sequence[int]) -> None:
+        self.recording = recording
         self._wanted = wanted
         self.stretch = _Stretch(wanted)
         self.best: _Stretch | None = None
         """The last stretch with look-ups."""
         self.lookups = 0
-        """First lookups in the whole file."""
+        """First lookups in the whole stream."""
         self.breaks: dict[str, int] = {}
         """The reasons why stretches ended, with their counts."""
         self.caching: bool | None = None
+        self.engine: tuple[str, str] | None = None
+        """Model name and rank, by which it is known again after a restart."""
         self.has_pool = False
-        self._session = ""
+        self._run = 0
 
-    def read(self, batch: Batch, lost: int) -> None:
+    def read(self, taken: Taken) -> None:
         """Take the next batch."""
-        if lost:
-            self._break(f"{lost:,} batches are missing")
-        elif self._session and self.source.session != self._session:
-            self._break("the engine was restarted")
-        self._session = self.source.session
-        for event in batch.events:
+        if taken.lost:
+            self._break(f"{taken.lost:,} batches are missing")
+        elif taken.stream.run != self._run:
+            self._break(_RESTARTED)
+        self._run = taken.stream.run
+        for event in taken.batch.events:
             # Earlier events of the same batch still belong to the former pool.
             if isinstance(event, PoolCreated) and self.stretch.has_pool:
                 self._break("the pool was recreated")
-            self.stretch.batch = batch
+            self.stretch.batch = taken.batch
             self.stretch.apply(event)
             if isinstance(event, Hello):
                 self.caching = event.enable_prefix_caching
+                self.engine = event.model_name, event.engine
             elif isinstance(event, PrefixLookup):
                 self.lookups += not event.resumed
                 if self.stretch.lookups:
                     self.best = self.stretch
         self.has_pool = self.has_pool or self.stretch.has_pool
+
+    def follow(self, before: "_Reader") -> None:
+        """Count a stream of the same engine before this one, which a restart has ended."""
+        self.lookups += before.lookups
+        for why, count in (*before.breaks.items(), (_RESTARTED, 1)):
+            self.breaks[why] = self.breaks.get(why, 0) + count
 
     def _break(self, why: str) -> None:
         self.breaks[why] = self.breaks.get(why, 0) + 1
@@ -155,38 +163,39 @@ def curve_of_recording(
 
     capacities: empty stands for some shares of the pool, up to four times.
 
-    Raises EndpointError for a file that cannot be read, WhatIfError for one without a curve.
+    Raises RecordingError for a file that cannot be read, WhatIfError for one without a curve.
     """
-    source = RecordingSource(f"file://{file}", Clock())
-    try:
-        reader = _Reader(source, capacities)
-        for number, (batch, lost) in enumerate(batches_of(source), start=1):
-            reader.read(batch, lost)
-            if number % TELL_EVERY == 0:
-                on_progress(number)
-    finally:
-        source.close()
+    recording = Batches(file)
+    readers: dict[Stream, _Reader] = {}
+    for number, taken in enumerate(recording, start=1):
+        if taken.stream not in readers:
+            readers[taken.stream] = _Reader(recording, capacities)
+        readers[taken.stream].read(taken)
+        if number % TELL_EVERY == 0:
+            on_progress(number)
+    if not readers:
+        raise WhatIfError(f"{file}: {recording.problem or 'it holds no batch'}")
+    *before, reader = sorted(readers.values(), key=lambda each: each.best is not None)
     stretch = reader.best
     if stretch is None:
-        raise WhatIfError(f"{file}: {_why_no_curve(reader)}")
+        raise WhatIfError(f"{file}: {_why_no_curve([*readers.values()])}")
+    for other in before:
+        if other.best is not None:
+            if other.engine != reader.engine:
+                raise WhatIfError(
+                    f"{file}: it has several engines, each with a pool of its own: record the "
+                    "events of one (kvscope record), or replay the requests of all (--replicas)"
+                )
+            reader.follow(other)
     if stretch.simulated is not None:
         return _of_groups(file, reader, stretch, stretch.simulated)
     return _findings(reader, stretch, capacities)
 
 
-def batches_of(source: RecordingSource) -> Iterator[tuple[Batch, int]]:
-    """All batches of a recording, each with the number of those that are missing before it."""
-    while source.wait(0):
-        while (taken := source.take()) is not None:
-            yield taken
-
-
-def _why_no_curve(reader: _Reader) -> str:
+def _why_no_curve(readers: Sequence[_Reader]) -> str:
     """The reason, in the order of what a user can do about it."""
-    broken_off = reader.source.broken_off
-    if not reader.source.session:
-        return f"not a recording that can be read: {broken_off or 'it holds no batch'}"
-    if not reader.has_pool:
+    reader = next((each for each in readers if each.has_pool), None)
+    if reader is None:
         return "no pool in it: it is of a worker, or ends before the engine's state came"
     if reader.caching is False:
         return "nothing is looked up in it: prefix caching is off (--enable-prefix-caching)"
@@ -267,11 +276,14 @@ def _doubts(reader: _Reader, stretch: _Stretch) -> Iterator[str]:
     left_out = reader.lookups - stretch.lookups
     if left_out:
         yield f"{left_out:,} of {reader.lookups:,} lookups are not in the curve"
-    source = reader.source
-    if source.broken_off is not None:
-        yield f"the file cannot be read to its end: {source.broken_off}"
-    if source.repeated:
-        yield f"{source.repeated:,} batches are in the file more than once, and count once"
-    undecoded = sum(source.decode_errors.values()) - (source.broken_off is not None)
-    if undecoded:
-        yield f"{undecoded:,} batches or events could not be decoded"
+    yield from doubts_about(reader.recording)
+
+
+def doubts_about(recording: Batches) -> Iterator[str]:
+    """Defects of the whole file."""
+    if recording.problem is not None:
+        yield f"the recording is not whole: {recording.problem}"
+    if recording.repeated:
+        yield f"{recording.repeated:,} batches are in the file more than once, and count once"
+    if recording.undecoded:
+        yield f"{recording.undecoded:,} batches or events could not be decoded"

@@ -118,15 +118,6 @@ def read_frames(message: bytes) -> Iterator[Frame]:
         offset += length
 
 
-def payload_bytes(header: bytes) -> int:
-    """Bytes that follow this header; 0 if it is not a header, which `read_frames` reports."""
-    if len(header) != HEADER_BYTES:
-        return 0
-    magic, version, _, _, _, _, length = _HEADER.unpack(header)
-    is_ours = magic == MAGIC and version == CONTRACT_VERSION and length <= MAX_MESSAGE_BYTES
-    return int(length) if is_ours else 0
-
-
 def pack_request(kind: RequestKind, session: bytes, seq: int) -> bytes:
     return _REQUEST.pack(REQUEST_MAGIC, CONTRACT_VERSION, kind, session, seq)
 

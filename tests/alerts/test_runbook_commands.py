@@ -26,7 +26,7 @@ SAYS = {
     r"kvscope doctor": r"H200",
     r"kvscope doctor --target \S+": r"kvscope",
     r"kvscope advise \S+": r"Over \d\d:\d\d(:\d\d)? to|idle",
-    r"kvscope record .*": r"run\.kvsf",
+    r"kvscope record .*": r"run\.kvsr",
     r"kvscope stacks .*": r"step_loop\.py",
     r"python -m alerts": r"alert: KvscopeTargetDown",
     r"python -m alerts --(itl|ttft) .*": r'model_name="demo"',

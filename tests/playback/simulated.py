@@ -79,6 +79,11 @@ def write_segment(path: Path, entries: Iterable[Record], *, ends_ns: int = BEGIN
     path.write_bytes(pack_chunk(encoded, BEGINS | ENDS, BEGINS_NS, ends_ns))
 
 
+def write_batches(path: Path, batches: Iterable[Batch]) -> None:
+    """A recording of an engine's events alone."""
+    write_records(path, map(took, batches))
+
+
 def write_records(path: Path, entries: Iterable[Record]) -> None:
     """A recording whose stream 0 is an engine."""
     write_segment(path, [opened(), Entered(0, "inprocess", "", 0), *entries])

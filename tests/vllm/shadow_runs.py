@@ -3,8 +3,8 @@
     python -m tests.vllm.shadow_runs MODEL FOLDER
 
 in the Python of a vLLM, with this checkout on PYTHONPATH and KVSCOPE_OBSERVER_DIR set; there is no
-model to run. Reads cases (`Case`, as JSON) from stdin, one a line. For each it writes the recording
-NAME.kvsf of the first size, and prints what vLLM found for each request at each size, in tokens.
+model to run. Reads cases (`Case`, as JSON) from stdin, one a line. For each it keeps the events of
+the first size in NAME.events, and prints what vLLM found for each request at each size, in tokens.
 """
 
 import json
@@ -16,8 +16,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from exporter.sources.recorder import Recorder
 from tests.vllm.child import in_child
+from tests.vllm.kept import keep
 from tests.vllm.scheduler import VOCABULARY, Driver
 
 FACTORS = (1.0, 0.5, 0.75, 1.5, 2.0, 4.0)
@@ -164,11 +164,7 @@ def run(model: str, case: Case, folder: Path, factor: float) -> list[tuple[int, 
     observer.flush()
     oracle.serve(case)
     observer.flush()
-    with Recorder(folder / f"{case.name}.kvsf", 1 << 30) as recorder:
-        while (taken := events.take()) is not None:
-            batch, lost = taken
-            assert not lost
-            recorder.add(batch, 0, "00" * 8)
+    keep(events, folder / f"{case.name}.events")
     assert site.observer is not None, "it has switched itself off"
     return oracle.found
 

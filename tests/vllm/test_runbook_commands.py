@@ -36,7 +36,7 @@ SAYS = {
     r"kvscope doctor --target \S+": r"vllm",
     r"kvscope doctor": r"driver",
     r"kvscope advise \S+": r"Over \d\d:\d\d(:\d\d)? to|idle",
-    r"kvscope record .*": r"run\.kvsf",
+    r"kvscope record .*": r"run\.kvsr",
     r"kvscope stacks .*": r"vllm/v1/engine/core\.py",
     r"kvscope observer on .*": r": on \(process",
     r"curl .*%\{http_code\}.*": r"200",

@@ -14,12 +14,11 @@ from typing import Any
 
 import pytest
 
-from exporter.clock import Clock
 from exporter.fold.shadow.follower import Follower
-from exporter.sources.recording import RecordingSource
-from kvscope_events.events import PoolCreated, PoolSnapshot, PrefixLookup
+from kvscope_events.events import Batch, PoolCreated, PoolSnapshot, PrefixLookup
 from tests.repo.checkout import ROOT
 from tests.vllm.driven import SECONDS
+from tests.vllm.kept import kept
 from tests.vllm.shadow_runs import FACTORS, Case
 
 pytestmark = [pytest.mark.vllm, pytest.mark.nightly, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -114,7 +113,7 @@ def by_layout(kind: str) -> list[Any]:
 
 
 class Served:
-    """Recordings, and what vLLM found by size, of each case. Those that run nightly are one process
+    """Events, and what vLLM found by size, of each case. Those that run nightly are one process
     and all others a second one, on first use, since vLLM takes ten seconds to import."""
 
     def __init__(self, python: Path, model: Path, folder: Path) -> None:
@@ -127,8 +126,8 @@ class Served:
             self._serve([case for case in CASES if (case in NIGHTLY) == (name in NIGHTLY)])
         return self._found[name]
 
-    def recording(self, name: str) -> Path:
-        return self._folder / f"{name}.kvsf"
+    def events(self, name: str) -> list[Batch]:
+        return kept(self._folder / f"{name}.events")
 
     def _serve(self, names: Sequence[str]) -> None:
         ran = subprocess.run(
@@ -164,7 +163,7 @@ def served(
 
 
 def simulated(
-    file: Path, factors: Sequence[float], *, retaining: bool = False
+    batches: Sequence[Batch], factors: Sequence[float], *, retaining: bool = False
 ) -> dict[float, Found]:
     """Hits at other sizes, from the stream of one; at 0, of one that keeps every window."""
     found: dict[float, Found] = {factor: [] for factor in factors}
@@ -177,19 +176,13 @@ def simulated(
         for factor, hit in zip(found, blocks, strict=True):
             found[factor].append((event.sequence - 1, block_size * hit, event.resumed))
 
-    source = RecordingSource(f"file://{file}", Clock())
-    try:
-        while source.wait(0):
-            while (taken := source.take()) is not None:
-                for event in taken[0].events:
-                    if follower is None and isinstance(event, PoolCreated | PoolSnapshot):
-                        block_size, usable = event.block_size, event.num_blocks - event.reserved
-                        sizes = [int(factor * usable) for factor in factors]
-                        follower = Follower(event, sizes, noted, usable if retaining else 0)
-                    elif follower is not None:
-                        follower.take(event)
-    finally:
-        source.close()
+    for event in (event for batch in batches for event in batch.events):
+        if follower is None and isinstance(event, PoolCreated | PoolSnapshot):
+            block_size, usable = event.block_size, event.num_blocks - event.reserved
+            sizes = [int(factor * usable) for factor in factors]
+            follower = Follower(event, sizes, noted, usable if retaining else 0)
+        elif follower is not None:
+            follower.take(event)
     assert follower is not None
     follower.settle()
     follower.check()
@@ -202,7 +195,7 @@ def test_every_lookup_at_every_size_finds_what_a_vllm_of_that_size_finds(
 ) -> None:
     real = served[name]
     factors = CASES[name].factors
-    found = simulated(served.recording(name), factors)
+    found = simulated(served.events(name), factors)
     assert found == real
     totals = [sum(hit for _, hit, _ in found[factor]) for factor in sorted(factors)]
     assert totals[0] < totals[-1], "the sizes make no difference: nothing was tested"
@@ -213,7 +206,7 @@ def test_a_pool_that_keeps_every_window_finds_what_vllm_would_find_if_it_did(
     served: Served, name: str
 ) -> None:
     real = served[name]
-    found = simulated(served.recording(name), (1.0,), retaining=True)
+    found = simulated(served.events(name), (1.0,), retaining=True)
     assert found == {factor: real[factor] for factor in (1.0, 0.0)}
     now, then = (sum(hit for _, hit, _ in found[factor]) for factor in (1.0, 0.0))
     if name.startswith(WINDOWS):
@@ -225,7 +218,7 @@ def test_the_present_size_finds_what_vllm_found_through_preemptions(
     served: Served, name: str
 ) -> None:
     real = served[name]
-    assert simulated(served.recording(name), (1.0,))[1.0] == real[1.0]
+    assert simulated(served.events(name), (1.0,))[1.0] == real[1.0]
 
 
 @pytest.mark.parametrize("name", by_layout("preempted"))
@@ -233,7 +226,7 @@ def test_larger_sizes_are_near_where_they_would_not_have_preempted(
     served: Served, name: str
 ) -> None:
     real = served[name]
-    found = simulated(served.recording(name), FACTORS)
+    found = simulated(served.events(name), FACTORS)
     for factor in (2.0, 4.0):
         predicted, truth = (
             sum(hit for _, hit, resumed in one if not resumed)
@@ -245,7 +238,7 @@ def test_larger_sizes_are_near_where_they_would_not_have_preempted(
 def test_while_requests_wait_larger_pools_find_at_most_what_is_simulated(served: Served) -> None:
     """They admit some earlier, and equal beginnings are computed at the same time."""
     real = served["gemma-crowded"]
-    expected = simulated(served.recording("gemma-crowded"), list(real))
+    expected = simulated(served.events("gemma-crowded"), list(real))
     for factor in real:
         found, said = (
             sum(tokens for _, tokens, resumed in lookups if not resumed)

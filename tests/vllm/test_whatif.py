@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from kvscope.whatif.recording import curve_of_recording
+from tests.playback.simulated import write_batches
 from tests.support.prefix_trees import Load
 from tests.vllm.driven import run_in_vllm
+from tests.vllm.kept import kept
 from tools.checks.whatif_check import VLLM_LIMIT, read
 
 pytestmark = [pytest.mark.vllm, pytest.mark.nightly, pytest.mark.slow]
@@ -38,7 +40,9 @@ def test_half_and_double_the_pool_of_a_vllm(
         str(folder),
         *(json.dumps(asdict(LOAD)), *sizes),
     )
-    files = [folder / f"{size}.kvsf" for size in sizes]
+    files = [folder / f"{size}.kvsr" for size in sizes]
+    for file in files:
+        write_batches(file, kept(file.with_suffix(".events")))
     found = curve_of_recording(files[0], SIZES)
     predicted = {point.capacity_blocks: point.hit_ratio for point in found.points}
     real = {size: read(file) for size, file in zip(SIZES, files, strict=True)}

@@ -3,8 +3,8 @@
     python -m tests.vllm.whatif_runs MODE MODEL FOLDER LOAD BLOCKS...
 
 in the Python of a vLLM, with this checkout on PYTHONPATH and KVSCOPE_OBSERVER_DIR set. MODE as in
-tests.vllm.drive. LOAD is a JSON object (tests.support.prefix_trees). Writes the recording
-BLOCKS.kvsf for each size, and prints what vLLM counted.
+tests.vllm.drive. LOAD is a JSON object (tests.support.prefix_trees). Keeps the events
+of each size in BLOCKS.events, and prints what vLLM counted.
 """
 
 import json
@@ -14,9 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from exporter.sources.recorder import Recorder
 from tests.support.prefix_trees import Load, drive
 from tests.vllm.drive import Driver, in_child
+from tests.vllm.kept import keep
 
 
 class Scheduler:
@@ -56,11 +56,7 @@ def run(mode: str, model: str, file: Path, load: Load, num_blocks: int) -> dict[
     observer.flush()
     drive(server, load)
     observer.flush()
-    with Recorder(file, 1 << 30) as recorder:
-        while (taken := events.take()) is not None:
-            batch, lost = taken
-            assert not lost
-            recorder.add(batch, 0, "00" * 8)
+    keep(events, file)
     return {"blocks": num_blocks, **server.driver.served}
 
 
@@ -68,7 +64,7 @@ def main() -> None:
     mode, model, folder, text, *sizes = sys.argv[1:]
     load = Load(**json.loads(text))
     for size in sizes:
-        file = Path(folder) / f"{size}.kvsf"
+        file = Path(folder) / f"{size}.events"
         print(json.dumps(in_child(partial(run, mode, model, file, load, int(size)))), flush=True)
 
 

@@ -1,15 +1,18 @@
 """`kvscope whatif` on recordings as a user runs it: the curve of real pools, or why none."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 from typer.testing import CliRunner, Result
 
 from engine.block_pool import BlockPool
+from exporter.flight.format import BEGINS, ENDS, pack_chunk
+from exporter.flight.records import Entered, Record, Renewed, Took, encode
 from kvscope.cli.app import app
 from kvscope.whatif.findings import WhatIfError
 from kvscope.whatif.recording import curve_of_recording
@@ -21,34 +24,25 @@ from kvscope_events.events import (
     PoolCreated,
     PrefixLookup,
 )
-from kvscope_events.wire.frame import (
-    HEADER_BYTES,
-    FrameKind,
-    decode_batch,
-    encode_batch,
-    flags_of,
-    pack_header,
-)
+from kvscope_events.wire.frame import decode_batch
 from tests.exporter.shadow_stream import FULL, SIZE, WINDOW, alternating
 from tests.exporter.stream import hello, step
+from tests.playback.simulated import BEGINS_NS, opened, record_chat, took
 from tests.support.trace_hits import replay
 
 POOL = 12
 BLOCK_SIZE = 16
-Frames = list[bytes]
 
 
-def frame(seq: int, events: Sequence[EngineEvent], session: bytes = b"recorded") -> bytes:
-    batch = Batch(seq, 1_000_000_000 * seq, list(events))
-    payload = encode_batch(batch)
-    return pack_header(FrameKind.BATCH, flags_of(batch), session, seq, len(payload)) + payload
+def frame(seq: int, events: Sequence[EngineEvent]) -> Record:
+    return took(Batch(seq, 1_000_000_000 * seq, list(events)))
 
 
-def served(num_blocks: int, paths: Sequence[Sequence[int]], session: bytes = b"recorded") -> Frames:
+def served(num_blocks: int, paths: Sequence[Sequence[int]], *, engine: str = "0") -> list[Record]:
     """The recording of a real pool that serves one path after another, a batch for each."""
     bus = EventBus()
     events = bus.subscribe()
-    bus.emit(hello())
+    bus.emit(hello(engine=engine))
     pool = BlockPool(num_blocks, BLOCK_SIZE, bus)
     bus.flush()
     for sequence, path in enumerate(paths):
@@ -64,12 +58,12 @@ def served(num_blocks: int, paths: Sequence[Sequence[int]], session: bytes = b"r
             pool.cache(sequence, list(fresh), names[len(prefix) :], parent)
         pool.release(sequence, [*prefix, *fresh], "finished")
         bus.flush()
-    bus.provide_snapshot(lambda: [hello(), pool.snapshot()])
+    bus.provide_snapshot(lambda: [hello(engine=engine), pool.snapshot()])
     events.request_snapshot()
     bus.flush()
-    frames = []
+    frames: list[Record] = []
     while (taken := events.take()) is not None:
-        frames.append(frame(len(frames), taken[0].events, session))
+        frames.append(frame(len(frames), taken[0].events))
     return frames
 
 
@@ -93,11 +87,22 @@ def hits_of(num_blocks: int, paths: Sequence[Sequence[int]] = PATHS) -> int:
     return replay(paths, num_blocks)[0]
 
 
+def segment(entries: Iterable[Record], index: int = 0) -> bytes:
+    """A chunk for each entry. index: entries of the stream before it."""
+    begin = [encode(opened()), encode(Entered(0, "wire", "", index))]
+    chunks = [begin, *([encode(entry)] for entry in entries)]
+    flags = [BEGINS, *(0 for _ in chunks[2:]), ENDS]
+    return b"".join(
+        pack_chunk(chunk, flag, BEGINS_NS, BEGINS_NS)
+        for chunk, flag in zip(chunks, flags, strict=True)
+    )
+
+
 @pytest.fixture
 def recorded(tmp_path: Path) -> Callable[..., Path]:
-    def write(*frames: bytes) -> Path:
-        file = tmp_path / "run.kvsf"
-        file.write_bytes(b"".join(frames))
+    def write(*entries: Record) -> Path:
+        file = tmp_path / "run.kvsr"
+        file.write_bytes(segment(entries))
         return file
 
     return write
@@ -176,8 +181,10 @@ def test_what_is_in_the_file_twice_counts_once_and_is_said(
     back: int | None, recorded: Callable[..., Path]
 ) -> None:
     whole = served(POOL, PATHS)
-    twice = whole * 2 if back is None else [*whole[:40], *whole[40 - back :]]
-    found = document(recorded(*twice), "--capacity", POOL)
+    file = recorded(*(whole if back is None else whole[:40]))
+    again = 0 if back is None else 40 - back
+    file.write_bytes(file.read_bytes() + segment(whole[again:], again))
+    found = document(file, "--capacity", POOL)
     assert curve(found) == {POOL: hits_of(POOL)}
     assert found["lookups"] == len(PATHS)
     repeated = back or len(whole)
@@ -216,13 +223,16 @@ def test_a_snapshot_in_between_changes_nothing(recorded: Callable[..., Path]) ->
     assert found["lower_bounds"] == []
 
 
-@pytest.mark.parametrize("session", [b"recorded", b"restart!"], ids=["pool", "engine"])
-def test_of_two_runs_the_curve_is_of_the_last(
-    session: bytes, recorded: Callable[..., Path]
-) -> None:
-    first, second = served(POOL, PATHS), served(8, PATHS[:20], session)
-    if session == b"recorded":
+@pytest.mark.parametrize("by", ["pool", "engine", "socket"])
+def test_of_two_runs_the_curve_is_of_the_last(by: str, recorded: Callable[..., Path]) -> None:
+    first, second = served(POOL, PATHS), served(8, PATHS[:20])
+    if by == "pool":
         second = [frame(len(first) + seq, decoded(one)) for seq, one in enumerate(second)]
+    elif by == "engine":
+        second.insert(0, Renewed(0))
+    else:
+        others = [msgspec.structs.replace(one, stream=1) for one in second]  # type: ignore[type-var]
+        second = [Entered(1, "wire", "", 0), *others]
     found = document(recorded(*first, *second), "--capacity", 8)
     assert curve(found) == {8: hits_of(8, PATHS[:20])}
     assert found["pool"]["usable_blocks"] == 8
@@ -246,21 +256,21 @@ def test_a_pool_made_anew_in_mid_batch_leaves_what_came_before_it_to_the_former_
     assert curve(found) == {8: hits_of(8, PATHS[:20])}
 
 
-def test_a_recording_that_ends_in_mid_frame_is_read_to_there(
+def test_a_recording_that_ends_in_mid_chunk_is_read_to_there(
     recorded: Callable[..., Path],
 ) -> None:
-    frames = served(POOL, PATHS)
-    file = recorded(*frames[:41], frames[41][:-3])
+    file = recorded(*served(POOL, PATHS)[:42])
+    file.write_bytes(file.read_bytes()[:-3])
     found = document(file, "--capacity", POOL)
     assert curve(found) == {POOL: hits_of(POOL, PATHS[:40])}
     assert found["lookups"] == 40
-    assert any("cannot be read to its end: a payload of" in doubt for doubt in found["doubts"])
-    assert "Note: the file cannot be read to its end" in kvscope(file).stdout
+    assert any("the recording is cut off here" in doubt for doubt in found["doubts"])
+    assert "Note: the recording is not whole: byte " in kvscope(file).stdout
 
 
 def test_a_batch_that_cannot_be_read_is_a_gap(recorded: Callable[..., Path]) -> None:
     frames = served(POOL, PATHS)
-    spoilt = frames[30][:HEADER_BYTES] + b"\xc1" * (len(frames[30]) - HEADER_BYTES)
+    spoilt = Took(0, msgspec.Raw(b"\xa1x"))
     found = document(recorded(*frames[:30], spoilt, *frames[31:]), "--capacity", POOL)
     assert curve(found) == {POOL: hits_of(POOL, PATHS[:29])}
     assert any("1 batches are missing" in doubt for doubt in found["doubts"])
@@ -271,17 +281,15 @@ NO_POOL = [hello(), step()]
 WINDOWS = PoolCreated(POOL, 16, 0, 0, {}, [CacheGroup("sliding_window", 16, 64)])
 
 
-def of_groups(hit_blocks: int) -> bytes:
-    """A recording of a pool of a window and full attention."""
+def of_groups(hit_blocks: int) -> list[Record]:
+    """The entries of a pool of a window and full attention."""
     pool = PoolCreated(15, SIZE, 0, 1, groups=[WINDOW, FULL], retention=0)
     events = [[hello(), pool], *alternating(hit_blocks)]
-    return b"".join(frame(seq, batch) for seq, batch in enumerate(events))
+    return [frame(seq, batch) for seq, batch in enumerate(events)]
 
 
-def test_pools_of_several_groups_are_simulated(tmp_path: Path) -> None:
-    file = tmp_path / "groups.kvsf"
-    file.write_bytes(of_groups(0))
-    found = curve_of_recording(file, [28])
+def test_pools_of_several_groups_are_simulated(recorded: Callable[..., Path]) -> None:
+    found = curve_of_recording(recorded(*of_groups(0)), [28])
     assert found.pool is not None
     assert (found.pool.usable_blocks, found.pool.hit_blocks) == (14, 0)
     hits = [(point.capacity_blocks, point.hit_blocks) for point in found.points]
@@ -290,11 +298,11 @@ def test_pools_of_several_groups_are_simulated(tmp_path: Path) -> None:
     assert list(found.doubts) == list(found.lower_bounds) == []
 
 
-def test_a_simulation_that_finds_something_else_than_the_engine_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "groups.kvsf"
-    file.write_bytes(of_groups(5))
+def test_a_simulation_that_finds_something_else_than_the_engine_is_refused(
+    recorded: Callable[..., Path],
+) -> None:
     with pytest.raises(WhatIfError, match="finds 0 blocks, the engine found 190"):
-        curve_of_recording(file)
+        curve_of_recording(recorded(*of_groups(5)))
 
 
 A_LOOKUP = PrefixLookup(0, 33, [b"a" * 16, b"b" * 16], 0)
@@ -303,37 +311,49 @@ A_LOOKUP = PrefixLookup(0, 33, [b"a" * 16, b"b" * 16], 0)
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b"KVSF", "not a recording that can be read: a header cut short"),
-        (frame(0, NO_POOL)[:20], "not a recording that can be read: a header cut short"),
-        (b"KVSF\x63\x00" + bytes(22), "the peer speaks contract 99"),
-        (frame(0, NO_POOL), "no pool in it"),
-        (frame(0, [hello(), PoolCreated(POOL, 16, 0)]), "no lookup in it"),
+        (b"KVSR", "byte 0: the recording is cut off here"),
+        (segment([frame(0, NO_POOL)])[:60], "byte 0: the recording is cut off here"),
+        (b"KVSR\x63\x00" + bytes(30), "format 99, but this kvscope reads format"),
+        (segment([Renewed(0)]), "it holds no batch"),
+        (segment([frame(0, NO_POOL)]), "no pool in it"),
+        (segment([frame(0, [hello(), PoolCreated(POOL, 16, 0)])]), "no lookup in it"),
         (
-            frame(0, [hello(enable_prefix_caching=False), PoolCreated(POOL, 16, 0)]),
+            segment([frame(0, [hello(enable_prefix_caching=False), PoolCreated(POOL, 16, 0)])]),
             "prefix caching is off",
         ),
-        (frame(0, [hello(), WINDOWS, A_LOOKUP]), "no group of full attention"),
+        (segment([frame(0, [hello(), WINDOWS, A_LOOKUP])]), "no group of full attention"),
         (
-            frame(0, [hello(), PoolCreated(POOL, 16, 0)]) + frame(9, [A_LOOKUP]),
+            segment([frame(0, [hello(), PoolCreated(POOL, 16, 0)]), frame(9, [A_LOOKUP])]),
             "no lookup in it while the state of the pool was known (8 batches are missing)",
         ),
     ],
     ids=[
-        *("magic", "header", "contract", "no-pool", "no-lookup", "caching-off", "groups", "gap"),
+        *(
+            "magic",
+            "header",
+            "format",
+            "empty",
+            "no-pool",
+            "no-lookup",
+            "caching-off",
+            "groups",
+            "gap",
+        ),
     ],
 )
-def test_a_recording_without_a_curve_is_one_line(
-    content: bytes, says: str, recorded: Callable[..., Path]
-) -> None:
-    result = kvscope(recorded(content))
+def test_a_recording_without_a_curve_is_one_line(content: bytes, says: str, tmp_path: Path) -> None:
+    file = tmp_path / "run.kvsr"
+    file.write_bytes(content)
+    result = kvscope(file)
     assert (result.exit_code, result.stdout) == (2, ""), result.output
     assert len(result.stderr.splitlines()) == 1, result.stderr
     assert result.stderr.startswith("kvscope: ")
     assert says in result.stderr
 
 
-def decoded(one: bytes) -> list[EngineEvent]:
-    return decode_batch(one[HEADER_BYTES:])[0].events
+def decoded(one: Record) -> list[EngineEvent]:
+    assert isinstance(one, Took)
+    return decode_batch(bytes(one.batch))[0].events
 
 
 def test_a_capacity_that_the_recording_cannot_tell_is_named_without_an_empty_table(
@@ -345,3 +365,26 @@ def test_a_capacity_that_the_recording_cannot_tell_is_named_without_an_empty_tab
         f"capacities over {4 * POOL:,} blocks are unknown: a recording covers them up to" in joined
     )
     assert "hit ratio" not in said
+
+
+def test_a_recording_that_a_sidecar_saved_by_itself_has_the_curve_of_its_engine(
+    tmp_path: Path,
+) -> None:
+    """The recorder asks for the state at its beginning, so hits of larger pools are bounds."""
+    file = tmp_path / "saved.kvsr"
+    record_chat(file, 120, num_blocks=40, rate=2)
+    found = document(file)
+    assert found["kind"] == "recording"
+    pool = found["pool"]
+    assert curve(found)[pool["usable_blocks"]] == pool["hit_blocks"] > 0
+
+
+def test_of_several_engines_in_one_recording_there_is_no_single_curve(
+    recorded: Callable[..., Path],
+) -> None:
+    other = served(8, PATHS[:20], engine="1")
+    moved = [msgspec.structs.replace(one, stream=1) for one in other]  # type: ignore[type-var]
+    file = recorded(*served(POOL, PATHS), Entered(1, "wire", "", 0), *moved)
+    result = kvscope(file)
+    assert (result.exit_code, result.stdout) == (2, ""), result.output
+    assert "it has several engines, each with a pool of its own" in result.stderr

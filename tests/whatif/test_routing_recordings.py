@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from engine.block_pool import BlockPool
+from exporter.flight.records import Entered
 from kvscope.cli.app import app
 from kvscope_events.bus import EventBus
 from kvscope_events.events import (
@@ -25,8 +26,8 @@ from kvscope_events.events import (
     SequenceAdded,
     SequenceFinished,
 )
-from kvscope_events.wire.frame import FrameKind, encode_batch, flags_of, pack_header
 from tests.exporter.stream import hello
+from tests.playback.simulated import opened, took, write_batches, write_segment
 
 BLOCK_SIZE = 16
 SECOND = 1_000_000_000
@@ -40,13 +41,12 @@ class Recorded:
 
     def __init__(self, file: Path, num_blocks: int, name: str, **introduced: Any) -> None:
         self.file = file
-        self.name = name.encode().ljust(8, b".")
         self.hits = 0
         self._bus = EventBus()
         self._events = self._bus.subscribe()
-        self._frames: list[bytes] = []
+        self.batches: list[Batch] = []
         self._sequence = 0
-        self._bus.emit(hello(**{"name_space": SPACE, "session": self.name.hex(), **introduced}))
+        self._bus.emit(hello(**{"name_space": SPACE, "session": name, **introduced}))
         self.pool = BlockPool(num_blocks, BLOCK_SIZE, self._bus)
         self._end_batch(START)
 
@@ -89,24 +89,21 @@ class Recorded:
 
     def saved(self, *, without: Sequence[int] = ()) -> Path:
         """The file, without the batches of these numbers."""
-        kept = [one for number, one in enumerate(self._frames) if number not in without]
-        self.file.write_bytes(b"".join(kept))
+        kept = [batch for batch in self.batches if batch.seq not in without]
+        write_batches(self.file, kept)
         return self.file
 
     def _end_batch(self, wall_ns: int) -> None:
         self._bus.flush()
         while (taken := self._events.take()) is not None:
-            number = len(self._frames)
-            batch = Batch(number, number, taken[0].events, wall_ns)
-            payload = encode_batch(batch)
-            header = pack_header(FrameKind.BATCH, flags_of(batch), self.name, number, len(payload))
-            self._frames.append(header + payload)
+            number = len(self.batches)
+            self.batches.append(Batch(number, number, taken[0].events, wall_ns))
 
 
 @pytest.fixture
 def make(tmp_path: Path) -> Callable[..., Recorded]:
     def made(name: str, num_blocks: int = 40, **introduced: Any) -> Recorded:
-        return Recorded(tmp_path / f"{name}.kvsf", num_blocks, name, **introduced)
+        return Recorded(tmp_path / f"{name}.kvsr", num_blocks, name, **introduced)
 
     return made
 
@@ -211,6 +208,40 @@ def test_one_recording_is_a_workload_for_any_number_of_replicas(
     assert found["kv-aware"]["own_blocks"] > found["round-robin"]["own_blocks"]
 
 
+def test_the_engines_of_one_recording_are_replicas(
+    make: Callable[..., Recorded], tmp_path: Path
+) -> None:
+    """As a sidecar saves them, which watches several engines of a server."""
+    engines = [make(str(number), engine=str(number)) for number in range(2)]
+    for number, (path, generated) in enumerate(conversations(1)):
+        engines[number % 2].serve(START + number * SECOND, path, generated)
+    both = tmp_path / "both.kvsr"
+    entered = [Entered(number, "wire", "", 0) for number in range(2)]
+    taken = [took(batch, number) for number in range(2) for batch in engines[number].batches]
+    write_segment(both, [opened(), *entered, *taken])
+    found = document(both, "--replicas", 2, "--policy", "recorded")
+    apart = document(*[each.saved() for each in engines], "--replicas", 2, "--policy", "recorded")
+    assert found["policies"] == apart["policies"]
+    assert found["recorded_hit_blocks"] == sum(each.hits for each in engines)
+
+
+def test_an_engine_whose_restart_has_another_socket_is_one_replica(
+    make: Callable[..., Recorded], tmp_path: Path
+) -> None:
+    lives = [make(str(number)) for number in range(2)]
+    for number, (path, generated) in enumerate(conversations(1)):
+        lives[number // 40].serve(START + number * SECOND, path, generated)
+    file = tmp_path / "restarted.kvsr"
+    entries = [
+        [Entered(number, "wire", "", 0), *(took(batch, number) for batch in life.batches)]
+        for number, life in enumerate(lives)
+    ]
+    write_segment(file, [opened(), *entries[0], *entries[1]])
+    found = document(file, "--replicas", 1, "--policy", "recorded")
+    assert any(doubt.startswith("an engine was restarted") for doubt in found["doubts"])
+    assert found["requests"] == len(conversations(1))
+
+
 def test_the_text_says_what_the_replicas_themselves_found(make: Callable[..., Recorded]) -> None:
     one = make("one", 40)
     one.serve(START, [1, 2])
@@ -230,13 +261,13 @@ def test_replicas_with_other_names_for_the_same_content_are_not_merged(
         return refused(kvscope(*[r.saved() for r in replicas], "--replicas", 2))
 
     other = "b" * 32
-    assert "a.kvsf and " in pair(name_space=other)
+    assert "a.kvsr and " in pair(name_space=other)
     assert "PYTHONHASHSEED" in pair(name_space=other)
     assert "the model is demo in one and else in" in pair(name_space=other, model_name="else")
     assert "hash algorithm is None in one and xxhash in" in pair(
         name_space=other, prefix_caching_hash_algo="xxhash"
     )
-    assert "b.kvsf: its names of blocks cannot be compared" in pair(name_space=None)
+    assert "b.kvsr: its names of blocks cannot be compared" in pair(name_space=None)
 
 
 def test_what_cannot_be_replayed_is_one_line(make: Callable[..., Recorded], tmp_path: Path) -> None:
@@ -247,7 +278,7 @@ def test_what_cannot_be_replayed_is_one_line(make: Callable[..., Recorded], tmp_
     def refusal(replica: Recorded) -> str:
         return refused(kvscope(good.file, replica.saved(), "--replicas", 2))
 
-    assert "idle.kvsf: no lookup in it" in refused(kvscope(make("idle").saved(), "--replicas", 2))
+    assert "idle.kvsr: no lookup in it" in refused(kvscope(make("idle").saved(), "--replicas", 2))
     off = make("off", enable_prefix_caching=False)
     assert "prefix caching is off" in refusal(off)
     unnamed = make("unnamed")
@@ -265,9 +296,9 @@ def test_what_cannot_be_replayed_is_one_line(make: Callable[..., Recorded], tmp_
     assert "the recorded pools differ: give the blocks of each replica's" in refusal(pools)
     again = refused(kvscope(good.file, good.file, "--replicas", 2))
     assert "are recordings of the same engine" in again
-    cut = tmp_path / "cut.kvsf"
+    cut = tmp_path / "cut.kvsr"
     cut.write_bytes(good.file.read_bytes()[:20])
-    assert "not a recording that can be read" in refused(kvscope(good.file, cut, "--replicas", 2))
+    assert "the recording is cut off here" in refused(kvscope(good.file, cut, "--replicas", 2))
     trace = tmp_path / "trace.jsonl"
     trace.write_text("{}")
     assert "name one trace, or the" in refused(kvscope(good.file, trace, "--replicas", 2))
@@ -284,7 +315,7 @@ def test_defects_of_a_recording_are_notes(make: Callable[..., Recorded]) -> None
     for number in range(4):
         holed.serve(START + number * SECOND, [1, 2])
     lost = document(holed.saved(without=[2]), "--replicas", 1)
-    assert lost["doubts"] == ["holed.kvsf: 1 batches are missing; their requests are not replayed"]
+    assert lost["doubts"] == ["holed.kvsr: 1 batches are missing; their requests are not replayed"]
     assert lost["requests"] == 3
 
     used = make("used")
@@ -295,12 +326,12 @@ def test_defects_of_a_recording_are_notes(make: Callable[..., Recorded]) -> None
     late.tell(snapshot)
     late.serve(START + SECOND, [1, 2])
     (doubt,) = document(late.saved(without=[0]), "--replicas", 1)["doubts"]
-    assert doubt.startswith("late.kvsf begins with a pool in use")
+    assert doubt.startswith("late.kvsr begins with a pool in use")
 
     busy, idle = make("busy"), make("idle")
     busy.serve(START, [1, 2])
     found = document(busy.saved(), idle.saved(), "--replicas", 2)
-    assert found["doubts"] == ["idle.kvsf: nothing was looked up in it"]
+    assert found["doubts"] == ["idle.kvsr: nothing was looked up in it"]
 
     running = make("running")
     running.serve(START, [1, 2])

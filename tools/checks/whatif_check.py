@@ -15,12 +15,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from exporter.clock import Clock
-from exporter.sources.recorder import Recorder
-from exporter.sources.recording import RecordingSource
+from kvscope.whatif.batches import Batches
 from kvscope.whatif.findings import Findings
 from kvscope.whatif.recording import curve_of_recording
 from kvscope_events.events import PrefixLookup, RequestPreempted, StepCompleted
+from tests.playback.simulated import write_batches
 from tests.support.own_engine import OwnEngine
 from tests.support.prefix_trees import Load, drive
 
@@ -31,7 +30,6 @@ VLLM_LIMIT = 0.01
 OWN_BLOCKS = 400
 LOAD = Load(requests=1200, conversations=16)
 """The requests that run at once need less than half of OWN_BLOCKS."""
-_RECORDING_BYTES = 1 << 30
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,21 +63,18 @@ class Comparison:
 def read(file: Path) -> Run:
     """Count what the engine reported of its own first lookups."""
     hits = queried = active = preemptions = 0
-    source = RecordingSource(f"file://{file}", Clock())
-    while source.wait(0):
-        while (taken := source.take()) is not None:
-            batch, lost = taken
-            assert not lost
-            for event in batch.events:
-                if isinstance(event, PrefixLookup) and not event.resumed:
-                    hits += event.hit_blocks
-                    queried += len(event.hashes)
-                elif isinstance(event, StepCompleted):
-                    active = max(active, event.active_blocks)
-                elif isinstance(event, RequestPreempted):
-                    preemptions += 1
-    assert source.broken_off is None
-    source.close()
+    recording = Batches(file)
+    for _, batch, lost in recording:
+        assert not lost
+        for event in batch.events:
+            if isinstance(event, PrefixLookup) and not event.resumed:
+                hits += event.hit_blocks
+                queried += len(event.hashes)
+            elif isinstance(event, StepCompleted):
+                active = max(active, event.active_blocks)
+            elif isinstance(event, RequestPreempted):
+                preemptions += 1
+    assert recording.problem is None
     return Run(hit_blocks=hits, queried_blocks=queried, most_active=active, preemptions=preemptions)
 
 
@@ -87,14 +82,14 @@ def compare(
     record: Callable[[int, Path], None], blocks: int, scales: Sequence[float], folder: Path
 ) -> tuple[Findings, list[Comparison]]:
     """Observe `blocks`, predict its multiples, run them. `record` writes the events of one run."""
-    observed = folder / f"{blocks}.kvsf"
+    observed = folder / f"{blocks}.kvsr"
     record(blocks, observed)
     sizes = [int(blocks * scale) for scale in scales]
     found = curve_of_recording(observed, [*sizes, blocks])
     ratios = {point.capacity_blocks: point.hit_ratio for point in found.points}
     comparisons = []
     for size in (blocks, *sizes):
-        file = folder / f"{size}.kvsf"
+        file = folder / f"{size}.kvsr"
         if size != blocks:
             record(size, file)
         predicted = ratios[size]
@@ -109,9 +104,7 @@ def own_run(load: Load) -> Callable[[int, Path], None]:
     def record(blocks: int, file: Path) -> None:
         engine = OwnEngine(blocks, load.longest, load.clients)
         drive(engine, load)
-        with Recorder(file, _RECORDING_BYTES) as recorder:
-            for batch in engine.batches():
-                assert recorder.add(batch, 0, "00" * 8)
+        write_batches(file, engine.batches())
 
     return record
 

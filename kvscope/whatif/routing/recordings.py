@@ -4,18 +4,17 @@ Names become numbers, the same in all recordings. A request arrives when its eng
 what it cached behind its lookup is known, so that a later turn of a conversation can find it.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from statistics import median
 
-from exporter.clock import Clock
-from exporter.sources.recording import RecordingSource
+from kvscope.whatif.batches import Batches, Stream, Taken
 from kvscope.whatif.findings import WhatIfError
-from kvscope.whatif.recording import TELL_EVERY, batches_of
+from kvscope.whatif.recording import TELL_EVERY, doubts_about
 from kvscope.whatif.routing.workload import Request, Workload
 from kvscope_events.events import (
-    Batch,
     BlocksCached,
     Hello,
     NamesStored,
@@ -28,6 +27,7 @@ from kvscope_events.events import (
 )
 
 Pool = PoolCreated | PoolSnapshot | PoolCounted
+_RESTARTED = "was restarted, which emptied its pool; simulated pools go on"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -35,32 +35,32 @@ class _Lookup:
     at: float
     names: list[int]
     prompt_tokens: int
-    call: tuple[int, str, int] | None
+    call: Hashable | None
     further: dict[int, None] = field(default_factory=dict)
     output_tokens: int | None = None
     """None: it had not ended."""
 
 
 class _Reader:
-    """One recording."""
+    """One stream of a recording."""
 
-    def __init__(self, number: int, file: Path, source: RecordingSource, ids: dict[bytes, int]):
+    def __init__(self, file: Path, ids: dict[bytes, int]):
         self.file = file
         self.lookups: list[_Lookup] = []
         self.hits = 0
         self.unnamed = 0
         """First lookups without names."""
         self.lost = 0
-        self.sessions: dict[str, Hello | None] = {}
-        """By session: how it introduced itself last."""
-        self.asked_in: dict[str, None] = {}
-        """Sessions with lookups."""
+        self.runs: dict[int, Hello | None] = {}
+        """By the engine's run: how it introduced itself last."""
+        self.asked_in: dict[int, None] = {}
+        """Runs with lookups."""
         self.pool: Pool | None = None
         self.is_whole = True
         """Whether each pool is seen from its creation on."""
         self.without_wall = False
-        self._number = number
-        self._source = source
+        self.replica: Hashable = self
+        """The engine of the file that it is of; before a restart it may have had another stream."""
         self._ids = ids
         self._at = 0.0
         self._running: dict[int, _Lookup] = {}
@@ -68,20 +68,20 @@ class _Reader:
         """By the last block of what they looked up or cached: the last request with that end."""
         self._arrived: dict[int, tuple[float, int]] = {}
 
-    def read(self, batch: Batch, lost: int) -> None:
+    def read(self, taken: Taken) -> None:
         """Take the next batch. Raises WhatIfError for pools that cannot be simulated."""
-        session = self._source.session
-        if session not in self.sessions:
-            self.sessions[session] = None
+        batch, run = taken.batch, taken.stream.run
+        if run not in self.runs:
+            self.runs[run] = None
             self._running.clear()
             self._arrived.clear()
-        self.lost += lost
+        self.lost += taken.lost
         self.without_wall |= not batch.wall_ns
         self._at = max(self._at, (batch.wall_ns or batch.time_ns) / 1e9)
         for event in batch.events:
             match event:
                 case PrefixLookup():
-                    self._look_up(event, session)
+                    self._look_up(event, run)
                 case BlocksCached() if event.sequence in self._running:
                     assert event.sequence is not None
                     self._cache(self._running[event.sequence], event.hashes)
@@ -93,7 +93,8 @@ class _Reader:
                     if ended is not None:
                         ended.output_tokens = event.output_tokens
                 case Hello():
-                    self.sessions[session] = event
+                    self.runs[run] = event
+                    self.replica = self.file, event.model_name, event.engine
                 case PoolCreated() | PoolSnapshot() | PoolCounted():
                     self._take_pool(event)
                 case NamesStored() if event.tier == "device":
@@ -101,7 +102,7 @@ class _Reader:
                 case _:  # what happens to blocks under another router is simulated
                     pass
 
-    def _look_up(self, event: PrefixLookup, session: str) -> None:
+    def _look_up(self, event: PrefixLookup, run: int) -> None:
         if event.resumed:
             return
         if not event.named:
@@ -113,12 +114,12 @@ class _Reader:
             at=at,
             names=names,
             prompt_tokens=event.queried_tokens,
-            call=None if request is None else (self._number, session, request),
+            call=None if request is None else (self, run, request),
         )
         self.lookups.append(lookup)
         if names:
             self._ends[names[-1]] = lookup
-        self.asked_in[session] = None
+        self.asked_in[run] = None
         self.hits += event.hit_blocks
 
     def _cache(self, lookup: _Lookup, hashes: Sequence[bytes]) -> None:
@@ -159,34 +160,42 @@ class _Reader:
 def workload_of_recordings(
     files: Sequence[Path], on_progress: Callable[[int], None] = lambda batches: None
 ) -> Workload:
-    """Raises EndpointError for a file that cannot be read, WhatIfError for what cannot be
-    replayed."""
+    """Every engine of a recording is a replica. Raises RecordingError for a file that cannot be
+    read, WhatIfError for what cannot be replayed."""
     ids: dict[bytes, int] = {}
     readers: list[_Reader] = []
     doubts: list[str] = []
-    batches = 0
-    for number, file in enumerate(files):
-        source = RecordingSource(f"file://{file}", Clock())
-        reader = _Reader(number, file, source, ids)
-        try:
-            for batch, lost in batches_of(source):
-                reader.read(batch, lost)
-                batches += 1
-                if batches % TELL_EVERY == 0:
-                    on_progress(batches)
-        finally:
-            source.close()
-        if not reader.lookups and (why := _why_nothing(reader, source)):
-            raise WhatIfError(f"{file}: {why}")
-        readers.append(reader)
-        doubts += _doubts(reader, source)
+    batches = count(1)
+    for file in files:
+        recording = Batches(file)
+        streams: dict[Stream, _Reader] = {}
+        for taken in recording:
+            if taken.stream not in streams:
+                streams[taken.stream] = _Reader(file, ids)
+            streams[taken.stream].read(taken)
+            number = next(batches)
+            if number % TELL_EVERY == 0:
+                on_progress(number)
+        if not streams:
+            raise WhatIfError(f"{file}: {recording.problem or 'it holds no batch'}")
+        # Workers and front ends have no pool.
+        engines = [each for each in streams.values() if each.pool is not None]
+        for reader in engines or [*streams.values()][:1]:
+            if not reader.lookups and (why := _why_nothing(reader)):
+                raise WhatIfError(f"{file}: {why}")
+            readers.append(reader)
+            doubts += _doubts(reader)
+        doubts += [f"{file.name}: {doubt}" for doubt in doubts_about(recording)]
     if not any(reader.lookups for reader in readers):
         raise WhatIfError(f"{files[0]}: no lookup in it")
     pools = [_pool_of(reader) for reader in readers]
     _check_comparable(readers, pools)
     sizes = {pool.num_blocks - pool.reserved for pool in pools}
     bytes_per_block = {pool.bytes_per_block for pool in pools}
-    requests, unfinished = _merged(readers)
+    replicas = list(dict.fromkeys(reader.replica for reader in readers))
+    if len(replicas) < len(readers):
+        doubts.append(f"an engine {_RESTARTED}")
+    requests, unfinished = _merged(readers, replicas)
     if unfinished:
         doubts.append(
             f"{unfinished:,} of {len(requests):,} requests had not ended: they decode as long as "
@@ -198,13 +207,13 @@ def workload_of_recordings(
         block_tokens=pools[0].block_size,
         bytes_per_block=(bytes_per_block.pop() or None) if len(bytes_per_block) == 1 else None,
         pool_blocks=sizes.pop() if len(sizes) == 1 else None,
-        recordings=len(files),
+        recordings=len(replicas),
         recorded_hits=sum(reader.hits for reader in readers),
         doubts=doubts,
     )
 
 
-def _merged(readers: Sequence[_Reader]) -> tuple[list[Request], int]:
+def _merged(readers: Sequence[_Reader], replicas: Sequence[Hashable]) -> tuple[list[Request], int]:
     """All requests in order of arrival, and the number of those that had not ended."""
     known = [
         lookup.output_tokens
@@ -221,9 +230,9 @@ def _merged(readers: Sequence[_Reader]) -> tuple[list[Request], int]:
             output_tokens=usual if lookup.output_tokens is None else lookup.output_tokens,
             further=list(lookup.further),
             call=lookup.call,
-            recorded_on=number,
+            recorded_on=replicas.index(reader.replica),
         )
-        for number, reader in enumerate(readers)
+        for reader in readers
         for lookup in reader.lookups
     ]
     requests.sort(key=lambda request: request.at)
@@ -244,14 +253,13 @@ def _check_comparable(readers: Sequence[_Reader], pools: Sequence[Pool]) -> None
             "the recordings cannot be merged: their blocks have "
             f"{' and '.join(map(str, tokens))} tokens"
         )
+    runs = [(reader, reader.runs[run]) for reader in readers for run in reader.asked_in]
     owners: dict[str, _Reader] = {}
-    for reader in readers:
-        for session in reader.sessions:
-            if owners.setdefault(session, reader) is not reader:
-                raise WhatIfError(
-                    f"{owners[session].file} and {reader.file} are recordings of the same engine"
-                )
-    runs = [(reader, reader.sessions[session]) for reader in readers for session in reader.asked_in]
+    for reader, hello in runs:
+        if hello is not None and owners.setdefault(hello.session, reader) is not reader:
+            raise WhatIfError(
+                f"{owners[hello.session].file} and {reader.file} are recordings of the same engine"
+            )
     if len(runs) == 1:
         return
     for reader, hello in runs:
@@ -286,25 +294,23 @@ def _difference(one: tuple[_Reader, Hello | None], other: tuple[_Reader, Hello |
     return "their names of blocks begin differently: run all replicas with the same PYTHONHASHSEED"
 
 
-def _why_nothing(reader: _Reader, source: RecordingSource) -> str | None:
+def _why_nothing(reader: _Reader) -> str | None:
     """None: its engine was only idle."""
-    if not source.session:
-        return f"not a recording that can be read: {source.broken_off or 'it holds no batch'}"
-    if any(hello and hello.enable_prefix_caching is False for hello in reader.sessions.values()):
+    if any(hello and hello.enable_prefix_caching is False for hello in reader.runs.values()):
         return "nothing is looked up in it: prefix caching is off (--enable-prefix-caching)"
     if reader.unnamed:
         return "its lookups do not name their blocks, so no other placement can be replayed"
     return None
 
 
-def _doubts(reader: _Reader, source: RecordingSource) -> Iterator[str]:
+def _doubts(reader: _Reader) -> Iterator[str]:
     name = reader.file.name
     if reader.lost:
         yield f"{name}: {reader.lost:,} batches are missing; their requests are not replayed"
     if not reader.lookups:
         yield f"{name}: nothing was looked up in it"
     if len(reader.asked_in) > 1:
-        yield f"{name}: the engine was restarted, which emptied its pool; simulated pools go on"
+        yield f"{name}: the engine {_RESTARTED}"
     if not reader.is_whole:
         yield (
             f"{name} begins with a pool in use: simulated pools begin empty, so they find too "
@@ -312,8 +318,3 @@ def _doubts(reader: _Reader, source: RecordingSource) -> Iterator[str]:
         )
     if reader.unnamed:
         yield f"{name}: {reader.unnamed:,} lookups do not name their blocks and are not replayed"
-    if source.broken_off is not None:
-        yield f"{name} cannot be read to its end: {source.broken_off}"
-    undecoded = sum(source.decode_errors.values()) - (source.broken_off is not None)
-    if undecoded:
-        yield f"{name}: {undecoded:,} batches or events could not be decoded"
