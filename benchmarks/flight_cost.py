@@ -144,9 +144,8 @@ def parquet(recording: Path, folder: Path) -> None:
 
 
 def html(recording: Path, folder: Path) -> None:
-    playback = Playback(RecordingFile(recording))
-    ends_ns = playback.file.ends_ns
-    _written(folder / "hour.html", lambda out: write_html(playback, ends_ns, out))
+    file = RecordingFile(recording)
+    _written(folder / "hour.html", lambda out: write_html(file, index_of(file), file.ends_ns, out))
 
 
 def _alone(work: Callable[[Path, Path], object], recording: Path, folder: Path) -> object:
