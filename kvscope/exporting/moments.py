@@ -30,10 +30,10 @@ from exporter.web.live import Overview, ServerRow
 from kvscope.replaying.player import Status, status_of
 
 NUM_MOMENTS = 128
-"""At even distances, a second apart at least; besides them the last marks have one each."""
+"""At even distances, a tenth of a second apart at least. The last marks have one each besides."""
 MOST_BYTES = 8 << 20
 """All moments together, compressed and as text. Of a pool too large for that, fewer are kept."""
-_LEAST_NS = 10**9
+_LEAST_NS = 10**8
 _MOST_MARKS = 20
 _ANSWERS: tuple[Question[Any], ...] = (WHY, PREFIXES, WHATIF, PREEMPTIONS, COURSE)
 _OF_MEMORY = b"kvscope_gpu_memory_component_bytes{"

@@ -21,8 +21,8 @@ class Inside {
 
   /** As the browser's own. */
   async fetch(address, { signal } = {}) {
-    const { pathname, searchParams: query } = new URL(address, 'http://inside/');
-    const path = pathname.slice(1);
+    const [path, asked] = address.split('?');
+    const query = new URLSearchParams(asked);
     const json = (document) => new Response(JSON.stringify(document));
     if (path === 'live/engines') return json(this.#index.overview);
     if (path === 'live/events') return new Response(this.#changes(signal));

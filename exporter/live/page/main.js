@@ -45,7 +45,7 @@ function choose(target, engine) {
 
 /** A page that nobody sees gives its stream back: a browser has six connections to a server. */
 function rest() {
-  if (following && !store.isStanding && !inside) following.abort();
+  if (following && !store.isStanding) following.abort();
 }
 
 function resume() {

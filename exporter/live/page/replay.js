@@ -30,7 +30,7 @@ export function beginReplay(store) {
   const show = (next) => {
     if (!status) begin(next);
     status = next;
-    store.isStanding = !status.playing || status.speed !== 1;
+    store.isStanding = Boolean(inside) || !status.playing || status.speed !== 1;
     const slider = $('replay-at');
     if (!isHeld) {
       [slider.min, slider.max] = [status.begins, status.ends];
