@@ -76,12 +76,6 @@ def named_columns(
     return made
 
 
-def all_cells(blocks: NumberedBlocks, reserved: int) -> bytes:
-    """The column `cell` of a whole pool."""
-    places = blocks.places
-    return _cells(range(len(places)), blocks.ref_counts, places, reserved)
-
-
 def _cells(
     numbers: Iterable[int], ref_counts: Iterable[int], places: Iterable[int], reserved: int
 ) -> bytes:

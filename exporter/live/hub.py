@@ -86,7 +86,7 @@ class Hub:
         """engine: its key, or empty for the only one. Raises UnknownHereError."""
         key = engine or self._only(server)
         with self._find(server).present() as targets:
-            _among(targets, key)
+            among(targets, key)
         with self._lock:
             found = self._broadcasts.get((server, key))
             if found is None:
@@ -113,7 +113,7 @@ class Hub:
     @contextmanager
     def _held(self, server: str, key: str) -> Iterator[Target]:
         with self._find(server).present() as targets:
-            yield _among(targets, key)
+            yield among(targets, key)
 
 
 def _shown(targets: Sequence[Target]) -> list[Target]:
@@ -121,19 +121,20 @@ def _shown(targets: Sequence[Target]) -> list[Target]:
     engines = sorted((t for t in targets if _is_engine(t)), key=lambda target: target.is_content)
     by_key: dict[str, Target] = {}
     for target in engines:
-        by_key.setdefault(key_of(target), target)
+        by_key.setdefault(_key_of(target), target)
     return list(by_key.values())
 
 
-def _among(targets: Sequence[Target], key: str) -> Target:
-    shown = {key_of(target): target for target in _shown(targets)}
+def among(targets: Sequence[Target], key: str) -> Target:
+    """The engine of this key. Raises UnknownHereError."""
+    shown = {_key_of(target): target for target in _shown(targets)}
     if key not in shown:
         known = ", ".join(shown) or "none"
         raise UnknownHereError(f"no engine {key[:200]!r} here now; known: {known}")
     return shown[key]
 
 
-def key_of(target: Target) -> str:
+def _key_of(target: Target) -> str:
     model_name, engine = target.labels
     return f"{model_name}/{engine}"
 
@@ -154,7 +155,7 @@ def _described(target: Target) -> EngineDocument:
         "names": _NAMES_ONLY if target.is_content else _NAMES,
     }
     return EngineDocument(
-        key=key_of(target),
+        key=_key_of(target),
         model_name=hello.model_name,
         engine=hello.engine,
         server=hello.server,

@@ -49,15 +49,15 @@ def export(
         Path | None,
         typer.Option(
             metavar="OUT",
-            help="Write one file to attach to a ticket: cause, charts, map of the pool, "
-            "preemptions, configuration. It loads nothing from elsewhere.",
+            help="Write one file to attach to a ticket: the live page with the recording inside, "
+            "at 128 moments and more. It opens in a browser, and loads nothing from elsewhere.",
         ),
     ] = None,
     at: Annotated[
         str | None,
         typer.Option(
             metavar="TIME",
-            help="Moment at which --html asks for the cause, written as for `kvscope why`. "
+            help="Moment at which the page of --html opens, written as for `kvscope why`. "
             "Default: two minutes after the last mark.",
         ),
     ] = None,
@@ -107,7 +107,7 @@ def export(
     if parquet is not None:
         _write_tables(recording, parquet)
     if html is not None:
-        _write_report(recording, html, at)
+        _write_page(recording, html, at)
     if recording.problem is not None:
         typer.echo(printable(f"kvscope: {file}: {recording.problem}"), err=True)
 
@@ -144,18 +144,22 @@ def _write_tables(recording: "RecordingFile", folder: Path) -> None:
     typer.echo(printable(f"{folder}: {names}"))
 
 
-def _write_report(recording: "RecordingFile", path: Path, at: str | None) -> None:
-    from exporter.playback.playback import Playback
+def _write_page(recording: "RecordingFile", path: Path, at: str | None) -> None:
+    from exporter.playback.playback import index_of
     from kvscope.exporting.html import write_html
+    from kvscope.exporting.moments import TooLargeError
     from kvscope.replaying.moment import moment_asked
 
-    playback = Playback(recording)
-    marks = [mark.wall_ns for mark in playback.index.marks]
+    index = index_of(recording)
+    marks = [mark.wall_ns for mark in index.marks]
     try:
         moment = moment_asked(at, recording.begins_ns, recording.ends_ns, marks)
     except ValueError as error:
         raise fail(f"--at: {error}") from None
-    _write("--html", path, lambda out: write_html(playback, moment, out))
+    try:
+        _write("--html", path, lambda out: write_html(recording, index, moment, out))
+    except TooLargeError as error:
+        raise fail(f"--html: {error}") from None
 
 
 def _write(

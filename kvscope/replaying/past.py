@@ -21,7 +21,7 @@ from exporter.answers.questions import QUESTIONS
 from exporter.flight.format import RecordingError
 from exporter.flight.recorder import Recorder
 from exporter.flight.saved import kept_chunks
-from exporter.live.hub import key_of
+from exporter.live.hub import among
 from exporter.live.view import UnknownHereError, View
 from exporter.paths import LIVE_DATA
 from exporter.watched.reply import Reply
@@ -111,10 +111,7 @@ class Pasts:
             player = self._opened(name, again=False).player
             player.seek(_ns(at))
             with player.present() as targets:
-                for target in targets:
-                    if target.hello is not None and key_of(target) == engine:
-                        return read(View(target))
-        raise UnknownHereError(f"no engine {engine[:200]!r} at that moment")
+                return read(View(among(targets, engine)))
 
     def answer(self, name: str, at: str, question: Question[Any]) -> Reply:
         """The answers of that moment. Raises as `moment`."""

@@ -14,7 +14,7 @@ from exporter.answers.question import Question
 from exporter.flight.reader import RecordingFile
 from exporter.flight.recorder import Recorder
 from exporter.live.following import Following
-from exporter.playback.playback import Playback
+from exporter.playback.playback import Index, Playback
 from exporter.watched.presence import Presence
 from exporter.watched.reply import Reply
 from exporter.watched.target import Target
@@ -36,6 +36,20 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     playing: bool
     problem: str | None
     marks: list[tuple[float, str, str]]
+
+
+def status_of(file: RecordingFile, index: Index, at_ns: int) -> Status:
+    """The state of a player that stands at a moment."""
+    return Status(
+        server=file.opened.server,
+        at=at_ns / 1e9,
+        begins=file.begins_ns / 1e9,
+        ends=file.ends_ns / 1e9,
+        speed=1.0,
+        playing=False,
+        problem=file.problem,
+        marks=[(mark.wall_ns / 1e9, mark.trigger, mark.text) for mark in index.marks],
+    )
 
 
 class Player:
@@ -72,19 +86,8 @@ class Player:
     def status(self) -> Status:
         with self._lock:
             at_ns = self._follow()
-            return Status(
-                server=self.server,
-                at=at_ns / 1e9,
-                begins=self.file.begins_ns / 1e9,
-                ends=self.file.ends_ns / 1e9,
-                speed=self._speed,
-                playing=self._playing,
-                problem=self.file.problem,
-                marks=[
-                    (mark.wall_ns / 1e9, mark.trigger, mark.text)
-                    for mark in self._playback.index.marks
-                ],
-            )
+            standing = status_of(self.file, self._playback.index, at_ns)
+            return msgspec.structs.replace(standing, speed=self._speed, playing=self._playing)
 
     def play(self, speed: float) -> None:
         """Let time run, this many times as fast as it did."""

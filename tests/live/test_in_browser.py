@@ -11,13 +11,11 @@ from typing import Any
 
 import pytest
 from starlette.types import ASGIApp
-from typer.testing import CliRunner
 
 from exporter.fold import Ledger, Steps
 from exporter.fold.tenants import short_name
 from exporter.web.access import Access, AccessConfig, Credentials
 from exporter.web.http_server import HttpServer
-from kvscope.cli.app import app as cli
 from kvscope.replaying.app import replay_app
 from kvscope.replaying.past import past_router
 from kvscope.replaying.player import Player
@@ -181,12 +179,16 @@ def test_a_key_is_asked_for_and_used(page: Page) -> None:
         assert_equal(page, watched)
 
 
+def axe_rules() -> str:
+    if not AXE.exists() and os.environ.get("CI") != "true":
+        pytest.skip(f"no {AXE}: scripts/axe installs it")
+    return AXE.read_text()
+
+
 @pytest.fixture
 def axe(page: Page) -> Iterator[str]:
     """The rules, for pages of each size and scheme."""
-    if not AXE.exists() and os.environ.get("CI") != "true":
-        pytest.skip(f"no {AXE}: scripts/axe installs it")
-    yield AXE.read_text()
+    yield axe_rules()
     page.size(1280, 900)
 
 
@@ -237,18 +239,6 @@ def test_axe_finds_nothing_where_there_is_a_key_to_give_or_nothing_to_see(
             for width, scheme in SIZES:
                 page.size(width, 900, scheme)
                 assert page.value(FINDINGS) == [], (width, scheme, seen)
-
-
-def test_axe_finds_nothing_in_an_exported_report(page: Page, axe: str, tmp_path: Path) -> None:
-    record_load(tmp_path / "load.kvsr", seconds=1, seed=5)
-    report = tmp_path / "report.html"
-    done = CliRunner().invoke(cli, ["export", str(tmp_path / "load.kvsr"), "--html", str(report)])
-    assert done.exit_code == 0, done.output
-    with page.at(f"file://{report}"):
-        page.value(axe)
-        for width, scheme in SIZES:
-            page.size(width, 900, scheme)
-            assert page.value(FINDINGS) == [], (width, scheme)
 
 
 def test_the_slider_of_a_recording_goes_back_and_forth(page: Page, tmp_path: Path) -> None:

@@ -101,6 +101,14 @@ export async function showWhatIf() {
   $('whatif').replaceChildren(drawing);
 }
 
+/** What the engine runs with. */
+export async function showSettings() {
+  const { answer, unknown } = await ask('course');
+  const facts = Object.entries(answer?.facts ?? {});
+  $('settings').replaceChildren(...facts.map(([name, value]) => el('div', {}, el('dt', {}, name.replace('setting.', '')), el('dd', {}, String(value)))));
+  if (!answer) $('settings').replaceChildren(el('div', {}, el('dt', {}, 'unknown'), el('dd', {}, unknown)));
+}
+
 const PARTS = ['#0072b2', '#56b4e9', '#e69f00', '#d55e00', '#009e73', '#cc79a7', '#f0e442', '#8a929c', '#444c56'];
 
 export async function showMemory(store) {

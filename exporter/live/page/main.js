@@ -5,10 +5,11 @@ import { BlockMap } from './map.js';
 import { SequenceView } from './sequences.js';
 import { beginSteps, drawSteps, drawStrips } from './steps.js';
 import { drawStatic } from './static.js';
-import { showMemory, showPrefixes, showWhatIf, showWhy } from './answers.js';
+import { showMemory, showPrefixes, showSettings, showWhatIf, showWhy } from './answers.js';
 import { beginPlan } from './plan.js';
 import { beginPast } from './past.js';
 import { beginReplay } from './replay.js';
+import { inside } from './inside.js';
 import { beginTour } from './tour.js';
 import { showActs } from './acts.js';
 import { $, el } from './dom.js';
@@ -18,7 +19,7 @@ const TABLE_MS = 500;
 const FIND_MS = 2000;
 const HIDDEN_MS = 60000;
 /** Parts that a stream which only names content has nothing for. */
-const OF_STEPS = ['strips', 'sequence-view', 'step-view', 'prefix-view', 'whatif-view'];
+const OF_STEPS = ['strips', 'sequence-view', 'step-view', 'prefix-view', 'whatif-view', 'settings-view'];
 const ONLY_NAMES = 'This stream names the content of the cache: neither requests nor steps are known, so nothing can be said of what happened.';
 const THEME = 'kvscope-theme';
 
@@ -37,7 +38,7 @@ function choose(target, engine) {
   const query = new URLSearchParams(location.search);
   if (target) query.set('target', target);
   query.set('engine', engine);
-  history.replaceState(null, '', `?${query}`);
+  if (!inside) history.replaceState(null, '', `?${query}`);
   if (!store.head) $('why').textContent = 'Asking what happened…';
   store.follow(following.signal);
 }
@@ -168,19 +169,23 @@ theme(localStorage.getItem(THEME));
 beginTour(store, map, sequences);
 beginPlan();
 const whereSteps = (show) => () => (store.hasSteps ? show() : Promise.resolve());
-const [why, prefixes, whatIf] = [showWhy, showPrefixes, showWhatIf].map(whereSteps);
+const [why, prefixes, whatIf, settings] = [showWhy, showPrefixes, showWhatIf, showSettings].map(whereSteps);
 const memory = () => showMemory(store);
-const answers = [why, prefixes, whatIf, memory];
+const answers = [why, prefixes, whatIf, memory, settings];
+const answer = () => Promise.all(answers.map((show) => show()));
+document.body.classList.toggle('inside', Boolean(inside));
+store.on('snapshot', () => isReplay && answer().catch(() => {}));
 beginPast(
   store,
   () => following?.abort(),
-  () => { choose(chosen.target, chosen.engine); answers.forEach((show) => show().catch(() => {})); },
-  () => Promise.all(answers.map((show) => show())),
+  () => { choose(chosen.target, chosen.engine); answer().catch(() => {}); },
+  answer,
 );
 find();
 repeat(5000, why);
 repeat(5000, prefixes);
 repeat(10000, whatIf);
+repeat(60000, settings);
 repeat(5000, memory);
 repeat(1000, () => sequences.tell());
 requestAnimationFrame(draw);

@@ -330,7 +330,7 @@ export class BlockMap {
       const answer = await request('live/block', { engine: this.store.engine, id: block });
       if (block === this.selected) this.#showLife(await answer.json());
     } catch (error) {
-      $('block').textContent = error.message;
+      $('block').replaceChildren(el('strong', {}, this.describe(block).replaceAll('\n', ', ')), el('div', { className: 'dim' }, error.message));
     } finally {
       this.asking = false;
     }

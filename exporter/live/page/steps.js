@@ -56,7 +56,7 @@ const LEAST_MS = 30000;
 export function drawStrips(store) {
   const place = $('strips');
   if (!place.childElementCount) {
-    place.append(...STRIPS.map(([name]) => el('div', { className: 'strip' }, el('b'), el('span', {}, name), el('canvas', { role: 'img', 'aria-label': `${name} over the last five minutes` }))));
+    place.append(...STRIPS.map(([name]) => el('div', { className: 'strip' }, el('b'), el('span', {}, name), el('canvas', { role: 'img', 'aria-label': `${name} over time` }))));
   }
   const figures = store.figures;
   STRIPS.forEach(([, of, text, colour], index) => {

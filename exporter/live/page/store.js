@@ -95,13 +95,16 @@ export class Store {
   async #stream(signal) {
     const waiting = [];
     let isTaking = false;
-    let hasEnded = false;
+    let [hasEnded, isBehind] = [false, false];
     // An engine that restarts has no snapshot for a while: then it is asked for again.
     const take = async () => {
       if (isTaking || hasEnded) return;
       isTaking = true;
       try {
-        await this.#snapshot();
+        do {
+          isBehind = false;
+          await this.#snapshot();
+        } while (isBehind);
         isTaking = false;
         if (waiting.splice(0).some((frame) => this.#apply(frame))) take();
       } catch (error) {
@@ -119,6 +122,7 @@ export class Store {
         if (name === 'behind') {
           this.counts.behind += 1;
           waiting.length = 0;
+          isBehind = true;
           take();
         }
         if (name !== 'frame') continue;
