@@ -53,7 +53,7 @@ $(STAMP): pyproject.toml constraints.txt
 	grep -Ev '^(torch$(if $(filter $(PINNED_TORCH),$(TORCH)),,|triton))==' constraints.txt \
 	  > $(VENV)/constraints.txt
 	$(PIP_INSTALL) '$(TORCH)'
-	$(PIP_INSTALL) -e '.[dashboards,engine,plot,query,test]'
+	$(PIP_INSTALL) -e '.[dashboards,engine,plot,query,test,top]'
 	@touch $@
 
 tools: | $(STAMP)

@@ -4,7 +4,7 @@ Levels are read; rates, ratios and quantiles are the differences of counters bet
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from exporter import words
 from exporter.answers.why.course import quantile
@@ -12,32 +12,35 @@ from kvscope.top.figures import Figures
 
 Mark = tuple[float, ...]
 """Values of one moment from which a headline number is made."""
-_TTFT = "kvscope_time_to_first_token_seconds"
-_HIT_SECONDS = 60.0
-_QUANTILE_SECONDS = 60.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Headline:
+class Over(NamedTuple):
+    """A value from two moments."""
+
+    value: Callable[[Mark, Mark, float], float | None]
+    """From the later mark, the earlier one, and the seconds between."""
+    window: float = 0.0
+    """Seconds between the two, at least; 0: two successive readings."""
+
+
+class Headline(NamedTuple):
     key: str
     """Its name in JSON."""
     label: str
+    help: str
+    show: Callable[[float | None], str]
     read: Callable[[Figures], Mark | None]
     """None: the page does not have it."""
-    over: Callable[[Mark, Mark, float], float | None] | None = None
-    """From the marks of two moments and the seconds between; None: the mark is a level."""
-    window: float = 0.0
-    """Seconds between the two moments, at least; 0: two successive readings."""
-    show: Callable[[float | None], str] = words.short
-    top: float | None = None
-    """The highest value that there can be, for its bars."""
-    help: str
+    over: Over | None = None
+    """None: the mark is a level."""
 
 
-def _level(name: str, **labels: str) -> Callable[[Figures], Mark | None]:
+def _level(*names: str, **labels: str) -> Callable[[Figures], Mark | None]:
+    """The first of these metrics that the page has."""
+
     def read(figures: Figures) -> Mark | None:
-        value = figures.value(name, **labels)
-        return None if value is None else (value,)
+        values = (figures.value(name, **labels) for name in names)
+        return next(((value,) for value in values if value is not None), None)
 
     return read
 
@@ -51,24 +54,9 @@ def _share_of_usable(state: str) -> Callable[[Figures], Mark | None]:
     return read
 
 
-def _queue(state: str) -> Callable[[Figures], Mark | None]:
-    """Requests; of a server that counts sequences only, these."""
-
-    def read(figures: Figures) -> Mark | None:
-        for name in ("kvscope_requests", "kvscope_sequences"):
-            value = figures.value(name, state=state)
-            if value is not None:
-                return (value,)
-        return None
-
-    return read
-
-
 def _decoded(figures: Figures) -> Mark | None:
-    value = figures.value("kvscope_step_tokens_total", phase="decode")
-    if value is None:
-        value = figures.value("kvscope_generated_tokens_total")
-    return None if value is None else (value,)
+    steps = _level("kvscope_step_tokens_total", phase="decode")(figures)
+    return steps or _level("kvscope_generated_tokens_total")(figures)
 
 
 def _lookups(figures: Figures) -> Mark | None:
@@ -78,12 +66,8 @@ def _lookups(figures: Figures) -> Mark | None:
 
 
 def _first_token(figures: Figures) -> Mark | None:
-    buckets = figures.buckets(_TTFT)
+    buckets = figures.buckets("kvscope_time_to_first_token_seconds")
     return None if buckets is None else (*buckets.bounds, *buckets.counts)
-
-
-def _rate(now: Mark, before: Mark, seconds: float) -> float | None:
-    return (now[0] - before[0]) / seconds
 
 
 def _ratio(now: Mark, before: Mark, seconds: float) -> float | None:
@@ -91,107 +75,79 @@ def _ratio(now: Mark, before: Mark, seconds: float) -> float | None:
     return (now[0] - before[0]) / whole if whole else None
 
 
-def _quantile(of: float) -> Callable[[Mark, Mark, float], float | None]:
-    def over(now: Mark, before: Mark, seconds: float) -> float | None:
-        num_bounds = len(now) // 2
-        counts = [round(n - b) for n, b in zip(now[num_bounds:], before[num_bounds:], strict=True)]
-        return quantile(counts, now[:num_bounds], of)
-
-    return over
+def _p95(now: Mark, before: Mark, seconds: float) -> float | None:
+    num_bounds = len(now) // 2
+    counts = [round(n - b) for n, b in zip(now[num_bounds:], before[num_bounds:], strict=True)]
+    return quantile(counts, now[:num_bounds], 0.95)
 
 
+_RATE = Over(lambda now, before, seconds: (now[0] - before[0]) / seconds)
+_QUEUES = ("kvscope_requests", "kvscope_sequences")
+"""The second is of servers that count sequences only."""
+_MINUTE = 60.0
 HEADLINES = (
     Headline(
-        key="usable_blocks",
-        label="usable",
-        read=_level("kvscope_kv_usable_blocks"),
-        show=words.count,
-        help="blocks that can be handed out",
+        *("usable_blocks", "usable", "blocks that can be handed out"),
+        *(words.count, _level("kvscope_kv_usable_blocks")),
     ),
     Headline(
-        key="active_ratio",
-        label="active",
-        read=_level("kvscope_kv_active_ratio"),
-        show=words.share,
-        top=1.0,
-        help="share of the usable blocks that sequences reference",
+        *("active_ratio", "active", "share of the usable blocks that sequences reference"),
+        *(words.share, _level("kvscope_kv_active_ratio")),
     ),
     Headline(
-        key="cached_ratio",
-        label="cached",
-        read=_share_of_usable("cached"),
-        show=words.share,
-        top=1.0,
-        help="share that holds content no sequence references",
+        *("cached_ratio", "cached", "share that holds content no sequence references"),
+        *(words.share, _share_of_usable("cached")),
     ),
     Headline(
-        key="free_ratio",
-        label="free",
-        read=_share_of_usable("free"),
-        show=words.share,
-        top=1.0,
-        help="share that holds nothing",
+        *("free_ratio", "free", "share that holds nothing"),
+        *(words.share, _share_of_usable("free")),
     ),
     Headline(
-        key="hit_ratio",
-        label="hit rate",
-        read=_lookups,
-        over=_ratio,
-        window=_HIT_SECONDS,
-        show=words.share,
-        top=1.0,
-        help="prompt tokens found in the prefix cache, first lookups of the last minute",
+        *(
+            "hit_ratio",
+            "hit rate",
+            "prompt tokens found in the prefix cache, first lookups of the last minute",
+        ),
+        *(words.share, _lookups, Over(_ratio, _MINUTE)),
     ),
     Headline(
-        key="time_to_first_token_p95_seconds",
-        label="TTFT p95",
-        read=_first_token,
-        over=_quantile(0.95),
-        window=_QUANTILE_SECONDS,
-        show=words.seconds,
-        help="95 % of the last minute's requests had their first token within this time",
+        *(
+            "time_to_first_token_p95_seconds",
+            "TTFT p95",
+            "95 % of the last minute's requests had their first token within this time",
+        ),
+        *(words.seconds, _first_token, Over(_p95, _MINUTE)),
     ),
     Headline(
-        key="decoded_tokens_per_second",
-        label="decode/s",
-        read=_decoded,
-        over=_rate,
-        help="tokens generated each second",
+        *("decoded_tokens_per_second", "decode/s", "tokens generated each second"),
+        *(words.short, _decoded, _RATE),
     ),
     Headline(
-        key="prefilled_tokens_per_second",
-        label="prefill/s",
-        read=_level("kvscope_step_tokens_total", phase="prefill"),
-        over=_rate,
-        help="prompt tokens computed each second, without those found in the cache",
+        *(
+            "prefilled_tokens_per_second",
+            "prefill/s",
+            "prompt tokens computed each second, without those found in the cache",
+        ),
+        *(words.short, _level("kvscope_step_tokens_total", phase="prefill"), _RATE),
     ),
     Headline(
-        key="running",
-        label="running",
-        read=_queue("running"),
-        show=words.count,
-        help="requests that run",
+        *("running", "running", "requests that run"),
+        *(words.count, _level(*_QUEUES, state="running")),
     ),
     Headline(
-        key="waiting",
-        label="waiting",
-        read=_queue("waiting"),
-        show=words.count,
-        help="requests that wait, preempted ones among them",
+        *("waiting", "waiting", "requests that wait, preempted ones among them"),
+        *(words.count, _level(*_QUEUES, state="waiting")),
     ),
     Headline(
-        key="preemptions_per_second",
-        label="preempt/s",
-        read=_level("kvscope_preemptions_total"),
-        over=_rate,
-        help="sequences each second that lost their blocks",
+        *("preemptions_per_second", "preempt/s", "sequences each second that lost their blocks"),
+        *(words.short, _level("kvscope_preemptions_total"), _RATE),
     ),
     Headline(
-        key="exhaustion_probability_60s",
-        label="full 60 s",
-        read=_level("kvscope_kv_exhaustion_probability", horizon_seconds="60"),
-        show=words.share,
-        top=1.0,
-        help="probability that within a minute the pool cannot serve a running sequence",
+        *(
+            "exhaustion_probability_60s",
+            "full 60 s",
+            "probability that within a minute the pool cannot serve a running sequence",
+        ),
+        *(words.share, _level("kvscope_kv_exhaustion_probability", horizon_seconds="60")),
     ),
 )

@@ -40,7 +40,7 @@ class Unknown(NamedTuple):
     reason: str
 
 
-class SequencesAnswer(msgspec.Struct, frozen=True, kw_only=True):
+class SequencesAnswer(msgspec.Struct, frozen=True):
     """The sequences of one engine, those that ended lately among them."""
 
     now_ms: int
@@ -52,17 +52,13 @@ class SequencesAnswer(msgspec.Struct, frozen=True, kw_only=True):
 def sequences_of(snapshot: bytes) -> SequencesAnswer:
     """From `/live/snapshot`. Raises ReadingError."""
     begin = len(MAGIC) + 4
-    if not snapshot.startswith(MAGIC) or len(snapshot) < begin:
-        raise ReadingError("no snapshot of this version of kvscope")
     end = begin + int.from_bytes(snapshot[len(MAGIC) : begin], "little")
     try:
         head = msgspec.json.decode(snapshot[begin:end], type=_Head)
     except JSON_ERRORS as error:
         reason = quoted(str(error))
         raise ReadingError(f"no snapshot of this version of kvscope: {reason}") from None
-    return SequencesAnswer(
-        now_ms=head.now_ms, block_size=head.pool.block_size, sequences=head.sequences
-    )
+    return SequencesAnswer(head.now_ms, head.pool.block_size, head.sequences)
 
 
 class _Pool(msgspec.Struct):

@@ -5,7 +5,7 @@ import pytest
 from kvscope.top.course import MAX_VALUES, Course, latest
 from kvscope.top.follower import MAX_PAUSE_SECONDS, Follower
 from kvscope.top.reading import EngineReading
-from tests.top.staged import Written, at_depth_of_page, seen_of
+from tests.top.staged import Written, reading_of, seen_of
 
 LABELS = 'engine="0",model_name="m"'
 
@@ -19,7 +19,7 @@ kvscope_prefix_cache_hit_tokens_total{{{LABELS},phase="first"}} {hit}
 kvscope_prefix_cache_queried_tokens_total{{{LABELS},phase="first"}} {queried}
 kvscope_requests{{{LABELS},state="waiting"}} 4
 """
-    return at_depth_of_page(page, at).engines[0]
+    return reading_of(page, at).engines[0]
 
 
 def test_a_rate_is_the_difference_of_two_readings() -> None:
@@ -80,14 +80,14 @@ def test_the_first_token_is_a_quantile_of_the_last_minute() -> None:
             f'kvscope_time_to_first_token_seconds_bucket{{{LABELS},le="{le}"}} {count}\n'
             for le, count in (("0.5", fast), ("1.0", fast + slow), ("+Inf", fast + slow))
         )
-        course.add(at_depth_of_page(page, at).engines[0])
+        course.add(reading_of(page, at).engines[0])
     # The hundred that came since were between 0.5 and 1 s.
     assert latest(course.values(), "time_to_first_token_p95_seconds") == pytest.approx(0.975)
 
 
 def test_a_silent_place_keeps_its_readings_and_is_asked_ever_more_rarely() -> None:
-    good = [at_depth_of_page(f"kvscope_kv_active_ratio{{{LABELS}}} 0.5\n")]
-    follower = Follower(Written([good, *["refused"] * 12, good]), 2.0, lambda: None)
+    good = [reading_of(f"kvscope_kv_active_ratio{{{LABELS}}} 0.5\n")]
+    follower = Follower(Written(good, *["refused"] * 12, good), 2.0)
     follower.step()
     assert follower.pause() == 2.0
     pauses, since = [], set()
@@ -109,7 +109,7 @@ def test_a_silent_place_keeps_its_readings_and_is_asked_ever_more_rarely() -> No
 
 def test_what_comes_back_with_other_counters_has_no_rate_of_both() -> None:
     before, after = (
-        [at_depth_of_page(f'kvscope_step_tokens_total{{{LABELS},phase="decode"}} {tokens}\n', at)]
+        [reading_of(f'kvscope_step_tokens_total{{{LABELS},phase="decode"}} {tokens}\n', at)]
         for tokens, at in ((900, 10.0), (5, 60.0))
     )
     seen = seen_of(before, "refused", after)
@@ -118,10 +118,10 @@ def test_what_comes_back_with_other_counters_has_no_rate_of_both() -> None:
 
 
 def test_a_bug_in_a_source_is_a_problem_and_not_the_end() -> None:
-    good = [at_depth_of_page(f"kvscope_kv_active_ratio{{{LABELS}}} 0.5\n")]
-    follower = Follower(Written([]), 2.0, lambda: None)
+    good = [reading_of(f"kvscope_kv_active_ratio{{{LABELS}}} 0.5\n")]
+    follower = Follower(Written(), 2.0)
     follower.step()
-    assert follower.seen.problem == "it failed here, a bug: IndexError: pop from empty list"
-    follower.source = Written([good])
+    assert follower.seen.problem == "it failed here, a bug: IndexError: list index out of range"
+    follower.source = Written(good)
     follower.step()
     assert follower.seen.servers == good
