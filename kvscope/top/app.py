@@ -192,5 +192,8 @@ class Top(App[int]):
         self.query_one(Input).display = False
 
     def action_drop(self) -> None:
-        self.query_one(Input).value = ""
-        self.on_input_submitted()
+        self._panel = self.focused if isinstance(self.focused, PanelView) else self._panel
+        if self._panel is not None:
+            self._panel.pattern = ""
+            self._panel.focus()
+            self._draw()

@@ -6,10 +6,9 @@ A place that cannot be read keeps its last readings, and is asked again after a 
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from queue import Empty, SimpleQueue
 
 from exporter import words
 from kvscope.top.course import Course, Values
@@ -23,6 +22,8 @@ MAX_PAUSE_SECONDS = 15.0
 """Between two attempts to reach a server that is gone."""
 _NOTICE_SECONDS = 30.0
 """Time for which a return is mentioned."""
+_MAX_WANTED = 100
+"""Keys that wait while a recording moves."""
 Key = tuple[str, EngineName]
 
 
@@ -56,31 +57,35 @@ class Follower:
         self._ended = False
         self._num_failures = 0
         self._gone_at = self._returned_at = 0.0
-        self._wanted: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._wanted: deque[Callable[[], None]] = deque(maxlen=_MAX_WANTED)
+        self._wake = threading.Event()
 
     def start(self) -> None:
         # A daemon: an attempt that a name server holds must not hold the end of the command.
         threading.Thread(target=self._run, name="kvscope-top", daemon=True).start()
 
     def read_now(self, after: Callable[[], None]) -> None:
-        """Do not wait for the interval, but for this."""
-        self._wanted.put(after)
+        """Do not wait for the interval, but for this, on the follower's thread."""
+        self._wanted.append(after)
+        self._wake.set()
 
     def end(self) -> None:
         self._ended = True
-        self.read_now(lambda: None)
+        self._wake.set()
 
     def _run(self) -> None:
         while not self._ended:
             began = time.monotonic()
             self.step()
             self._changed()
-            with suppress(Empty):
-                self._wanted.get(timeout=max(0.0, self.pause() - (time.monotonic() - began)))()
+            self._wake.wait(max(0.0, self.pause() - (time.monotonic() - began)))
+            self._wake.clear()
 
     def step(self) -> None:
         """Read once."""
         try:
+            while self._wanted:
+                self._wanted.popleft()()
             servers = self.source.read()
         except ReadingError as error:
             self._fail(str(error))

@@ -14,7 +14,7 @@ from exporter.answers.tenants import TENANTS, TenantsAnswer
 from exporter.answers.whatif import WHATIF, WhatIf
 from exporter.answers.why.question import WHY, WhyAnswer
 from exporter.fetch.error import JSON_ERRORS
-from exporter.live.documents import MAGIC, SequenceRow
+from exporter.live.documents import MAGIC, Pool, SequenceRow
 from kvscope.diagnosis.scrape import ScrapedPage
 from kvscope.replaying.player import Status
 from kvscope.top.figures import EngineName, Figures, engines_of
@@ -54,22 +54,19 @@ def sequences_of(snapshot: bytes) -> SequencesAnswer:
     begin = len(MAGIC) + 4
     end = begin + int.from_bytes(snapshot[len(MAGIC) : begin], "little")
     try:
-        head = msgspec.json.decode(snapshot[begin:end], type=_Head)
+        document = snapshot[begin:end] if snapshot.startswith(MAGIC) else b""
+        head = msgspec.json.decode(document, type=_Head)
     except JSON_ERRORS as error:
         reason = quoted(str(error))
         raise ReadingError(f"no snapshot of this version of kvscope: {reason}") from None
     return SequencesAnswer(head.now_ms, head.pool.block_size, head.sequences)
 
 
-class _Pool(msgspec.Struct):
-    block_size: int
-
-
 class _Head(msgspec.Struct):
     """The part of a snapshot's head that is shown."""
 
     now_ms: int
-    pool: _Pool
+    pool: Pool
     sequences: list[SequenceRow]
 
 
