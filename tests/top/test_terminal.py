@@ -50,7 +50,7 @@ def test_a_server_is_watched_until_q_is_pressed(small: Screen, stage: Stage, por
         small.resize(200, 50)
         small.wait("◀ you are here")
         small.resize(80, 24)
-        small.wait_without("◀ you are here")
+        small.wait("━2 Sequences", without="◀ you are here")
         small.press("C-z")
         small.wait("Stopped")
         small.shell('[ "$before" = "$(stty -g)" ] && echo "restored"; echo typed')
@@ -62,7 +62,7 @@ def test_a_server_is_watched_until_q_is_pressed(small: Screen, stage: Stage, por
     with served(port=port, llama=stage.exporter):
         small.wait("back since")
         small.press("q")
-        small.wait_without("q quit")
+        small.wait("", without="q quit")
     small.shell('echo status $? $([ "$before" = "$(stty -g)" ] && echo restored)')
     small.wait("status 0 restored")
     assert "1 Preemptions" not in small.text(), "the screen before is back"
@@ -86,6 +86,6 @@ def test_a_signal_restores_the_terminal(
         assert "38;5" not in small.colours()
         assert "█ active" in small.text()
         os.kill(small.pid_of("kvscope top"), number)
-        small.wait_without("q quit")
+        small.wait("", without="q quit")
     small.shell('echo status $? $([ "$before" = "$(stty -g)" ] && echo restored)')
     small.wait(f"status {status} restored")
