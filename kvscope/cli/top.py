@@ -191,7 +191,7 @@ def _watch(sources: "list[Source]", interval: float, player: "Player | None") ->
         os.environ.pop(name, None)
     with _logs_held():
         screen = Top(sources, interval, player)
-        status = screen.run()
+        status = screen.run(mouse=False)  # text is still selected as everywhere
     return status if status is not None else screen.return_code or 0
 
 
