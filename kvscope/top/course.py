@@ -48,9 +48,9 @@ class Course:
         if marks and _has_fallen(mark, marks[-1][1]):
             marks.clear()  # the server was restarted
         # The latest mark that is a whole window old begins it; older ones are of no use.
-        while len(marks) > 1 and at - marks[1][0] >= over.window:
+        while len(marks) > 1 and at - marks[1][0] >= headline.window:
             marks.popleft()
-        value = over.value(mark, marks[0][1], at - marks[0][0]) if marks else None
+        value = over(mark, marks[0][1], at - marks[0][0]) if marks else None
         marks.append((at, mark))
         return value
 

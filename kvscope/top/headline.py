@@ -14,25 +14,18 @@ Mark = tuple[float, ...]
 """Values of one moment from which a headline number is made."""
 
 
-class Over(NamedTuple):
-    """A value from two moments."""
-
-    value: Callable[[Mark, Mark, float], float | None]
-    """From the later mark, the earlier one, and the seconds between."""
-    window: float = 0.0
-    """Seconds between the two, at least; 0: two successive readings."""
-
-
 class Headline(NamedTuple):
     key: str
     """Its name in JSON."""
     label: str
-    help: str
     show: Callable[[float | None], str]
     read: Callable[[Figures], Mark | None]
     """None: the page does not have it."""
-    over: Over | None = None
-    """None: the mark is a level."""
+    over: Callable[[Mark, Mark, float], float | None] | None = None
+    """From a later and an earlier mark and the seconds between; None: the mark is a level."""
+    window: float = 0.0
+    """Seconds between the two, at least; 0: two successive readings."""
+    help: str = ""
 
 
 def _level(*names: str, **labels: str) -> Callable[[Figures], Mark | None]:
@@ -70,6 +63,10 @@ def _first_token(figures: Figures) -> Mark | None:
     return None if buckets is None else (*buckets.bounds, *buckets.counts)
 
 
+def _rate(now: Mark, before: Mark, seconds: float) -> float | None:
+    return (now[0] - before[0]) / seconds
+
+
 def _ratio(now: Mark, before: Mark, seconds: float) -> float | None:
     whole = now[1] - before[1]
     return (now[0] - before[0]) / whole if whole else None
@@ -81,73 +78,61 @@ def _p95(now: Mark, before: Mark, seconds: float) -> float | None:
     return quantile(counts, now[:num_bounds], 0.95)
 
 
-_RATE = Over(lambda now, before, seconds: (now[0] - before[0]) / seconds)
 _QUEUES = ("kvscope_requests", "kvscope_sequences")
 """The second is of servers that count sequences only."""
 _MINUTE = 60.0
 HEADLINES = (
     Headline(
-        *("usable_blocks", "usable", "blocks that can be handed out"),
-        *(words.count, _level("kvscope_kv_usable_blocks")),
+        *("usable_blocks", "usable", words.count, _level("kvscope_kv_usable_blocks")),
+        help="blocks that can be handed out",
     ),
     Headline(
-        *("active_ratio", "active", "share of the usable blocks that sequences reference"),
-        *(words.share, _level("kvscope_kv_active_ratio")),
+        *("active_ratio", "active", words.share, _level("kvscope_kv_active_ratio")),
+        help="share of the usable blocks that sequences reference",
     ),
     Headline(
-        *("cached_ratio", "cached", "share that holds content no sequence references"),
-        *(words.share, _share_of_usable("cached")),
+        *("cached_ratio", "cached", words.share, _share_of_usable("cached")),
+        help="share that holds content no sequence references",
     ),
     Headline(
-        *("free_ratio", "free", "share that holds nothing"),
-        *(words.share, _share_of_usable("free")),
+        *("free_ratio", "free", words.share, _share_of_usable("free")),
+        help="share that holds nothing",
     ),
     Headline(
-        *(
-            "hit_ratio",
-            "hit rate",
-            "prompt tokens found in the prefix cache, first lookups of the last minute",
-        ),
-        *(words.share, _lookups, Over(_ratio, _MINUTE)),
+        *("hit_ratio", "hit rate", words.share, _lookups, _ratio, _MINUTE),
+        help="prompt tokens found in the prefix cache, first lookups of the last minute",
     ),
     Headline(
-        *(
-            "time_to_first_token_p95_seconds",
-            "TTFT p95",
-            "95 % of the last minute's requests had their first token within this time",
-        ),
-        *(words.seconds, _first_token, Over(_p95, _MINUTE)),
+        *("time_to_first_token_p95_seconds", "TTFT p95", words.seconds),
+        *(_first_token, _p95),
+        window=_MINUTE,
+        help="95 % of the last minute's requests had their first token within this time",
     ),
     Headline(
-        *("decoded_tokens_per_second", "decode/s", "tokens generated each second"),
-        *(words.short, _decoded, _RATE),
+        *("decoded_tokens_per_second", "decode/s", words.short, _decoded, _rate),
+        help="tokens generated each second",
     ),
     Headline(
-        *(
-            "prefilled_tokens_per_second",
-            "prefill/s",
-            "prompt tokens computed each second, without those found in the cache",
-        ),
-        *(words.short, _level("kvscope_step_tokens_total", phase="prefill"), _RATE),
+        *("prefilled_tokens_per_second", "prefill/s", words.short),
+        *(_level("kvscope_step_tokens_total", phase="prefill"), _rate),
+        help="prompt tokens computed each second, without those found in the cache",
     ),
     Headline(
-        *("running", "running", "requests that run"),
-        *(words.count, _level(*_QUEUES, state="running")),
+        *("running", "running", words.count, _level(*_QUEUES, state="running")),
+        help="requests that run",
     ),
     Headline(
-        *("waiting", "waiting", "requests that wait, preempted ones among them"),
-        *(words.count, _level(*_QUEUES, state="waiting")),
+        *("waiting", "waiting", words.count, _level(*_QUEUES, state="waiting")),
+        help="requests that wait, preempted ones among them",
     ),
     Headline(
-        *("preemptions_per_second", "preempt/s", "sequences each second that lost their blocks"),
-        *(words.short, _level("kvscope_preemptions_total"), _RATE),
+        *("preemptions_per_second", "preempt/s", words.short),
+        *(_level("kvscope_preemptions_total"), _rate),
+        help="sequences each second that lost their blocks",
     ),
     Headline(
-        *(
-            "exhaustion_probability_60s",
-            "full 60 s",
-            "probability that within a minute the pool cannot serve a running sequence",
-        ),
-        *(words.share, _level("kvscope_kv_exhaustion_probability", horizon_seconds="60")),
+        *("exhaustion_probability_60s", "full 60 s", words.share),
+        _level("kvscope_kv_exhaustion_probability", horizon_seconds="60"),
+        help="probability that within a minute the pool cannot serve a running sequence",
     ),
 )

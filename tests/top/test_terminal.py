@@ -53,6 +53,7 @@ def test_a_server_is_watched_until_q_is_pressed(small: Screen, stage: Stage, por
         small.wait("━2 Sequences", without="◀ you are here")
         small.press("C-z")
         small.wait("Stopped")
+        small.wait_for_shell()
         small.shell('[ "$before" = "$(stty -g)" ] && echo "restored"; echo typed')
         small.wait("\nrestored")
         small.shell("fg")
@@ -62,7 +63,7 @@ def test_a_server_is_watched_until_q_is_pressed(small: Screen, stage: Stage, por
     with served(port=port, llama=stage.exporter):
         small.wait("back since")
         small.press("q")
-        small.wait("", without="q quit")
+        small.wait_for_shell()
     small.shell('echo status $? $([ "$before" = "$(stty -g)" ] && echo restored)')
     small.wait("status 0 restored")
     assert "1 Preemptions" not in small.text(), "the screen before is back"
@@ -86,6 +87,6 @@ def test_a_signal_restores_the_terminal(
         assert "38;5" not in small.colours()
         assert "█ active" in small.text()
         os.kill(small.pid_of("kvscope top"), number)
-        small.wait("", without="q quit")
+        small.wait_for_shell()
     small.shell('echo status $? $([ "$before" = "$(stty -g)" ] && echo restored)')
     small.wait(f"status {status} restored")

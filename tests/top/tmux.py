@@ -5,7 +5,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -51,8 +51,15 @@ class Screen:
 
     def wait(self, wanted: str, without: str = "\0") -> str:
         """The content of the screen, once it has that text, and not the other."""
+        return self._wait(lambda text: wanted in text and without not in text, wanted)
+
+    def wait_for_shell(self) -> None:
+        """Keys that are typed before a command has left the terminal are lost."""
+        self._wait(lambda text: text.rstrip().endswith("ready$"), "the shell")
+
+    def _wait(self, is_so: Callable[[str], bool], what: str) -> str:
         try:
-            wait_for(lambda: wanted in self.text() and without not in self.text(), wanted, SECONDS)
+            wait_for(lambda: is_so(self.text()), what, SECONDS)
         except AssertionError as error:
             raise AssertionError(f"{error}; on the screen:\n{self.colours()}") from None
         return self.text()
