@@ -14,7 +14,7 @@ FROM ${PYTHON_IMAGE} AS build
 ENV PIP_CACHE_DIR=/pip-cache PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /src
 RUN python -m venv /opt/kvscope
-ARG EXTRAS=otlp
+ARG EXTRAS=otlp,top
 # Not Triton: torch for CUDA brings the one that it was built with, and torch for CPUs runs none.
 COPY constraints.txt pyproject.toml ./
 RUN grep -Ev '^(torch|triton)==' constraints.txt > /tmp/constraints.txt \

@@ -52,7 +52,7 @@ $(STAMP): pyproject.toml constraints.txt
 	grep -Ev '^(torch$(if $(filter $(PINNED_TORCH),$(TORCH)),,|triton))==' constraints.txt \
 	  > $(VENV)/constraints.txt
 	$(PIP_INSTALL) '$(TORCH)'
-	$(PIP_INSTALL) -e '.[basic-auth,dashboards,engine,export,kv-events,otlp,plot,test]'
+	$(PIP_INSTALL) -e '.[basic-auth,dashboards,engine,export,kv-events,otlp,plot,test,top]'
 	@touch $@
 
 tools: | $(STAMP)

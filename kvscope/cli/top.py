@@ -1,20 +1,30 @@
 """`kvscope top`: the KV cache of servers in a terminal, live or from a recording."""
 
+import logging
+import os
 import sys
 import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kvscope.answer_document import Authorities, KeyFile, TargetName
-from kvscope.output import USAGE_ERROR, fail
+from kvscope.output import USAGE_ERROR, LineFormatter, fail
 from kvscope.places import SOURCE_HELP, check_target, server_found, source_named
 
 if TYPE_CHECKING:
     from kvscope.replaying.player import Player
     from kvscope.top.follower import Seen
     from kvscope.top.sources import RecordingSource, Source
+
+_INSTALL = "pip install '.[top]' in a checkout of kvscope"
+_MAX_LOG_LINES = 20
 
 
 def top(
@@ -73,10 +83,14 @@ def top(
 
     Example: kvscope top --json | jq '.servers[].engines[].headline'
     """
-    from kvscope.top.sources import Access, UrlSource
+    from exporter.fetch.fetch import MAX_BYTES
+    from kvscope.answer_document import fetch_document
+    from kvscope.top.sources import UrlSource
 
     named = [source_named(place) for place in places or ()] or [server_found("top")]
-    access = Access(target=target, key_file=metrics_key_file, ca=ca, seconds=timeout)
+    fetch = partial(
+        fetch_document, key_file=metrics_key_file, ca=ca, seconds=timeout, max_bytes=MAX_BYTES
+    )
     player = None
     sources: list[Source] = []
     first = named[0]
@@ -84,7 +98,7 @@ def top(
     if len(urls) == len(named):
         if at is not None:
             raise fail("--at is for recordings; a server is shown as it is now")
-        sources = [UrlSource(url, access) for url in dict.fromkeys(urls)]
+        sources = [UrlSource(url, fetch, target) for url in dict.fromkeys(urls)]
     elif len(named) > 1 or isinstance(first, str):
         raise fail("a recording is shown alone, without servers or other recordings beside it")
     else:
@@ -95,6 +109,8 @@ def top(
         return
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise fail("no terminal to show it in; --once and --json need none")
+    if find_spec("textual") is None:
+        raise fail(f"the screen needs textual, which --once and --json do not: {_INSTALL}")
     raise typer.Exit(_watch(sources, interval, player))
 
 
@@ -136,7 +152,7 @@ def _once(
     from kvscope.top.document import document
     from kvscope.top.follower import Follower
 
-    followers = [Follower(source, interval, _nothing) for source in sources]
+    followers = [Follower(source, interval) for source in sources]
     for follower in followers:
         follower.step()
     if player is not None:
@@ -158,10 +174,6 @@ def _once(
         raise typer.Exit(USAGE_ERROR)
 
 
-def _nothing() -> None:
-    """Nothing waits for a change."""
-
-
 def _print(seen: "list[Seen]", interval: float) -> None:
     from rich.console import Console
 
@@ -173,13 +185,27 @@ def _print(seen: "list[Seen]", interval: float) -> None:
 
 
 def _watch(sources: "list[Source]", interval: float, player: "Player | None") -> int:
-    from kvscope.top.follower import Follower
-    from kvscope.top.panels import PANELS
-    from kvscope.top.screen import Screen
-    from kvscope.top.terminal import Terminal
-    from kvscope.top.view import View
+    from kvscope.top.app import Top
 
-    terminal = Terminal()
-    followers: list[Follower] = [Follower(source, interval, terminal.wake) for source in sources]
-    view = View(panels=PANELS, is_recording=player is not None)
-    return Screen(followers, view, interval, player).run(terminal)
+    for name in ("COLUMNS", "LINES"):  # which would hide changes of the terminal's size
+        os.environ.pop(name, None)
+    with _logs_held():
+        screen = Top(sources, interval, player)
+        status = screen.run(mouse=False)  # text is still selected as everywhere
+    return status if status is not None else screen.return_code or 0
+
+
+@contextmanager
+def _logs_held() -> Iterator[None]:
+    """Log lines would tear the screen; the last ones are printed afterwards instead."""
+    held, root = deque[str](maxlen=_MAX_LOG_LINES), logging.getLogger()
+    handler, before = logging.Handler(logging.WARNING), root.handlers[:]
+    handler.emit = lambda record: held.append(LineFormatter().format(record))  # type: ignore[method-assign]
+    root.handlers = [handler]
+    try:
+        yield
+    finally:
+        root.handlers = before
+        with suppress(OSError):  # the terminal has gone
+            for line in held:
+                typer.echo(line, err=True)

@@ -1,20 +1,17 @@
 """`kvscope why`: the cause of what is wrong with a server, now or at a recorded moment."""
 
-import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from exporter import words
 from kvscope.answer_document import Authorities, KeyFile, TargetName
 from kvscope.output import fail
 from kvscope.places import SOURCE_HELP, check_target, server_found, source_named
 from kvscope_events.printable import printable
 
 if TYPE_CHECKING:
-    from exporter.answers.why.question import WhyAnswer
     from kvscope.cli.kept import Server
 
 _WIDTH = 100
@@ -129,6 +126,8 @@ def _of_recording(path: Path, at: str | None, target: str, *, as_json: bool) -> 
 
 def _print(engines: Sequence[Any]) -> None:
     """engines: each has model_name, engine, and an answer or the reason why it is unknown."""
+    from kvscope.answer_text.why import why_text
+
     if not engines:
         typer.echo("nothing is known yet: no engine has identified itself")
     for engine in engines:
@@ -137,27 +136,5 @@ def _print(engines: Sequence[Any]) -> None:
         if engine.answer is None:
             typer.echo(printable(f"unknown: {engine.unknown or 'no reason is given'}"))
         else:
-            _print_answer(engine.answer)
-
-
-def _print_answer(answer: "WhyAnswer") -> None:
-    if not answer.chain:
-        typer.echo(printable(answer.sentence))
-        return
-    for number, clause in enumerate(answer.chain):
-        ended = clause.until_seconds
-        until = "" if ended is None else f", until {words.clock(ended)}"
-        role = f"  [cause, confidence {answer.confidence}]" if not number else ""
-        _wrapped(f"{words.clock(clause.at_seconds)}  ", f"{clause.text}{until}{role}")
-    if answer.remedy:
-        _wrapped("Do:       ", answer.remedy)
-    if answer.excluded:
-        _wrapped("Not seen: ", f"{', '.join(answer.excluded)}.")
-
-
-def _wrapped(label: str, text: str) -> None:
-    typer.echo(
-        textwrap.fill(
-            printable(text), _WIDTH, initial_indent=label, subsequent_indent=" " * len(label)
-        )
-    )
+            for line in why_text(engine.answer, _WIDTH):
+                typer.echo(line.plain)

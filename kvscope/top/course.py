@@ -41,7 +41,8 @@ class Course:
         return MappingProxyType({key: tuple(values) for key, values in self._values.items()})
 
     def _value(self, headline: Headline, at: float, mark: Mark) -> float | None:
-        if headline.over is None:
+        over = headline.over
+        if over is None:
             return mark[0]
         marks = self._marks.setdefault(headline.key, deque(maxlen=_MAX_MARKS))
         if marks and _has_fallen(mark, marks[-1][1]):
@@ -49,7 +50,7 @@ class Course:
         # The latest mark that is a whole window old begins it; older ones are of no use.
         while len(marks) > 1 and at - marks[1][0] >= headline.window:
             marks.popleft()
-        value = headline.over(mark, marks[0][1], at - marks[0][0]) if marks else None
+        value = over(mark, marks[0][1], at - marks[0][0]) if marks else None
         marks.append((at, mark))
         return value
 

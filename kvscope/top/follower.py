@@ -6,8 +6,9 @@ A place that cannot be read keeps its last readings, and is asked again after a 
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from exporter import words
 from kvscope.top.course import Course, Values
@@ -21,10 +22,12 @@ MAX_PAUSE_SECONDS = 15.0
 """Between two attempts to reach a server that is gone."""
 _NOTICE_SECONDS = 30.0
 """Time for which a return is mentioned."""
+_MAX_WANTED = 100
+"""Keys that wait while a recording moves."""
 Key = tuple[str, EngineName]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Seen:
     """The state of one place; never changed."""
 
@@ -41,31 +44,29 @@ class Seen:
 
 
 class Follower:
-    """Reads a source every `interval` seconds; each new state calls `changed`."""
+    """Reads a source every `interval` seconds; each new state calls `changed`, on its thread."""
 
-    def __init__(self, source: Source, interval: float, changed: Callable[[], None]) -> None:
+    def __init__(
+        self, source: Source, interval: float, changed: Callable[[], object] = lambda: None
+    ) -> None:
         self.source = source
+        self.seen = Seen(place=source.place)
         self._interval = interval
         self._changed = changed
         self._courses: dict[Key, Course] = {}
-        self._seen = Seen(place=source.place)
-        self._num_failures = 0
-        self._gone_at = 0.0
-        self._returned_at: float | None = None
-        self._wake = threading.Event()
         self._ended = False
-        # A daemon: an attempt that a name server holds must not hold the end of the command.
-        self._thread = threading.Thread(target=self._run, name="kvscope-top", daemon=True)
-
-    @property
-    def seen(self) -> Seen:
-        return self._seen
+        self._num_failures = 0
+        self._gone_at = self._returned_at = 0.0
+        self._wanted: deque[Callable[[], None]] = deque(maxlen=_MAX_WANTED)
+        self._wake = threading.Event()
 
     def start(self) -> None:
-        self._thread.start()
+        # A daemon: an attempt that a name server holds must not hold the end of the command.
+        threading.Thread(target=self._run, name="kvscope-top", daemon=True).start()
 
-    def read_now(self) -> None:
-        """Do not wait for the interval."""
+    def read_now(self, after: Callable[[], None]) -> None:
+        """Do not wait for the interval, but for this, on the follower's thread."""
+        self._wanted.append(after)
         self._wake.set()
 
     def end(self) -> None:
@@ -83,6 +84,8 @@ class Follower:
     def step(self) -> None:
         """Read once."""
         try:
+            while self._wanted:
+                self._wanted.popleft()()
             servers = self.source.read()
         except ReadingError as error:
             self._fail(str(error))
@@ -93,25 +96,15 @@ class Follower:
             return
         if self._num_failures:
             self._num_failures, self._returned_at = 0, time.time()
-            self._gone_at = self._seen.since or self._returned_at
-        self._seen = Seen(
-            place=self._seen.place,
-            servers=servers,
-            courses=self._follow(servers),
-            returned=self._notice(),
-        )
+            self._gone_at = self.seen.since or self._returned_at
+        courses = self._follow(servers)
+        self.seen = Seen(self.seen.place, servers, courses, returned=self._notice())
 
     def _fail(self, problem: str) -> None:
         self._num_failures += 1
-        self._returned_at = None
-        before = self._seen
-        self._seen = Seen(
-            place=before.place,
-            servers=before.servers,
-            courses=before.courses,
-            problem=problem,
-            since=before.since if before.since is not None else time.time(),
-        )
+        self._returned_at = 0.0
+        since = self.seen.since or time.time()
+        self.seen = replace(self.seen, problem=problem, since=since, returned=None)
 
     def _follow(self, servers: Sequence[ServerReading]) -> dict[Key, Values]:
         here = {engine.key: engine for server in servers for engine in server.engines}
@@ -123,14 +116,12 @@ class Follower:
     def _notice(self) -> str | None:
         """The return after a failure, for a while."""
         back = self._returned_at
-        if back is None or time.time() - back > _NOTICE_SECONDS:
+        if time.time() - back > _NOTICE_SECONDS:
             return None
         silence = f"{back - self._gone_at:,.0f} s without an answer"
         return f"back since {words.clock(back)}, after {silence}"
 
     def pause(self) -> float:
         """Seconds until the next reading."""
-        if not self._num_failures:
-            return self._interval
         longest = max(MAX_PAUSE_SECONDS, self._interval)
-        return float(min(longest, self._interval * 2 ** min(10, self._num_failures - 1)))
+        return float(min(longest, self._interval * 2 ** min(10, max(0, self._num_failures - 1))))

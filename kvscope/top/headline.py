@@ -4,7 +4,7 @@ Levels are read; rates, ratios and quantiles are the differences of counters bet
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from exporter import words
 from exporter.answers.why.course import quantile
@@ -12,32 +12,28 @@ from kvscope.top.figures import Figures
 
 Mark = tuple[float, ...]
 """Values of one moment from which a headline number is made."""
-_TTFT = "kvscope_time_to_first_token_seconds"
-_HIT_SECONDS = 60.0
-_QUANTILE_SECONDS = 60.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Headline:
+class Headline(NamedTuple):
     key: str
     """Its name in JSON."""
     label: str
+    show: Callable[[float | None], str]
     read: Callable[[Figures], Mark | None]
     """None: the page does not have it."""
     over: Callable[[Mark, Mark, float], float | None] | None = None
-    """From the marks of two moments and the seconds between; None: the mark is a level."""
+    """From a later and an earlier mark and the seconds between; None: the mark is a level."""
     window: float = 0.0
-    """Seconds between the two moments, at least; 0: two successive readings."""
-    show: Callable[[float | None], str] = words.short
-    top: float | None = None
-    """The highest value that there can be, for its bars."""
-    help: str
+    """Seconds between the two, at least; 0: two successive readings."""
+    help: str = ""
 
 
-def _level(name: str, **labels: str) -> Callable[[Figures], Mark | None]:
+def _level(*names: str, **labels: str) -> Callable[[Figures], Mark | None]:
+    """The first of these metrics that the page has."""
+
     def read(figures: Figures) -> Mark | None:
-        value = figures.value(name, **labels)
-        return None if value is None else (value,)
+        values = (figures.value(name, **labels) for name in names)
+        return next(((value,) for value in values if value is not None), None)
 
     return read
 
@@ -51,24 +47,9 @@ def _share_of_usable(state: str) -> Callable[[Figures], Mark | None]:
     return read
 
 
-def _queue(state: str) -> Callable[[Figures], Mark | None]:
-    """Requests; of a server that counts sequences only, these."""
-
-    def read(figures: Figures) -> Mark | None:
-        for name in ("kvscope_requests", "kvscope_sequences"):
-            value = figures.value(name, state=state)
-            if value is not None:
-                return (value,)
-        return None
-
-    return read
-
-
 def _decoded(figures: Figures) -> Mark | None:
-    value = figures.value("kvscope_step_tokens_total", phase="decode")
-    if value is None:
-        value = figures.value("kvscope_generated_tokens_total")
-    return None if value is None else (value,)
+    steps = _level("kvscope_step_tokens_total", phase="decode")(figures)
+    return steps or _level("kvscope_generated_tokens_total")(figures)
 
 
 def _lookups(figures: Figures) -> Mark | None:
@@ -78,7 +59,7 @@ def _lookups(figures: Figures) -> Mark | None:
 
 
 def _first_token(figures: Figures) -> Mark | None:
-    buckets = figures.buckets(_TTFT)
+    buckets = figures.buckets("kvscope_time_to_first_token_seconds")
     return None if buckets is None else (*buckets.bounds, *buckets.counts)
 
 
@@ -91,107 +72,67 @@ def _ratio(now: Mark, before: Mark, seconds: float) -> float | None:
     return (now[0] - before[0]) / whole if whole else None
 
 
-def _quantile(of: float) -> Callable[[Mark, Mark, float], float | None]:
-    def over(now: Mark, before: Mark, seconds: float) -> float | None:
-        num_bounds = len(now) // 2
-        counts = [round(n - b) for n, b in zip(now[num_bounds:], before[num_bounds:], strict=True)]
-        return quantile(counts, now[:num_bounds], of)
-
-    return over
+def _p95(now: Mark, before: Mark, seconds: float) -> float | None:
+    num_bounds = len(now) // 2
+    counts = [round(n - b) for n, b in zip(now[num_bounds:], before[num_bounds:], strict=True)]
+    return quantile(counts, now[:num_bounds], 0.95)
 
 
+_QUEUES = ("kvscope_requests", "kvscope_sequences")
+"""The second is of servers that count sequences only."""
+_MINUTE = 60.0
 HEADLINES = (
     Headline(
-        key="usable_blocks",
-        label="usable",
-        read=_level("kvscope_kv_usable_blocks"),
-        show=words.count,
+        *("usable_blocks", "usable", words.count, _level("kvscope_kv_usable_blocks")),
         help="blocks that can be handed out",
     ),
     Headline(
-        key="active_ratio",
-        label="active",
-        read=_level("kvscope_kv_active_ratio"),
-        show=words.share,
-        top=1.0,
+        *("active_ratio", "active", words.share, _level("kvscope_kv_active_ratio")),
         help="share of the usable blocks that sequences reference",
     ),
     Headline(
-        key="cached_ratio",
-        label="cached",
-        read=_share_of_usable("cached"),
-        show=words.share,
-        top=1.0,
+        *("cached_ratio", "cached", words.share, _share_of_usable("cached")),
         help="share that holds content no sequence references",
     ),
     Headline(
-        key="free_ratio",
-        label="free",
-        read=_share_of_usable("free"),
-        show=words.share,
-        top=1.0,
+        *("free_ratio", "free", words.share, _share_of_usable("free")),
         help="share that holds nothing",
     ),
     Headline(
-        key="hit_ratio",
-        label="hit rate",
-        read=_lookups,
-        over=_ratio,
-        window=_HIT_SECONDS,
-        show=words.share,
-        top=1.0,
+        *("hit_ratio", "hit rate", words.share, _lookups, _ratio, _MINUTE),
         help="prompt tokens found in the prefix cache, first lookups of the last minute",
     ),
     Headline(
-        key="time_to_first_token_p95_seconds",
-        label="TTFT p95",
-        read=_first_token,
-        over=_quantile(0.95),
-        window=_QUANTILE_SECONDS,
-        show=words.seconds,
+        *("time_to_first_token_p95_seconds", "TTFT p95", words.seconds),
+        *(_first_token, _p95),
+        window=_MINUTE,
         help="95 % of the last minute's requests had their first token within this time",
     ),
     Headline(
-        key="decoded_tokens_per_second",
-        label="decode/s",
-        read=_decoded,
-        over=_rate,
+        *("decoded_tokens_per_second", "decode/s", words.short, _decoded, _rate),
         help="tokens generated each second",
     ),
     Headline(
-        key="prefilled_tokens_per_second",
-        label="prefill/s",
-        read=_level("kvscope_step_tokens_total", phase="prefill"),
-        over=_rate,
+        *("prefilled_tokens_per_second", "prefill/s", words.short),
+        *(_level("kvscope_step_tokens_total", phase="prefill"), _rate),
         help="prompt tokens computed each second, without those found in the cache",
     ),
     Headline(
-        key="running",
-        label="running",
-        read=_queue("running"),
-        show=words.count,
+        *("running", "running", words.count, _level(*_QUEUES, state="running")),
         help="requests that run",
     ),
     Headline(
-        key="waiting",
-        label="waiting",
-        read=_queue("waiting"),
-        show=words.count,
+        *("waiting", "waiting", words.count, _level(*_QUEUES, state="waiting")),
         help="requests that wait, preempted ones among them",
     ),
     Headline(
-        key="preemptions_per_second",
-        label="preempt/s",
-        read=_level("kvscope_preemptions_total"),
-        over=_rate,
+        *("preemptions_per_second", "preempt/s", words.short),
+        *(_level("kvscope_preemptions_total"), _rate),
         help="sequences each second that lost their blocks",
     ),
     Headline(
-        key="exhaustion_probability_60s",
-        label="full 60 s",
-        read=_level("kvscope_kv_exhaustion_probability", horizon_seconds="60"),
-        show=words.share,
-        top=1.0,
+        *("exhaustion_probability_60s", "full 60 s", words.share),
+        _level("kvscope_kv_exhaustion_probability", horizon_seconds="60"),
         help="probability that within a minute the pool cannot serve a running sequence",
     ),
 )

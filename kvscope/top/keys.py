@@ -1,153 +1,66 @@
-"""Keys: the action of each, as data, and their names by the bytes that terminals send."""
+"""Keys of the screen and of its panels, and how a recording is moved by them."""
 
-from dataclasses import dataclass
-from typing import Literal
+from textual.binding import Binding
 
-Action = Literal[
-    "quit",
-    "help",
-    "next_panel",
-    "previous_panel",
-    "next_engine",
-    "previous_engine",
-    "sort",
-    "filter",
-    "freeze",
-    "up",
-    "down",
-    "page_up",
-    "page_down",
-    "first",
-    "faster",
-    "slower",
-    "step",
-    "step_back",
-    "jump",
-    "jump_back",
-    "mark",
-]
+from kvscope.output import EXIT_SIGNALLED
+from kvscope.replaying.player import MAX_SPEED, Player
+
+_JUMP_NS = 10 * 10**9
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Key:
-    """Keys that do the same."""
-
-    names: tuple[str, ...]
-    action: Action
-    label: str = ""
-    """A word for the bottom line; empty: the help alone names it."""
-    help: str
-    recordings_only: bool = False
+def _key(keys: str, action: str, label: str = "", help: str = "", shown: str = "") -> Binding:
+    """label: a word for the bottom line; without one, the help alone names it."""
+    shown = shown or keys.replace(",", " ")
+    return Binding(keys, action, label, bool(label), shown, tooltip=help)
 
 
 KEYS = (
-    Key(names=("q",), action="quit", label="quit", help="Quit."),
-    Key(names=("?", "h"), action="help", label="help", help="This help, and back."),
-    Key(names=("tab",), action="next_panel", label="panel", help="The next panel comes first."),
-    Key(names=("backtab",), action="previous_panel", help="The previous panel comes first."),
-    Key(
-        names=(" ",),
-        action="freeze",
-        label="freeze",
-        help="Freeze what is shown, and go on. A recording: pause, and play.",
-    ),
-    Key(
-        names=("right", "."),
-        action="step",
-        label="step",
-        help="One step of the engine forward, and pause.",
-        recordings_only=True,
-    ),
-    Key(
-        names=("left", ","),
-        action="step_back",
-        help="One step back, and pause.",
-        recordings_only=True,
-    ),
-    Key(
-        names=("]",),
-        action="jump",
-        label="+10 s",
-        help="Ten seconds forward.",
-        recordings_only=True,
-    ),
-    Key(names=("[",), action="jump_back", help="Ten seconds back.", recordings_only=True),
-    Key(
-        names=("+", "="),
-        action="faster",
-        label="speed",
-        help="Twice as fast.",
-        recordings_only=True,
-    ),
-    Key(names=("-",), action="slower", help="Half as fast.", recordings_only=True),
-    Key(
-        names=("m",),
-        action="mark",
-        label="mark",
-        help="To the next moment that the recorder marked.",
-        recordings_only=True,
-    ),
-    Key(names=("s",), action="sort", label="sort", help="Sort the first panel by its next column."),
-    Key(
-        names=("/",),
-        action="filter",
-        label="filter",
-        help="Show only rows with a text in them; Enter keeps it, Escape drops it.",
-    ),
-    Key(names=("e",), action="next_engine", label="engine", help="The next engine or server."),
-    Key(names=("E",), action="previous_engine", help="The previous engine or server."),
-    Key(names=("up", "k"), action="up", help="Scroll the first panel up."),
-    Key(names=("down", "j"), action="down", help="Scroll the first panel down."),
-    Key(names=("pageup",), action="page_up", help="Scroll it up by ten rows."),
-    Key(names=("pagedown",), action="page_down", help="Scroll it down by ten rows."),
-    Key(names=("home", "g"), action="first", help="Back to its first row."),
+    _key("q", "leave(0)", "quit", "Quit."),
+    Binding("ctrl+c", f"leave({EXIT_SIGNALLED + 2})", show=False, priority=True),
+    _key("ctrl+z", "suspend_process", "", "Give the terminal to the shell, until `fg`."),
+    _key("question_mark,h", "help", "help", "This help, and back.", "?"),
+    Binding("tab", "app.focus_next", "panel", priority=True, tooltip="The next panel."),
+    _key("shift+tab", "app.focus_previous", "", "The previous panel."),
+    _key("space", "move('pause')", "pause", "Pause, and play."),
+    _key("right,full_stop", "move('step')", "step", "One step forward, and pause.", "→"),
+    _key("left,comma", "move('step_back')", "", "One step back, and pause.", "←"),
+    _key("right_square_bracket", "move('jump')", "+10 s", "Ten seconds forward.", "]"),
+    _key("left_square_bracket", "move('jump_back')", "", "Ten seconds back.", "["),
+    _key("plus,equals_sign", "move('faster')", "speed", "Twice as fast.", "+"),
+    _key("minus", "move('slower')", "", "Half as fast.", "-"),
+    _key("m", "move('mark')", "mark", "To the next moment that the recorder marked."),
+    _key("space", "freeze", "freeze", "Freeze what is shown, and go on."),
+    _key("s", "sort", "sort", "Sort the panel by its next column."),
+    _key("slash", "filter", "filter", "Show only rows with a text; Enter keeps it.", "/"),
+    _key("escape", "drop", "", "Show all rows again."),
+    _key("e", "engine(1)", "engine", "The next engine or server."),
+    _key("E", "engine(-1)", "", "The previous engine or server."),
+    *(Binding(f"{number}", f"panel({number - 1})", show=False) for number in range(1, 9)),
 )
-SHOWN = {
-    **{" ": "space", "backtab": "shift-tab", "right": "→", "left": "←", "up": "↑", "down": "↓"},
-}
-"""Names of keys for people, where they differ."""
-_SEQUENCES = {
-    **{b"\x1b[A": "up", b"\x1b[B": "down", b"\x1b[C": "right", b"\x1b[D": "left"},
-    **{b"\x1bOA": "up", b"\x1bOB": "down", b"\x1bOC": "right", b"\x1bOD": "left"},
-    **{b"\x1b[Z": "backtab", b"\x1b[5~": "pageup", b"\x1b[6~": "pagedown"},
-    **{b"\x1b[H": "home", b"\x1b[1~": "home", b"\x1bOH": "home"},
-    **{b"\t": "tab", b"\r": "enter", b"\n": "enter", b"\x7f": "backspace", b"\x08": "backspace"},
-}
+SCROLLING = (
+    _key("up,k", "scroll_up", "", "Scroll the panel up."),
+    _key("down,j", "scroll_down", "", "Scroll the panel down."),
+    _key("pageup", "page_up", "", "Scroll it up by a page."),
+    _key("pagedown", "page_down", "", "Scroll it down by a page."),
+    _key("home,g", "scroll_home", "", "Back to its first row."),
+)
+"""Those of a panel."""
 
 
-def decoded(typed: bytes) -> list[str]:
-    """Names of keys, or the characters themselves; unknown sequences are left out."""
-    found = []
-    while typed:
-        for sequence, name in _SEQUENCES.items():
-            if typed.startswith(sequence):
-                found.append(name)
-                typed = typed[len(sequence) :]
-                break
-        else:
-            if typed[0] == 0x1B:
-                end = _end_of_sequence(typed)
-                found += ["escape"] if end == 1 else []
-                typed = typed[end:]
-            else:
-                length = _length_of_character(typed[0])
-                character = typed[:length].decode(errors="ignore")
-                found += [character] if character.isprintable() and character else []
-                typed = typed[length:]
-    return found
-
-
-def _end_of_sequence(typed: bytes) -> int:
-    """The number of bytes of an escape sequence, which is 1 for the key itself."""
-    if len(typed) == 1 or typed[1] == 0x1B:
-        return 1
-    if typed[1] not in b"[O":
-        return 2
-    for place in range(2, len(typed)):
-        if 0x40 <= typed[place] <= 0x7E:
-            return place + 1
-    return len(typed)
-
-
-def _length_of_character(first: int) -> int:
-    return 4 if first >= 0xF0 else 3 if first >= 0xE0 else 2 if first >= 0xC0 else 1
+def move(player: Player, name: str) -> None:
+    """name: that in the action of a key."""
+    status = player.status()
+    if name == "pause" and status.playing:
+        player.pause()
+    elif name == "pause":
+        if status.at >= status.ends:
+            player.seek(player.file.begins_ns)
+        player.play(status.speed)
+    elif name in ("faster", "slower"):
+        player.play(min(MAX_SPEED, status.speed * (2.0 if name == "faster" else 0.5)))
+    elif name in ("step", "step_back"):
+        player.step(1 if name == "step" else -1)
+    elif name in ("jump", "jump_back"):
+        player.seek(round(status.at * 1e9) + (_JUMP_NS if name == "jump" else -_JUMP_NS))
+    elif later := [mark for mark, *_ in status.marks if mark > status.at + 1e-6]:
+        player.seek(round(later[0] * 1e9))

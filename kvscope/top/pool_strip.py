@@ -5,7 +5,7 @@ the latest used to the next victim, and what is free last.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from rich.text import Text
 
@@ -15,130 +15,79 @@ from kvscope.top.reading import Unknown
 from kvscope.top.situation import Watched
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Blocks of one state and age."""
+class Part(NamedTuple):
+    """Blocks of one state and age, or bytes of one kind."""
 
     name: str
     glyph: str
     style: str
-    blocks: float
+    amount: float
 
 
-_RESERVED = ("reserved", "x", "color(245)")
 _ACTIVE = ("active", "█", "color(208)")
 _CACHED = (
-    # Up to this time since the last use; None: longer.
-    (10.0, "▓", "color(51)"),
-    (60.0, "▓", "color(39)"),
-    (600.0, "▒", "color(33)"),
-    (None, "░", "color(62)"),
+    # Up to this time since the last use.
+    (10.0, ("cached <10s", "▓", "color(51)")),
+    (60.0, ("cached <1m", "▓", "color(39)")),
+    (600.0, ("cached <10m", "▒", "color(33)")),
+    (float("inf"), ("cached >10m", "░", "color(62)")),
 )
-_CACHED_NAME = "cached "
-_UNTIMED = ("cached", "▒", "color(39)")
-_FREE = ("free", "·", "color(245)")
-_REST = ("not active", "·", "color(245)")
+_GREY = "color(245)"
 
 
 def parts(watched: Watched) -> list[Part]:
     """The pool's parts in order; empty: the engine reports no pool."""
     states = watched.figures.by("state", "kvscope_kv_blocks")
-    if not states:
-        active = watched.figures.value("kvscope_kv_active_ratio")
-        if active is None:
-            return []
-        # A server that reports shares only is drawn as a pool of a thousand blocks.
-        return [Part(*_ACTIVE, 1000 * active), Part(*_REST, 1000 * (1 - active))]
-    found = []
-    if states.get("reserved"):
-        found.append(Part(*_RESERVED, states["reserved"]))
-    found.append(Part(*_ACTIVE, states.get("active", 0.0)))
-    found += _cached(watched, states.get("cached", 0.0))
-    found.append(Part(*_FREE, states.get("free", 0.0)))
-    return found
+    if states:
+        return [
+            Part("reserved", "x", _GREY, states.get("reserved", 0.0)),
+            Part(*_ACTIVE, states.get("active", 0.0)),
+            *_cached(watched, states.get("cached", 0.0)),
+            Part("free", "·", _GREY, states.get("free", 0.0)),
+        ]
+    active = watched.figures.value("kvscope_kv_active_ratio")
+    if active is None:
+        return []
+    return [Part(*_ACTIVE, active), Part("not active", "·", _GREY, 1 - active)]
 
 
 def _cached(watched: Watched, blocks: float) -> list[Part]:
     """By age where it is known; page and answer are of two moments, and the page's sum counts."""
-    answer = watched.answer(RESIDENCY)
+    answer = watched.engine.answers[RESIDENCY.name]
     if isinstance(answer, Unknown) or not answer.idle.blocks:
-        return [Part(*_UNTIMED, blocks)]
-    ages: list[float] = [0.0] * len(_CACHED)
-    for one in answer.idle.classes:
-        place = next(
-            i
-            for i, (bound, _, _) in enumerate(_CACHED)
-            if bound is None or (one.up_to_seconds is not None and one.up_to_seconds <= bound)
-        )
-        ages[place] += one.blocks
+        return [Part("cached", "▒", "color(39)", blocks)]
     scale = blocks / (answer.idle.blocks + answer.idle.unknown_blocks)
-    found: list[Part] = []
-    lower = 0.0
-    for (bound, glyph, style), age in zip(_CACHED, ages, strict=True):
-        name = f"<{_short_age(bound)}" if bound is not None else f">{_short_age(lower)}"
-        found.append(Part(f"{_CACHED_NAME}{name}", glyph, style, age * scale))
-        lower = bound or lower
-    if answer.idle.unknown_blocks:
-        found.append(
-            Part(
-                f"{_CACHED_NAME}for an unknown time",
-                *_UNTIMED[1:],
-                answer.idle.unknown_blocks * scale,
-            )
-        )
-    return found
+    ages = [0.0] * len(_CACHED)
+    for one in answer.idle.classes:
+        up_to = float("inf") if one.up_to_seconds is None else one.up_to_seconds
+        ages[next(i for i, (bound, _) in enumerate(_CACHED) if up_to <= bound)] += one.blocks
+    found = [Part(*part, age * scale) for (_, part), age in zip(_CACHED, ages, strict=True)]
+    untimed = answer.idle.unknown_blocks * scale
+    return [*found, Part("cached for an unknown time", "▒", "color(39)", untimed)]
 
 
-def _short_age(seconds: float) -> str:
-    return f"{seconds:.0f}s" if seconds < 60 else f"{seconds / 60:.0f}m"
-
-
-def strip(found: Sequence[Part], width: int, height: int) -> list[Text]:
-    """Rows of cells; every part that has blocks has a cell."""
-    cells = _shared_out([part.blocks for part in found], width * height)
-    line = Text(no_wrap=True)
-    for part, number in zip(found, cells, strict=True):
-        line.append(part.glyph * number, part.style)
-    return [line[row * width : (row + 1) * width] for row in range(height)]
-
-
-def _shared_out(amounts: Sequence[float], cells: int) -> list[int]:
-    """By largest remainders, at least one for what is there."""
-    whole = sum(amounts)
-    if not whole:
-        return [0] * len(amounts)
-    exact = [cells * amount / whole for amount in amounts]
-    given = [max(int(share), 1) if share > 0 else 0 for share in exact]
-    order = sorted(range(len(exact)), key=lambda i: int(exact[i]) - exact[i])
-    while sum(given) < cells:
-        for place in order:
-            if amounts[place] and sum(given) < cells:
-                given[place] += 1
-    while sum(given) > cells:
-        given[given.index(max(given))] -= 1
-    return given
+def strip(found: Sequence[Part], width: int) -> Text:
+    """A row of cells; every part that is there has one."""
+    scale = width / (sum(part.amount for part in found) or 1.0)
+    cells = [max(1, round(part.amount * scale)) if part.amount else 0 for part in found]
+    if any(cells):
+        cells[cells.index(max(cells))] += width - sum(cells)
+    styled = ((part.glyph * number, part.style) for part, number in zip(found, cells, strict=True))
+    return Text.assemble(*styled)
 
 
 def legend_of(
-    found: Sequence[Part], width: int, show: Callable[[float], str] = words.short
+    found: Sequence[Part], show: Callable[[float], str] = words.short, width: int = 1000
 ) -> list[Text]:
-    """Glyph, name and amount of each part, on as many lines as that takes.
-
-    Ages that no cached block has are left out, and the word is there once.
-    """
-    lines = [Text(no_wrap=True)]
-    is_cached = False
+    """Glyph, name and amount of each part that is there, on as many lines as that takes."""
+    lines = [Text()]
     for part in found:
-        name = part.name
-        if name.startswith(_CACHED_NAME):
-            if not part.blocks:
-                continue
-            name = name.removeprefix(_CACHED_NAME) if is_cached else name
-            is_cached = True
-        entry = f" {name} {show(part.blocks)}"
-        if lines[-1] and len(lines[-1]) + len(entry) + 3 > width:
-            lines.append(Text(no_wrap=True))
-        lines[-1].append("  " if lines[-1] else "")
-        lines[-1].append(part.glyph, part.style)
-        lines[-1].append(entry)
+        # The ages of cached blocks have the word once.
+        name = part.name.removeprefix("cached ") if "cached" in lines[-1].plain else part.name
+        entry = f" {name} {show(part.amount)}"
+        if lines[-1] and lines[-1].cell_len + len(entry) + 3 > width:
+            lines.append(Text())
+        if part.amount or part.name in ("active", "free"):
+            lines[-1].append("  " if lines[-1] else "").append(part.glyph, part.style)
+            lines[-1].append(entry)
     return lines

@@ -14,7 +14,7 @@ from exporter.answers.tenants import TENANTS, TenantsAnswer
 from exporter.answers.whatif import WHATIF, WhatIf
 from exporter.answers.why.question import WHY, WhyAnswer
 from exporter.fetch.error import JSON_ERRORS
-from exporter.live.documents import MAGIC, SequenceRow
+from exporter.live.documents import MAGIC, Pool, SequenceRow
 from kvscope.diagnosis.scrape import ScrapedPage
 from kvscope.replaying.player import Status
 from kvscope.top.figures import EngineName, Figures, engines_of
@@ -40,7 +40,7 @@ class Unknown(NamedTuple):
     reason: str
 
 
-class SequencesAnswer(msgspec.Struct, frozen=True, kw_only=True):
+class SequencesAnswer(msgspec.Struct, frozen=True):
     """The sequences of one engine, those that ended lately among them."""
 
     now_ms: int
@@ -52,28 +52,21 @@ class SequencesAnswer(msgspec.Struct, frozen=True, kw_only=True):
 def sequences_of(snapshot: bytes) -> SequencesAnswer:
     """From `/live/snapshot`. Raises ReadingError."""
     begin = len(MAGIC) + 4
-    if not snapshot.startswith(MAGIC) or len(snapshot) < begin:
-        raise ReadingError("no snapshot of this version of kvscope")
     end = begin + int.from_bytes(snapshot[len(MAGIC) : begin], "little")
     try:
-        head = msgspec.json.decode(snapshot[begin:end], type=_Head)
+        document = snapshot[begin:end] if snapshot.startswith(MAGIC) else b""
+        head = msgspec.json.decode(document, type=_Head)
     except JSON_ERRORS as error:
         reason = quoted(str(error))
         raise ReadingError(f"no snapshot of this version of kvscope: {reason}") from None
-    return SequencesAnswer(
-        now_ms=head.now_ms, block_size=head.pool.block_size, sequences=head.sequences
-    )
-
-
-class _Pool(msgspec.Struct):
-    block_size: int
+    return SequencesAnswer(head.now_ms, head.pool.block_size, head.sequences)
 
 
 class _Head(msgspec.Struct):
     """The part of a snapshot's head that is shown."""
 
     now_ms: int
-    pool: _Pool
+    pool: Pool
     sequences: list[SequenceRow]
 
 

@@ -1,47 +1,38 @@
-"""`--once`: the panels below each other, as long as they are."""
+"""`--once`: everything that the screen has, engine by engine and panel by panel."""
 
 from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from kvscope.top.fixed_lines import headline, pool, title, trouble
 from kvscope.top.follower import Seen
-from kvscope.top.panels import PANELS
-from kvscope.top.panels.why import verdict
-from kvscope.top.situation import Panel, Situation, watched, wrapped
-from kvscope.top.table import Table, draw
-from kvscope.top.view import View
+from kvscope.top.head import head, numbers, trouble
+from kvscope.top.panels import ENGINES, PANELS
+from kvscope.top.situation import Situation, situation_of
+from kvscope.top.table import Table
 
 _ROWS = 20
 """Rows of a table: `--json` has all of them."""
 
 
 def report(places: Sequence[Seen], width: int, interval: float) -> Iterator[Text]:
-    """Lines of at most `width` cells, engine by engine."""
-    engines = watched(places)
+    """Lines of at most `width` cells."""
+    for line in _lines(places, width, interval):
+        line.truncate(width, overflow="ellipsis")
+        yield line
+
+
+def _lines(places: Sequence[Seen], width: int, interval: float) -> Iterator[Text]:
+    engines = situation_of(places).all
     for seen in places:
         if seen.problem is None:  # otherwise it goes to standard error
             yield from trouble(seen, width)
-    view = View(panels=PANELS)
     for number, here in enumerate(engines):
-        if number:
-            yield Text()
-        situation = Situation(all=engines, chosen=number)
-        sentence, style = verdict(here)
-        lines = wrapped(sentence, width, indent=2)
-        lines[0].stylize(style, 0, 1)
-        yield from lines
-        yield title(here, 1, view, width, f"over {interval:g} s")
-        yield from pool(here, width, 1)
-        yield from headline(here, width)
+        yield from [Text()] if number else []
+        yield from head([], Situation([here], 0), width, f"over {interval:g} s")
+        yield from numbers(here, width)
         for panel in PANELS:
-            if panel.key != "engines":
+            if panel is not ENGINES:
+                note, drawn = panel.draw(Situation(engines, number), width)
                 yield Text()
-                yield from _panel(panel, situation, width)
-
-
-def _panel(panel: Panel, situation: Situation, width: int) -> Iterator[Text]:
-    note = panel.note(situation)
-    yield Text(panel.title, "bold").append(f"  {note}" if note else "", "not bold")
-    drawn = panel.body(situation, width)
-    yield from draw(drawn, width, _ROWS + 1) if isinstance(drawn, Table) else drawn
+                yield Text().append(panel.title, "bold").append(f"  {note}" if note else "")
+                yield from drawn.draw(width)[: _ROWS + 1] if isinstance(drawn, Table) else drawn

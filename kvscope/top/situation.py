@@ -3,22 +3,18 @@
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, NamedTuple
 
-from rich.cells import cell_len
 from rich.text import Text
 
-from exporter.answers.question import Question
 from kvscope.top.course import Values
-from kvscope.top.figures import EngineName, Figures
-from kvscope.top.follower import Seen
+from kvscope.top.figures import Figures
+from kvscope.top.follower import Key, Seen
 from kvscope.top.reading import EngineReading, ServerReading, Unknown
 from kvscope.top.table import Table
 
-T = TypeVar("T")
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Watched:
     """One engine, and the place that it was seen at."""
 
@@ -34,12 +30,8 @@ class Watched:
     def figures(self) -> Figures:
         return self.engine.figures
 
-    def answer(self, question: Question[T]) -> T | Unknown:
-        found: T | Unknown = self.engine.answers.get(question.name, Unknown("it was not asked"))
-        return found
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Situation:
     """The engine that is shown, among all of them."""
 
@@ -51,56 +43,39 @@ class Situation:
         return self.all[self.chosen]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Panel:
-    """A part of the screen, in a size that the screen has room for."""
+class Panel(NamedTuple):
+    """A part of the screen."""
 
-    key: str
     title: str
     help: str
-    least: int
-    """Lines below its title with which it says something."""
-    most: int
-    """Lines beyond which it would be empty."""
-    note: Callable[[Situation], str]
-    """Sums, beside the title."""
-    body: Callable[[Situation, int], Table | list[Text]]
-    """Rows, or lines of the given width."""
+    body: Callable[[Situation, Any, int], tuple[str, Table | list[Text]]]
+    """Sums, and rows or lines of the given width, from the answer."""
+    answer: str = ""
+    """Its name; empty: it needs none."""
+
+    def draw(self, situation: Situation, width: int) -> tuple[str, Table | list[Text]]:
+        """As `body`; without the answer, the reason for that."""
+        if not self.answer:
+            return self.body(situation, None, width)
+        answer = situation.here.engine.answers[self.answer]
+        if isinstance(answer, Unknown):
+            return "", wrapped(f"unknown: {answer.reason}", width, "dim")
+        return self.body(situation, answer, width)
 
 
-def watched(places: Sequence[Seen]) -> list[Watched]:
-    """All engines in the order of their places."""
-    return [
-        Watched(seen=seen, server=server, engine=engine)
+def situation_of(places: Sequence[Seen], chosen: Key | None = None) -> Situation:
+    """All engines in the order of their places; the first is shown if the chosen one is gone."""
+    engines = [
+        Watched(seen, server, engine)
         for seen in places
         for server in seen.servers
         for engine in server.engines
     ]
-
-
-def situation_of(engines: Sequence[Watched], chosen: tuple[str, EngineName] | None) -> Situation:
-    """The first engine is shown if the chosen one is not there."""
     keys = [each.engine.key for each in engines]
-    return Situation(all=engines, chosen=keys.index(chosen) if chosen in keys else 0)
-
-
-def unknown_lines(unknown: Unknown, width: int) -> list[Text]:
-    """A reason instead of figures."""
-    return wrapped(f"unknown: {unknown.reason}", width, "dim")
+    return Situation(engines, keys.index(chosen) if chosen in keys else 0)
 
 
 def wrapped(text: str, width: int, style: str = "", indent: int = 0) -> list[Text]:
     """Lines that break between words. The text must be printable."""
-    lines = textwrap.wrap(
-        text, max(20, width), subsequent_indent=" " * indent, break_long_words=True
-    )
+    lines = textwrap.wrap(text, max(20, width), subsequent_indent=" " * indent)
     return [Text(line, style) for line in lines]
-
-
-def cropped(line: Text, width: int) -> Text:
-    """A copy of at most that width, which an ellipsis shows."""
-    if cell_len(line.plain) <= width:
-        return line.copy()
-    line = line.copy()
-    line.truncate(max(0, width), overflow="ellipsis")
-    return line

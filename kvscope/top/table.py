@@ -2,30 +2,41 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-_GAP = 2
+from kvscope_events.printable import one_line
+
+_GAP = "  "
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class Column(NamedTuple):
     """One figure of each row."""
 
     title: str
-    cell: Callable[[Any], str]
-    """Text without characters that steer a terminal."""
-    order: Callable[[Any], Any] | None = None
-    """Key to sort by, the largest first; None: it cannot be sorted by."""
+    figure: Callable[[Any], Any]
+    """A number, by which rows can be sorted, the largest first; a text; or None."""
+    show: Callable[[Any], str] = str
+    """For all but texts."""
     left_out: int = 0
     """The column with the highest number is left out first; 0: never."""
-    right: bool = True
-    style: Callable[[Any], str] | None = None
+    left: bool = False
+    style: Callable[[Any], str] = lambda figure: ""
+
+    def cell(self, row: Any) -> str:
+        figure = self.figure(row)
+        return one_line(figure if isinstance(figure, str) else self.show(figure))
+
+    def is_number(self, row: Any) -> bool:
+        return isinstance(self.figure(row), int | float)
+
+    def order(self, row: Any) -> float:
+        return float(self.figure(row)) if self.is_number(row) else float("-inf")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Table:
     """Columns, and the rows that they show."""
 
@@ -36,76 +47,53 @@ class Table:
 
     @property
     def sorts(self) -> list[str]:
-        return [column.title for column in self.columns if column.order is not None]
+        """Columns that have numbers."""
+        known = [column for column in self.columns if any(map(column.is_number, self.rows))]
+        return [column.title for column in known]
+
+    def draw(self, width: int, sort: str = "", pattern: str = "") -> list[Text]:
+        """The titles, and below them the rows that have the pattern in a cell, by a column."""
+        rows = list(self.rows)
+        titles = [column.title for column in self.columns]
+        if sort in titles:
+            place = titles.index(sort)
+            rows.sort(key=self.columns[place].order, reverse=True)
+            titles[place] = f"{sort}▾"
+        drawn = [(row, [column.cell(row) for column in self.columns]) for row in rows]
+        wanted = pattern.casefold()
+        drawn = [(row, cells) for row, cells in drawn if wanted in "  ".join(cells).casefold()]
+        if not drawn:
+            said = self.empty if not rows else f"nothing has {pattern!r} in it"
+            return [Text(said, "dim")]
+        texts = zip(titles, *(cells for _, cells in drawn), strict=True)
+        rooms = _fitting(self.columns, [max(map(cell_len, each)) for each in texts], width)
+        lines = [Text("", "dim"), *(Text() for _ in drawn)]
+        for place, room in rooms.items():
+            column = self.columns[place]
+            lines[0].append(_padded(titles[place], room, column.left))
+            for line, (row, cells) in zip(lines[1:], drawn, strict=True):
+                style = column.style(column.figure(row))
+                line.append(_padded(cells[place], room, column.left), style)
+        for line in lines:
+            line.rstrip()
+        return lines
 
 
-def shown_rows(table: Table, sort: str, pattern: str) -> list[Any]:
-    """Rows with the pattern in one of their cells, sorted by a column; else as they came."""
-    wanted = pattern.casefold()
-    rows = [
-        row
-        for row in table.rows
-        if not wanted or any(wanted in column.cell(row).casefold() for column in table.columns)
-    ]
-    for column in table.columns:
-        if column.title == sort and column.order is not None:
-            order = column.order
-            # Rows without the figure stand last.
-            rows.sort(key=lambda row: (order(row) is not None, order(row) or 0), reverse=True)
-    return rows
-
-
-def draw(
-    table: Table, width: int, height: int, *, sort: str = "", pattern: str = "", first: int = 0
-) -> list[Text]:
-    """At most `height` lines: the titles, then the rows from number `first` on."""
-    rows = shown_rows(table, sort, pattern)
-    if not rows:
-        sentence = table.empty if not table.rows else f"nothing has {pattern!r} in it"
-        return [Text(sentence, "dim")]
-    first = max(0, min(first, len(rows) - max(1, height - 1)))
-    rows = rows[first : first + max(0, height - 1)]
-    columns, widths = _fitting(table.columns, rows, width)
-    lines = [Text()]
-    for place, (column, room) in enumerate(zip(columns, widths, strict=True)):
-        mark = "▾" if column.title == sort else ""
-        title = _padded(column.title + mark, room, right=column.right)
-        lines[0].append(_gap(place) + title, "bold" if mark else "dim")
-    for row in rows:
-        line = Text()
-        for place, (column, room) in enumerate(zip(columns, widths, strict=True)):
-            style = column.style(row) if column.style is not None else ""
-            line.append(_gap(place) + _padded(column.cell(row), room, right=column.right), style)
-        lines.append(line)
-    return lines
-
-
-def _gap(place: int) -> str:
-    return " " * _GAP if place else ""
-
-
-def _fitting(
-    columns: Sequence[Column], rows: Sequence[Any], width: int
-) -> tuple[list[Column], list[int]]:
+def _fitting(columns: Sequence[Column], rooms: list[int], width: int) -> dict[int, int]:
     """The columns that have room, and their widths; the first one is cut where it must be."""
-    kept = list(columns)
+    kept = dict(enumerate(rooms))
     while True:
-        rooms = [
-            max(cell_len(column.title) + 1, *(cell_len(column.cell(row)) for row in rows))
-            for column in kept
-        ]
-        over = sum(rooms) + _GAP * (len(kept) - 1) - width
-        if over <= 0:
-            return kept, rooms
-        out = max(kept, key=lambda column: column.left_out)
-        if not out.left_out:
-            rooms[0] = max(1, rooms[0] - over)
-            return kept, rooms
-        kept.remove(out)
+        over = sum(kept.values()) + len(_GAP) * (len(kept) - 1) - width
+        out = max(kept, key=lambda place: columns[place].left_out)
+        if over <= 0 or not columns[out].left_out:
+            kept[0] = max(1, kept[0] - max(0, over))
+            return kept
+        del kept[out]
 
 
-def _padded(text: str, room: int, *, right: bool) -> str:
+def _padded(text: str, room: int, left: bool) -> str:
     length = cell_len(text)
     if length > room:
-        return set_cell_size(text, max(0, room - 1)) + "…"
-    return " " * (room - length) + text if right else text + " " * (room - length)
+        return set_cell_size(text, max(0, room - 1)) + "…" + _GAP
+    space = " " * (room - length)
+    return (text + space if left else space + text) + _GAP

@@ -1,68 +1,47 @@
 """Readings of an engine in simulated time, and of pages that a test writes."""
 
-from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from exporter.live.hub import Hub
-from kvscope.diagnosis.scrape import ScrapedPage, parse_page
+from kvscope.diagnosis.scrape import parse_page
 from kvscope.top.figures import EngineName, engines_of
 from kvscope.top.follower import Follower, Seen
-from kvscope.top.frame import frame
-from kvscope.top.panels import PANELS
 from kvscope.top.reading import (
     ASKED,
     SEQUENCES,
-    Answers,
     ReadingError,
     ServerReading,
     Unknown,
     sequences_of,
     server_reading,
 )
-from kvscope.top.view import View
+from kvscope.top.report import report
 from tests.why.stage import GIB, Stage, chat, play
 
 URL = "http://10.0.0.7:8010"
-SIZES = [(80, 24), (100, 30), (200, 60), (33, 9)]
 
 
-def page_of(text: str) -> ScrapedPage:
-    return parse_page(text.encode(), "text/plain", URL)
+def reading_of(text: str, at: float = 1000.0, **answers: Any) -> ServerReading:
+    """A server with that page; answers that are not given are unknown."""
+    page = parse_page(text.encode(), "text/plain", URL)
+    names = [*(question.name for question, _ in ASKED), SEQUENCES]
+    unknown = {name: Unknown("not asked here") for name in names}
+    return server_reading(URL, at, page, {**unknown, **answers})
 
 
-def at_depth_of_page(text: str, at: float = 1000.0) -> ServerReading:
-    """A server of which only its own page is read."""
-    answers: Answers = {name: {} for name in (*(q.name for q, _ in ASKED), SEQUENCES)}
-    return server_reading(URL, at, page_of(text), answers)
-
-
-def with_answers(text: str, name: EngineName, at: float = 1000.0, **answers: Any) -> ServerReading:
-    """An engine with these answers; others are unknown."""
-    asked: dict[str, Any] = {q.name: Unknown("not asked here") for q, _ in ASKED}
-    asked[SEQUENCES] = Unknown("not asked here")
-    asked.update({question: {name: answer} for question, answer in answers.items()})
-    return server_reading(URL, at, page_of(text), asked)
-
-
-@dataclass
 class Written:
-    """A source whose readings, or problems, a test writes."""
+    """A source whose readings, or problems, a test writes; the last one stays."""
 
-    readings: list[list[ServerReading] | str] = field(default_factory=list)
-    place: str = URL
+    def __init__(self, *readings: list[ServerReading] | str, place: str = URL) -> None:
+        self.readings = list(readings)
+        self.place = place
 
     def read(self) -> list[ServerReading]:
-        found = self.readings.pop(0)
+        found = self.readings.pop(0) if len(self.readings) > 1 else self.readings[0]
         if isinstance(found, str):
             raise ReadingError(found)
         return found
-
-
-def seen_of(*readings: list[ServerReading] | str) -> Seen:
-    follower = Follower(Written(list(readings)), 2.0, lambda: None)
-    for _ in readings:
-        follower.step()
-    return follower.seen
 
 
 class StageSource:
@@ -76,13 +55,10 @@ class StageSource:
         self._stage = stage
 
     def read(self) -> list[ServerReading]:
-        body, content_type = self._exporter.render("text/plain")
-        page = parse_page(body, content_type, self.place)
+        page = parse_page(*self._exporter.render("text/plain"), self.place)
         answers: dict[str, Any] = {
             question.name: {
                 EngineName(each.model_name, each.engine): each.answer
-                if each.answer is not None
-                else Unknown(each.unknown or "")
                 for each in self._exporter.answer(question).engines
             }
             for question, _ in ASKED
@@ -94,25 +70,28 @@ class StageSource:
         return [server_reading(self.place, self._stage.now_ns / 1e9, page, answers)]
 
 
-def followed(stage: Stage, rate: float, seconds: int = 30, **load: Any) -> Seen:
-    """A load that is looked at every two seconds."""
-    follower = Follower(StageSource(stage), 2.0, lambda: None)
+def followed(stage: Stage, rate: float, **load: Any) -> Seen:
+    """Half a minute of a load that is looked at every two seconds."""
+    follower = Follower(StageSource(stage), 2.0)
     follower.step()
-    for number in range(seconds // 2):
+    for number in range(15):
         play(stage, chat(number, 2, rate=rate, **load), 2)
         follower.step()
     return follower.seen
 
 
+@cache
 def quiet() -> Seen:
     return followed(Stage(), rate=1.0)
 
 
+@cache
 def pressed() -> Seen:
     """More than the pool has room for."""
     return followed(Stage(num_blocks=90), rate=6.0, users=12)
 
 
+@cache
 def disturbed() -> Seen:
     """Another process takes memory of the GPU."""
     stage = Stage()
@@ -121,8 +100,13 @@ def disturbed() -> Seen:
     return followed(stage, rate=1.5)
 
 
-def lines_of(
-    places: list[Seen], view: View | None = None, width: int = 80, height: int = 24
-) -> list[str]:
-    view = view or View(panels=PANELS)
-    return [line.plain for line in frame(places, view, width, height, 2.0)]
+def text_of(seen: Seen, width: int = 80) -> str:
+    """As --once prints it."""
+    return "\n".join(line.plain for line in report([seen], width, 2.0))
+
+
+def seen_of(*readings: list[ServerReading] | str) -> Seen:
+    follower = Follower(Written(*readings), 2.0)
+    for _ in readings:
+        follower.step()
+    return follower.seen

@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -175,3 +177,16 @@ def test_a_moment_outside_the_recording_is_one_line(recording: str) -> None:
     result = top(recording, "--once", "--at", "+9h")
     assert result.exit_code == 2
     assert result.stderr.startswith("kvscope: --at: ")
+
+
+def test_without_textual_only_the_screen_is_missing(url: str) -> None:
+    program = (
+        "import sys; sys.modules['textual'] = None; sys.stdin.isatty = sys.stdout.isatty = "
+        "lambda: True; from kvscope.cli.app import main; main()"
+    )
+    command = [sys.executable, "-c", program, "top", url, "--interval", "0.2"]
+    screen = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert screen.returncode == 2
+    assert "the screen needs textual" in screen.stderr
+    once = subprocess.run([*command, "--once"], capture_output=True, text=True, check=False)
+    assert once.returncode == 0, once.stderr

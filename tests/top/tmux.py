@@ -22,21 +22,17 @@ class Screen:
         self._socket = socket
 
     def tmux(self, *arguments: str) -> str:
-        done = subprocess.run(
-            ["tmux", "-S", str(self._socket), *arguments],
-            check=True,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-        )
-        return done.stdout
-
-    def lines(self) -> list[str]:
-        """The present content of the screen."""
-        return self.tmux("capture-pane", "-p").split("\n")
+        command = ["tmux", "-S", str(self._socket), *arguments]
+        return subprocess.run(
+            command, check=True, capture_output=True, text=True, timeout=SECONDS
+        ).stdout
 
     def text(self) -> str:
-        return "\n".join(self.lines())
+        """The present content of the screen."""
+        return self.tmux("capture-pane", "-p")
+
+    def lines(self) -> list[str]:
+        return self.text().split("\n")
 
     def colours(self) -> str:
         """The same with its escape sequences."""
@@ -46,25 +42,24 @@ class Screen:
         """Keys by tmux's names, or characters."""
         self.tmux("send-keys", *keys)
 
-    def run(self, *command: str) -> None:
-        """Type a command line."""
-        self.tmux("send-keys", "-l", shlex.join(command))
-        self.press("Enter")
-
     def shell(self, line: str) -> None:
         self.tmux("send-keys", "-l", line)
         self.press("Enter")
 
-    def wait(self, wanted: str, seconds: float = SECONDS) -> str:
-        """The content of the screen, once it has that text."""
-        return self._wait(lambda text: wanted in text, wanted, seconds)
+    def run(self, *command: str) -> None:
+        self.shell(shlex.join(command))
 
-    def wait_without(self, unwanted: str) -> str:
-        return self._wait(lambda text: unwanted not in text, f"no {unwanted}", SECONDS)
+    def wait(self, wanted: str, without: str = "\0") -> str:
+        """The content of the screen, once it has that text, and not the other."""
+        return self._wait(lambda text: wanted in text and without not in text, wanted)
 
-    def _wait(self, is_so: Callable[[str], bool], what: str, seconds: float) -> str:
+    def wait_for_shell(self) -> None:
+        """Keys that are typed before a command has left the terminal are lost."""
+        self._wait(lambda text: text.rstrip().endswith("ready$"), "the shell")
+
+    def _wait(self, is_so: Callable[[str], bool], what: str) -> str:
         try:
-            wait_for(lambda: is_so(self.text()), what, seconds)
+            wait_for(lambda: is_so(self.text()), what, SECONDS)
         except AssertionError as error:
             raise AssertionError(f"{error}; on the screen:\n{self.colours()}") from None
         return self.text()
@@ -75,10 +70,8 @@ class Screen:
     def pid_of(self, pattern: str) -> int:
         """The process of that command line below the shell."""
         shell = self.tmux("display", "-p", "#{pane_pid}").strip()
-        found = subprocess.run(
-            ["pgrep", "-P", shell, "-f", pattern], capture_output=True, text=True, check=True
-        )
-        return int(found.stdout.split()[0])
+        command = ["pgrep", "-P", shell, "-f", pattern]
+        return int(subprocess.run(command, capture_output=True, check=True).stdout.split()[0])
 
 
 @contextmanager

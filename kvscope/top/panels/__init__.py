@@ -4,18 +4,12 @@ from kvscope.top.panels.engines import ENGINES
 from kvscope.top.panels.memory import MEMORY
 from kvscope.top.panels.preemptions import PREEMPTION_TAPE
 from kvscope.top.panels.prefixes import TOP_PREFIXES
+from kvscope.top.panels.printed import CHAIN, TENANT_TABLE
 from kvscope.top.panels.sequences import SEQUENCE_TABLE
-from kvscope.top.panels.tenants import TENANT_TABLE
 from kvscope.top.panels.whatif import REGRET
-from kvscope.top.panels.why import CHAIN
 
+__all__ = ["ENGINES", "PANELS"]
 PANELS = (
-    PREEMPTION_TAPE,
-    SEQUENCE_TABLE,
-    REGRET,
-    TOP_PREFIXES,
-    TENANT_TABLE,
-    MEMORY,
-    CHAIN,
-    ENGINES,
+    *(PREEMPTION_TAPE, SEQUENCE_TABLE, TOP_PREFIXES, TENANT_TABLE),
+    *(CHAIN, REGRET, MEMORY, ENGINES),
 )

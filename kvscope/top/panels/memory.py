@@ -3,8 +3,9 @@
 from rich.text import Text
 
 from exporter import words
+from kvscope.top.figures import Figures
 from kvscope.top.pool_strip import Part, legend_of, strip
-from kvscope.top.situation import Panel, Situation, Watched, wrapped
+from kvscope.top.situation import Panel, Situation, wrapped
 from kvscope_events.printable import quoted
 
 _COMPONENTS = {
@@ -24,74 +25,53 @@ _COMPONENTS = {
 """Component to name, glyph and style, in the order of the bar."""
 
 
-def _devices(watched: Watched) -> dict[str, str]:
-    """uuid to name, of the GPUs whose memory is split."""
-    uuids = watched.figures.by("uuid", "kvscope_gpu_memory_component_bytes")
-    return {uuid: _name(watched, uuid) for uuid in uuids}
+def _body(situation: Situation, answer: None, width: int) -> tuple[str, list[Text]]:
+    figures, lines = situation.here.figures, list[Text]()
+    split = figures.by("uuid", "kvscope_gpu_memory_component_bytes")
+    totals = figures.by("uuid", "kvscope_gpu_memory_total_bytes")
+    for uuid in {**split, **totals}:
+        info = figures.info("kvscope_gpu_info", uuid=uuid)
+        name = f"GPU {quoted(info.get('gpu', '?'))} {quoted(info.get('name', ''))}".strip()
+        lines.append(Text().append(name, "bold"))
+        if uuid in split:
+            lines += _split(figures, uuid, width, lines[-1])
+        else:
+            free = figures.value("kvscope_gpu_memory_free_bytes", uuid=uuid)
+            lines[-1].append(f"  {words.size(totals[uuid])}, {words.size(free)} free")
+            lines += wrapped("The page does not split it by what holds it.", width, "dim")
+    return f"{len(split)} GPUs" if len(split) > 1 else "", lines or _without_gpu(figures)
 
 
-def _name(watched: Watched, uuid: str) -> str:
-    info = watched.figures.info("kvscope_gpu_info", uuid=uuid)
-    return f"GPU {quoted(info.get('gpu', '?'))} {quoted(info.get('name', ''))}".strip()
-
-
-def _parts(watched: Watched, uuid: str) -> list[Part]:
-    sizes = watched.figures.by("component", "kvscope_gpu_memory_component_bytes", uuid=uuid)
-    return [
-        Part(name, glyph, style, max(0.0, sizes[component]))
-        for component, (name, glyph, style) in _COMPONENTS.items()
+def _split(figures: Figures, uuid: str, width: int, head: Text) -> list[Text]:
+    """The bar and its legend. head: gets the sums."""
+    sizes = figures.by("component", "kvscope_gpu_memory_component_bytes", uuid=uuid)
+    parts = [
+        Part(*shown, max(0.0, sizes[component]))
+        for component, shown in _COMPONENTS.items()
         if sizes.get(component)
     ]
+    headroom = figures.value("kvscope_gpu_memory_headroom_bytes", uuid=uuid)
+    busy = figures.value("kvscope_gpu_utilization_ratio", uuid=uuid)
+    said = words.NOT_REPORTED if headroom is None else words.size(headroom)
+    head.append(f"  {words.size(sum(part.amount for part in parts))}, headroom {said}")
+    head.append("" if busy is None else f", busy {words.share(busy)}")
+    return [strip(parts, width), *legend_of(parts, words.size, width)]
 
 
-def _note(situation: Situation) -> str:
-    number = len(_devices(situation.here))
-    return "" if number < 2 else f"{number} GPUs"
-
-
-def _body(situation: Situation, width: int) -> list[Text]:
-    watched = situation.here
-    lines: list[Text] = []
-    for uuid, name in _devices(watched).items():
-        parts = _parts(watched, uuid)
-        whole = sum(part.blocks for part in parts)
-        head = Text(name, "bold")
-        head.append(f"  {words.size(whole)}")
-        headroom = watched.figures.value("kvscope_gpu_memory_headroom_bytes", uuid=uuid)
-        said = words.NOT_REPORTED if headroom is None else words.size(headroom)
-        head.append(f", headroom {said}")
-        busy = watched.figures.value("kvscope_gpu_utilization_ratio", uuid=uuid)
-        if busy is not None:
-            head.append(f", busy {words.share(busy)}")
-        lines += [head, *strip(parts, width, 1), *legend_of(parts, width, words.size)]
-    totals = watched.figures.by("uuid", "kvscope_gpu_memory_total_bytes")
-    for uuid in totals.keys() - _devices(watched).keys():
-        free = watched.figures.value("kvscope_gpu_memory_free_bytes", uuid=uuid)
-        line = Text().append(_name(watched, uuid), "bold")
-        lines.append(line.append(f"  {words.size(totals[uuid])}, {words.size(free)} free"))
-        lines += wrapped("The page does not split it by what holds it.", width, "dim")
-    return lines or _without_gpu(watched, width)
-
-
-def _without_gpu(watched: Watched, width: int) -> list[Text]:
+def _without_gpu(figures: Figures) -> list[Text]:
     """The memory that the pool was sized from, and the process's."""
-    lines = wrapped("No GPU is reported.", width, "dim")
-    terms = watched.figures.by("term", "kvscope_kv_pool_sizing_bytes")
-    for term, value in terms.items():
-        lines.append(Text(f"{term.replace('_', ' '):<24}{words.size(value):>12}"))
-    resident = watched.figures.value("kvscope_host_memory_resident_bytes")
+    terms = figures.by("term", "kvscope_kv_pool_sizing_bytes")
+    rows = {term.replace("_", " "): value for term, value in terms.items()}
+    resident = figures.value("kvscope_host_memory_resident_bytes")
     if resident is not None:
-        lines.append(Text(f"{'resident in the host':<24}{words.size(resident):>12}"))
-    return lines
+        rows["resident in the host"] = resident
+    lines = [Text(f"{quoted(name):<24}{words.size(value):>12}") for name, value in rows.items()]
+    return [Text("No GPU is reported.", "dim"), *lines]
 
 
 MEMORY = Panel(
-    key="memory",
-    title="Memory",
-    help="Every GPU's memory by what holds it; the parts add up to the device's. Headroom is the "
-    "most that the next allocation can get.",
-    least=3,
-    most=24,
-    note=_note,
-    body=_body,
+    "Memory",
+    "Every GPU's memory by what holds it; the parts add up to the device's. Headroom is the most "
+    "that the next allocation can get.",
+    _body,
 )

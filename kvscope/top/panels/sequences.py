@@ -1,21 +1,22 @@
 """The sequences of an engine: the state of each, its blocks, and its last seconds as a timeline."""
 
-from rich.text import Text
-
 from exporter import words
 from exporter.live.documents import SequenceRow
-from kvscope.top.reading import SEQUENCES, SequencesAnswer, Unknown
-from kvscope.top.situation import Panel, Situation, unknown_lines
+from kvscope.top.reading import SEQUENCES, SequencesAnswer
+from kvscope.top.situation import Panel, Situation
 from kvscope.top.table import Column, Table
 
-_RANK = ("preempted", "swapped", "decode", "prefill", "queued", "finished", "aborted")
-"""States in the order of the rows."""
-_ENDED = ("finished", "aborted")
-_STYLES = {
-    **{"queued": "color(245)", "prefill": "color(39)", "decode": "color(208)"},
-    **{"preempted": "color(203)", "swapped": "color(203)", "finished": "dim", "aborted": "dim"},
+_STATES = {
+    # State to style and sign, in the order of the rows.
+    "preempted": ("color(203)", "!"),
+    "swapped": ("color(203)", "!"),
+    "decode": ("color(208)", "█"),
+    "prefill": ("color(39)", "▒"),
+    "queued": ("color(245)", "·"),
+    "finished": ("dim", " "),
+    "aborted": ("dim", " "),
 }
-_SIGNS = {"queued": "·", "prefill": "▒", "decode": "█", "preempted": "!", "swapped": "!"}
+_RANK = list(_STATES)
 _CELLS = 30
 _CELL_MS = 500
 
@@ -26,9 +27,7 @@ def _since_ms(row: SequenceRow) -> int:
 
 
 def _tenant(row: SequenceRow) -> str:
-    if row.tenant:
-        return row.tenant
-    return words.UNKNOWN if row.prompt_tokens is None else "(no user)"
+    return row.tenant or (words.UNKNOWN if row.prompt_tokens is None else "(no user)")
 
 
 def timeline(row: SequenceRow, now_ms: int) -> str:
@@ -37,105 +36,50 @@ def timeline(row: SequenceRow, now_ms: int) -> str:
     for place in range(_CELLS):
         moment = now_ms - (_CELLS - 1 - place) * _CELL_MS
         state = next((state for state, began in reversed(row.changes) if began <= moment), "")
-        cells.append(_SIGNS.get(state, " "))
+        cells.append(_STATES[state][1] if state else " ")
     return "".join(cells)
 
 
 def _columns(answer: SequencesAnswer) -> tuple[Column, ...]:
     now_ms, block_size = answer.now_ms, answer.block_size
     return (
-        Column(title="sequence", cell=lambda row: str(row.id), order=lambda row: row.id),
+        Column("sequence", lambda row: row.id),
+        Column("state", lambda row: row.state, left=True, style=lambda state: _STATES[state][0]),
+        Column("for", lambda row: (now_ms - _since_ms(row)) / 1000, words.seconds),
+        Column("blocks", lambda row: row.blocks, words.short),
+        Column("prompt", lambda row: row.prompt_tokens, words.short),
+        Column("found", lambda row: row.hit_blocks * block_size, words.short, left_out=3),
+        Column("output", lambda row: row.output_tokens, words.short),
         Column(
-            title="state",
-            cell=lambda row: row.state,
-            right=False,
-            style=lambda row: _STYLES[row.state],
-        ),
-        Column(
-            title="for",
-            cell=lambda row: words.seconds((now_ms - _since_ms(row)) / 1000),
-            order=lambda row: now_ms - _since_ms(row),
-        ),
-        Column(
-            title="blocks", cell=lambda row: words.short(row.blocks), order=lambda row: row.blocks
-        ),
-        Column(
-            title="prompt",
-            cell=lambda row: words.short(row.prompt_tokens),
-            order=lambda row: row.prompt_tokens,
-        ),
-        Column(
-            title="found",
-            cell=lambda row: words.short(row.hit_blocks * block_size),
-            order=lambda row: row.hit_blocks,
-            left_out=3,
-        ),
-        Column(
-            title="output",
-            cell=lambda row: words.short(row.output_tokens),
-            order=lambda row: row.output_tokens,
-        ),
-        Column(
-            title="preempted",
-            cell=lambda row: words.count(row.preemptions),
-            order=lambda row: row.preemptions,
+            *("preempted", lambda row: row.preemptions, words.count),
             left_out=1,
-            style=lambda row: "color(203)" if row.preemptions else "",
+            style=lambda figure: "color(203)" if figure else "",
         ),
+        Column("tenant", _tenant, left=True, left_out=2),
+        Column("at most", lambda row: row.max_tokens, words.short, left_out=5),
         Column(
-            title="tenant",
-            cell=_tenant,
-            right=False,
-            left_out=2,
-        ),
-        Column(
-            title="at most",
-            cell=lambda row: words.short(row.max_tokens),
-            order=lambda row: row.max_tokens,
-            left_out=5,
-        ),
-        Column(
-            title=f"last {_CELLS * _CELL_MS // 1000} s",
-            cell=lambda row: timeline(row, now_ms),
-            right=False,
+            f"last {_CELLS * _CELL_MS // 1000} s",
+            lambda row: timeline(row, now_ms),
+            left=True,
             left_out=4,
         ),
     )
 
 
-def _answer(situation: Situation) -> SequencesAnswer | Unknown:
-    found = situation.here.engine.answers.get(SEQUENCES, Unknown("it was not asked"))
-    assert isinstance(found, SequencesAnswer | Unknown)
-    return found
-
-
-def _note(situation: Situation) -> str:
-    answer = _answer(situation)
-    if isinstance(answer, Unknown):
-        return ""
+def _body(situation: Situation, answer: SequencesAnswer, width: int) -> tuple[str, Table]:
     states: list[str] = [row.state for row in answer.sequences]
-    counts = {state: states.count(state) for state in _RANK if state not in _ENDED}
-    return ", ".join(f"{count} {state}" for state, count in counts.items() if count) or "none runs"
-
-
-def _body(situation: Situation, width: int) -> Table | list[Text]:
-    answer = _answer(situation)
-    if isinstance(answer, Unknown):
-        return unknown_lines(answer, width)
+    counts = {state: states.count(state) for state in _RANK[:-2]}
+    note = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
     rows = sorted(
         answer.sequences, key=lambda row: (_RANK.index(row.state), -_since_ms(row), row.id)
     )
-    return Table(columns=_columns(answer), rows=rows, empty="No sequence has been seen yet.")
+    return note or "none runs", Table(_columns(answer), rows, "No sequence has been seen yet.")
 
 
 SEQUENCE_TABLE = Panel(
-    key="sequences",
-    title="Sequences",
-    help="Each sequence: its state and for how long, blocks, tokens of its prompt, those of them "
-    "found in the cache, tokens generated. The timeline has · queued, ▒ prefill, █ decode, "
-    "! preempted. Of one that ran before it was looked at, the prompt is unknown.",
-    least=4,
-    most=60,
-    note=_note,
-    body=_body,
+    "Sequences",
+    "Each sequence: its state and for how long, blocks, tokens of its prompt, those of them found "
+    "in the cache, tokens generated. The timeline has · queued, ▒ prefill, █ decode, ! preempted. "
+    "Of one that ran before it was looked at, the prompt is unknown.",
+    *(_body, SEQUENCES),
 )
