@@ -9,6 +9,7 @@ _PACKAGES = {
     "kv-events": ("zmq",),
     "otlp": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
     "plot": ("matplotlib",),
+    "top": ("textual",),
 }
 """Modules to look for, by extra."""
 

@@ -8,12 +8,12 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from exporter.extras import lacking
 from kvscope.answer_document import Authorities, KeyFile, TargetName
 from kvscope.output import USAGE_ERROR, LineFormatter, fail
 from kvscope.places import SOURCE_HELP, check_target, server_found, source_named
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from kvscope.top.follower import Seen
     from kvscope.top.sources import RecordingSource, Source
 
-_INSTALL = "pip install '.[top]' in a checkout of kvscope"
 _MAX_LOG_LINES = 20
 
 
@@ -84,7 +83,8 @@ def top(
     Example: kvscope top --json | jq '.servers[].engines[].headline'
     """
     from exporter.fetch.fetch import MAX_BYTES
-    from kvscope.answer_document import fetch_document
+    from exporter.extras import lacking
+from kvscope.answer_document import fetch_document
     from kvscope.top.sources import UrlSource
 
     named = [source_named(place) for place in places or ()] or [server_found("top")]
@@ -109,8 +109,8 @@ def top(
         return
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise fail("no terminal to show it in; --once and --json need none")
-    if find_spec("textual") is None:
-        raise fail(f"the screen needs textual, which --once and --json do not: {_INSTALL}")
+    if problem := lacking("the screen of top", "top"):
+        raise fail(f"{problem}; --once and --json do not")
     raise typer.Exit(_watch(sources, interval, player))
 
 

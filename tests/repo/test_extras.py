@@ -13,8 +13,9 @@ from tests.repo.checkout import ROOT
 
 MOST_DEPENDENCIES = 9
 OF_EXTRAS = (
+    "grafana_foundation_sdk",
     *("bcrypt", "duckdb", "google", "matplotlib", "numpy", "opentelemetry.exporter", "perfetto"),
-    *("opentelemetry.sdk", "requests", "torch", "transformers", "zmq", "grafana_foundation_sdk"),
+    *("opentelemetry.sdk", "requests", "textual", "torch", "transformers", "zmq"),
 )
 """Packages that `pip install kvscope` does not bring."""
 WITHOUT = f"""
