@@ -83,8 +83,7 @@ def top(
     Example: kvscope top --json | jq '.servers[].engines[].headline'
     """
     from exporter.fetch.fetch import MAX_BYTES
-    from exporter.extras import lacking
-from kvscope.answer_document import fetch_document
+    from kvscope.answer_document import fetch_document
     from kvscope.top.sources import UrlSource
 
     named = [source_named(place) for place in places or ()] or [server_found("top")]
