@@ -136,16 +136,18 @@ class Top(App[int]):
         self.exit(status)
 
     def action_help(self) -> None:
-        lines = [Text("Keys", "bold")]
+        lines, width = [Text("Keys", "bold")], min(78, self.size.width - 2)
         for key in (*KEYS, *SCROLLING):
             if key.tooltip and self.check_action(key.action.partition("(")[0], ()):
-                lines += wrapped(f"{key.key_display or key.key:<14} {key.tooltip}", 78, indent=15)
+                lines += wrapped(
+                    f"{key.key_display or key.key:<14} {key.tooltip}", width, indent=15
+                )
         lines.append(Text("Panels", "bold"))
         for number, panel in enumerate(PANELS, 1):
-            lines += wrapped(f"{number} {panel.title:<12} {panel.help}", 78, indent=15)
+            lines += wrapped(f"{number} {panel.title:<12} {panel.help}", width, indent=15)
         lines.append(Text("Numbers", "bold"))
         for one in HEADLINES:
-            lines += wrapped(f"{one.label:<14} {one.help}", 78, indent=15)
+            lines += wrapped(f"{one.label:<14} {one.help}", width, indent=15)
         self.push_screen(Help(lines))
 
     def action_panel(self, place: int) -> None:
