@@ -3,8 +3,7 @@
 import threading
 from collections.abc import Callable, Mapping
 
-from exporter.background import BackgroundLoop
-from exporter.clock import Clock
+from exporter.clock import BackgroundLoop, Clock
 from exporter.fleet.fleet import Fleet
 from exporter.fleet.member import Member, Read
 

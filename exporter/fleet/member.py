@@ -6,9 +6,8 @@ from pathlib import Path
 import msgspec
 
 from exporter.answers.projection import positions_text
-from exporter.background import BackgroundLoop
 from exporter.catalogue.fleet import SIDECAR_ERROR_KINDS
-from exporter.clock import Clock
+from exporter.clock import BackgroundLoop, Clock
 from exporter.faults import Faults
 from exporter.fetch.error import JSON_ERRORS, FetchError
 from exporter.fetch.fetch import Fetcher

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import msgspec
 
-from exporter.background import BackgroundLoop
+from exporter.clock import BackgroundLoop
 from exporter.configuration.check_server import url_problem
 from exporter.fetch.address import is_address
 from exporter.fetch.error import JSON_ERRORS, FetchError

@@ -9,9 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from exporter.background import BackgroundLoop
 from exporter.catalogue.server import ServerState
-from exporter.clock import Clock, Turns
+from exporter.clock import BackgroundLoop, Clock, Turns
 from exporter.watched.exporter import Exporter
 from exporter.watched.target import Target
 from kvscope_events.printable import printable

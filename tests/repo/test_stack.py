@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -16,6 +17,7 @@ from alerts.bare.server import SERVERS
 from tests.repo.checkout import ROOT
 
 DEPLOY = ROOT / "deploy"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 COMPOSE_TEXT = (ROOT / "docker-compose.yml").read_text()
 GPU_TEXT = (ROOT / "compose.gpu.yaml").read_text()
 VLLM_GPU_TEXT = (ROOT / "compose.vllm-gpu.yaml").read_text()
@@ -203,6 +205,8 @@ def test_a_health_check_of_sglang_generates_no_token() -> None:
 def test_images_agree_with_the_dockerfile_and_the_constraints() -> None:
     dockerfile = (ROOT / "Dockerfile").read_text()
     arguments = dict(re.findall(r"^ARG (\w+)=(.*)$", dockerfile, re.MULTILINE))
+    extras = arguments.pop("EXTRAS").split(",")
+    assert set(extras) <= PROJECT["optional-dependencies"].keys()
     assert arguments == {name: DEFAULTS[name] for name in arguments}
     assert arguments["TORCH"] in (ROOT / "constraints.txt").read_text().splitlines()
     for service in ("engine", "load", "vllm-sidecar", "sglang-sidecar"):
@@ -232,7 +236,8 @@ def test_the_image_installs_no_triton_of_its_own(tmp_path: Path) -> None:
     """Torch brings the one that it was built with; with torch for CPUs it is a gigabyte unused."""
     text = (ROOT / "Dockerfile").read_text()
     (program,) = re.findall(r"python -c '(.+)'$", text, re.MULTILINE)
-    run(sys.executable, "-c", program.replace("/tmp/", f"{tmp_path}/"), cwd=ROOT)
+    program = program.replace("/tmp/", f"{tmp_path}/").replace("""'"$EXTRAS"'""", "otlp,top")
+    run(sys.executable, "-c", program, cwd=ROOT)
     names = (tmp_path / "engine.txt").read_text().splitlines()
     assert any(name.startswith("transformers") for name in names)
     assert not any(name.startswith("triton") for name in names)

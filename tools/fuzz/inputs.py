@@ -67,9 +67,9 @@ def changed(
     put, also where it is absent."""
     edits = _edits(kept, tokens)
     bytewise = _changed_bytes(st.sampled_from(kept), edits)
-    if codec is None:
+    documents = [] if codec is None else [v for each in kept for v in _decoded(codec, each)]
+    if codec is None or not documents:
         return bytewise
-    documents = [value for content in kept for value in _decoded(codec, content)]
     written = _changed_values(codec, documents, likely)
     return bytewise | written | written | _changed_bytes(written, edits)
 
