@@ -150,7 +150,8 @@ def load(
 ) -> None:
     """Send a workload to a server, and report how it went.
 
-    The server can be any with OpenAI's API. To measure a server's performance use guidellm, or vLLM's own `vllm bench serve`.
+    The server can be any with OpenAI's API. To measure a server's performance use guidellm, or
+    vLLM's own `vllm bench serve`.
 
     Example: kvscope load chat --url http://127.0.0.1:8000 --duration 60 --concurrency 16
 
