@@ -3,15 +3,16 @@
 from collections.abc import Iterator, Sequence
 from random import Random
 
-from engine.block_pool import BlockPool
-from engine.config import SchedulerConfig
-from engine.hashing import PrefixHasher, chain_seed
-from engine.kv_manager import KVManager
-from engine.request import Request, SamplingParams
-from engine.request import Sequence as EngineSequence
-from engine.scheduler import Scheduler
-from engine.step import Step
-from engine.step_plan import SampledToken, StepPlan
+from kvscope_engine.block_pool import BlockPool
+from kvscope_engine.config import SchedulerConfig
+from kvscope_engine.hashing import PrefixHasher, chain_seed
+from kvscope_engine.kv_manager import KVManager
+from kvscope_engine.request import Request, SamplingParams
+from kvscope_engine.request import Sequence as EngineSequence
+from kvscope_engine.scheduler import Scheduler
+from kvscope_engine.step import Step
+from kvscope_engine.step_plan import SampledToken, StepPlan
+
 from kvscope_events.bus import EventBus, Subscription
 from kvscope_events.events import CONTRACT_VERSION, Batch, DeviceMemorySampled, Hello
 from kvscope_events.producers import ENGINE_EVENTS, in_order

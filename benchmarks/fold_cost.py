@@ -14,11 +14,8 @@ from functools import partial
 from statistics import median
 
 import msgspec
-
-from benchmarks.engine_stream import HELLO
-from benchmarks.report import repeated, report, thread_ns
-from exporter.clock import Clock
-from exporter.fold import (
+from kvscope_exporter.clock import Clock
+from kvscope_exporter.fold import (
     Cache,
     Census,
     Churn,
@@ -32,8 +29,11 @@ from exporter.fold import (
     Steps,
     Vllm,
 )
-from exporter.sources.attachments import SourceKind
-from exporter.sources.pipeline import CHUNK_BATCHES, Pipeline
+from kvscope_exporter.sources.attachments import SourceKind
+from kvscope_exporter.sources.pipeline import CHUNK_BATCHES, Pipeline
+
+from benchmarks.engine_stream import HELLO
+from benchmarks.report import repeated, report, thread_ns
 from kvscope_events.events import (
     Batch,
     BlocksAllocated,

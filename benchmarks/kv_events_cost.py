@@ -16,14 +16,14 @@ from itertools import count
 from statistics import median
 
 import msgspec
+from kvscope_exporter.clock import Clock
+from kvscope_exporter.collect.parts import parts_of
+from kvscope_exporter.fold import Folds
+from kvscope_exporter.sources.kv_events import KvEventsSource
+from kvscope_exporter.sources.kv_events.decoder import Decoded, Decoder
+from kvscope_exporter.sources.pipeline import Pipeline
 
 from benchmarks.report import alternate, report, thread_ns
-from exporter.clock import Clock
-from exporter.collect.parts import parts_of
-from exporter.fold import Folds
-from exporter.sources.kv_events import KvEventsSource
-from exporter.sources.kv_events.decoder import Decoded, Decoder
-from exporter.sources.pipeline import Pipeline
 from kvscope_events.events import Batch
 from tests.kv_events.dialects import BY_NAME, Dialect, Removed, Said, Stored
 from tests.kv_events.publisher import Publisher

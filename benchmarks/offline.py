@@ -5,22 +5,23 @@ import time
 from collections import abc
 from dataclasses import dataclass
 
-from engine.block_pool import BlockPool
-from engine.config import CacheConfig, EngineConfig, ModelConfig
-from engine.hashing import PrefixHasher, chain_seed
-from engine.introduction import Introduction
-from engine.kv_manager import KVManager
-from engine.model.execution import leave_a_core
-from engine.model.loader import load_model
-from engine.model.runner import ModelRunner
-from engine.request import Request, SamplingParams, Sequence
-from engine.scheduler import Scheduler
-from engine.step import Step, StepOutput
-from engine.step_loop import StepLoop
-from exporter.catalogue import COMPAT_SETS
-from exporter.flight.recorder import Recorder
-from exporter.machine.machine import Machine
-from exporter.watched.exporter import Exporter, in_process
+from kvscope_engine.block_pool import BlockPool
+from kvscope_engine.config import CacheConfig, EngineConfig, ModelConfig
+from kvscope_engine.hashing import PrefixHasher, chain_seed
+from kvscope_engine.introduction import Introduction
+from kvscope_engine.kv_manager import KVManager
+from kvscope_engine.model.execution import leave_a_core
+from kvscope_engine.model.loader import load_model
+from kvscope_engine.model.runner import ModelRunner
+from kvscope_engine.request import Request, SamplingParams, Sequence
+from kvscope_engine.scheduler import Scheduler
+from kvscope_engine.step import Step, StepOutput
+from kvscope_engine.step_loop import StepLoop
+from kvscope_exporter.catalogue import COMPAT_SETS
+from kvscope_exporter.flight.recorder import Recorder
+from kvscope_exporter.machine.machine import Machine
+from kvscope_exporter.watched.exporter import Exporter, in_process
+
 from kvscope_events.bus import EventBus, NullBus
 from tests.support.served import served_execution
 

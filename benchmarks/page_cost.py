@@ -15,17 +15,17 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from kvscope_exporter.clock import Clock
+from kvscope_exporter.readings import PageReader
+from kvscope_exporter.readings.mapping import PageMapper
+from kvscope_exporter.readings.tables import TABLES
+from kvscope_exporter.sources.pipeline import InProcessSource
+from kvscope_exporter.watched.exporter import Exporter
+from kvscope_exporter.watched.target import Target
 from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.processes import answering
 from benchmarks.report import alternate, repeated, report
-from exporter.clock import Clock
-from exporter.readings import PageReader
-from exporter.readings.mapping import PageMapper
-from exporter.readings.tables import TABLES
-from exporter.sources.pipeline import InProcessSource
-from exporter.watched.exporter import Exporter
-from exporter.watched.target import Target
 from kvscope_events.bus import Subscription
 from tests.exporter.page import FIXED_CLOCK, hello, put
 from tests.exporter.scenario import play

@@ -16,11 +16,12 @@ from math import isinf
 from random import Random
 from statistics import median
 
+from kvscope_exporter.fold.shadow.budget import Budget
+from kvscope_exporter.fold.shadow.coordinator import Coordinator
+from kvscope_exporter.fold.shadow.groups import layers_of
+from kvscope_exporter.fold.shadow.simulation import SCALES, Simulation
+
 from benchmarks.report import report, thread_ns
-from exporter.fold.shadow.budget import Budget
-from exporter.fold.shadow.coordinator import Coordinator
-from exporter.fold.shadow.groups import layers_of
-from exporter.fold.shadow.simulation import SCALES, Simulation
 from kvscope_events.events import (
     Batch,
     BlocksAllocated,

@@ -20,11 +20,12 @@ from pathlib import Path
 from random import Random
 from statistics import median
 
+from kvscope_engine.block_pool import BlockPool
+from kvscope_exporter.fold import Cache
+from kvscope_exporter.fold.cache.run_stack import RunStack
+
 from benchmarks.engine_stream import taken
 from benchmarks.report import report, thread_ns
-from engine.block_pool import BlockPool
-from exporter.fold import Cache
-from exporter.fold.cache.run_stack import RunStack
 from kvscope_events.bus import EventBus
 from kvscope_events.events import Batch, CacheGroup, PoolCreated, PrefixLookup
 

@@ -18,12 +18,13 @@ from collections.abc import Callable
 from functools import partial
 from statistics import median
 
+from kvscope_exporter.clock import Clock
+from kvscope_exporter.sources.listener import Listener
+from kvscope_exporter.sources.pipeline import Pipeline
+
 from benchmarks.engine_stream import block_events
 from benchmarks.fold_cost import FOLDS, Stream, hello
 from benchmarks.report import repeated, report, thread_ns
-from exporter.clock import Clock
-from exporter.sources.listener import Listener
-from exporter.sources.pipeline import Pipeline
 from kvscope_events.bus import EventBus
 from kvscope_events.events import Batch
 from kvscope_events.wire.publisher import WirePublisher

@@ -5,8 +5,9 @@ import argparse
 import os
 from pathlib import Path
 
-from alerts.bare.server import SERVERS
-from alerts.options import add_options, chosen
+from kvscope_alerts.bare.server import SERVERS
+from kvscope_alerts.options import add_options, chosen
+
 from deploy import remote_write
 from deploy.manifests import DASHBOARDS, FOLDER, KUSTOMIZATION, MARK, manifests, of_dashboards
 from deploy.monitoring import RELEASE

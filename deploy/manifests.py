@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from alerts.edits import Edits
-from alerts.objectives import Objectives
-from alerts.rule import Places
-from alerts.yaml_text import to_yaml
+from kvscope_alerts.edits import Edits
+from kvscope_alerts.objectives import Objectives
+from kvscope_alerts.rule import Places
+from kvscope_alerts.yaml_text import to_yaml
+
 from deploy.fleet import NAME as FLEET
 from deploy.fleet import fleet
 from deploy.monitoring import NAME, RELEASE, dashboards, monitoring, network_policy, other_ports
@@ -31,7 +32,7 @@ kustomization. As it is, the pod stays in ImagePullBackOff, and nothing in it st
 _KUSTOMIZATION = f"""\
 {MARK}: change deploy/manifests.py. For `kubectl apply --server-side -k`
 (dashboards are too long for the annotation of a client-side apply)."""
-_PACK = f"{MARK}: change alerts/bare/. docs/guides/bare-servers.md explains it."
+_PACK = f"{MARK}: change alerts/kvscope_alerts/bare/. docs/guides/bare-servers.md explains it."
 _POLICY = f"""\
 {MARK}: change deploy/monitoring.py. Apply it in each namespace with observed
 pods. It also closes the server's own port, unless another policy opens that: components/other-ports

@@ -3,12 +3,13 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from alerts.edits import Edits
-from alerts.objectives import Objectives
-from alerts.rule import Places
-from alerts.rules import groups as rule_groups
-from alerts.thresholds import FLEET_JOB, JOB
-from alerts.timing import Timing
+from kvscope_alerts.edits import Edits
+from kvscope_alerts.objectives import Objectives
+from kvscope_alerts.rule import Places
+from kvscope_alerts.rules import groups as rule_groups
+from kvscope_alerts.thresholds import FLEET_JOB, JOB
+from kvscope_alerts.timing import Timing
+
 from kvscope.inject.pod import LABEL, OBSERVED, PORT, PORT_NAME
 
 RELEASE = "kube-prometheus-stack"

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 
-from alerts.bare.limits import Settings
-from alerts.bare.packs import groups
-from alerts.bare.server import SERVERS
-from alerts.rule import Places
-from alerts.timing import Timing
+from kvscope_alerts.bare.limits import Settings
+from kvscope_alerts.bare.packs import groups
+from kvscope_alerts.bare.server import SERVERS
+from kvscope_alerts.rule import Places
+from kvscope_alerts.timing import Timing
+
 from deploy.monitoring import prometheus_rule
 
 

@@ -5,11 +5,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from alerts.bare import packs
-from alerts.bare.server import SERVERS
-from alerts.rule import Group, Record
-from alerts.rules import groups
-from monitoring.names import names_in
+from kvscope_alerts.bare import packs
+from kvscope_alerts.bare.server import SERVERS
+from kvscope_alerts.rule import Group, Record
+from kvscope_alerts.rules import groups
+from kvscope_monitoring.names import names_in
 
 FILE = Path(__file__).parent / "prometheus" / "remote-write.yml"
 URL = "https://prometheus.example.com/api/v1/write"

@@ -9,12 +9,11 @@ from urllib.parse import quote, urlencode
 import httpx
 import msgspec
 import typer
-
-from exporter.fetch.error import JSON_ERRORS, FetchError
-from exporter.fetch.fetch import Document, Fetcher
-from exporter.paths import ANSWERS
-from exporter.readings import Tls
-from exporter.web.access.keys import read_keys
+from kvscope_exporter.fetch.error import JSON_ERRORS, FetchError
+from kvscope_exporter.fetch.fetch import Document, Fetcher
+from kvscope_exporter.paths import ANSWERS
+from kvscope_exporter.readings import Tls
+from kvscope_exporter.web.access.keys import read_keys
 
 TargetName = Annotated[
     str, typer.Option(metavar="NAME", help="Server of a sidecar, if it watches several.")

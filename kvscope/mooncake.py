@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Annotated
 
 import msgspec
-
-from exporter.fetch.error import JSON_ERRORS
+from kvscope_exporter.fetch.error import JSON_ERRORS
 
 TRACE_BLOCK_TOKENS = 512
 """Prompt tokens behind one entry of `hash_ids`; the format fixes it."""

@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
+from kvscope_exporter.paths import LIVE
 
-from exporter.paths import LIVE
 from kvscope.answer_document import AnswerError, fetch_document
 from kvscope.options.configuration import SIDECAR_PORT, ListenConfig
 from kvscope.output import fail
 
 if TYPE_CHECKING:
-    from exporter.flight.reader import RecordingFile
+    from kvscope_exporter.flight.reader import RecordingFile
 
 HERE = tuple(f"http://127.0.0.1:{port}" for port in (SIDECAR_PORT, ListenConfig().port))
 """Addresses of a server of this machine: `kvscope run` and `sidecar`, then `serve` and `demo`."""

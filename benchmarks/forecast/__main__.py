@@ -10,9 +10,10 @@ from random import Random
 from statistics import mean
 from typing import NamedTuple
 
+from kvscope_exporter.fold.exhaustion import HORIZONS, Exhaustion
+
 from benchmarks.forecast.loads import LOADS, Load
 from benchmarks.forecast.simulator import SECOND, Simulator
-from exporter.fold.exhaustion import HORIZONS, Exhaustion
 from kvscope_events.events import AllocationFailed, StepCompleted
 
 EVERY_SECONDS = 5.0

@@ -10,14 +10,15 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from engine.block_pool import BlockPool
-from engine.config import SchedulerConfig
-from engine.hashing import PrefixHasher, chain_seed
-from engine.kv_manager import KVManager
-from engine.request import Request, SamplingParams, Sequence
-from engine.scheduler import Scheduler
-from engine.step import Step
-from engine.step_plan import SampledToken, StepPlan
+from kvscope_engine.block_pool import BlockPool
+from kvscope_engine.config import SchedulerConfig
+from kvscope_engine.hashing import PrefixHasher, chain_seed
+from kvscope_engine.kv_manager import KVManager
+from kvscope_engine.request import Request, SamplingParams, Sequence
+from kvscope_engine.scheduler import Scheduler
+from kvscope_engine.step import Step
+from kvscope_engine.step_plan import SampledToken, StepPlan
+
 from kvscope_events.events import Batch, DeviceMemorySampled, EngineEvent, StepCompleted
 
 SECOND = 10**9

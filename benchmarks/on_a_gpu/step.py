@@ -9,25 +9,25 @@ from pathlib import Path
 from statistics import median
 
 import torch
+from kvscope_engine.config import SchedulerConfig
+from kvscope_engine.hashing import PrefixHasher
+from kvscope_engine.model.attention.choice import TORCH, choose_attention
+from kvscope_engine.model.attention.interface import IMPLEMENTATION
+from kvscope_engine.model.device_memory import CudaMemory
+from kvscope_engine.model.execution import Execution
+from kvscope_engine.model.graphs import StaticDecoding
+from kvscope_engine.model.kv_cache import kv_layout
+from kvscope_engine.model.memory_report import weight_bytes
+from kvscope_engine.model.profile import graph_bytes, step_peaks
+from kvscope_engine.model.runner import ModelRunner
+from kvscope_engine.request import SamplingParams, Sequence
+from kvscope_engine.step_plan import ScheduledSequence, StepPlan
 from torch.profiler import ProfilerActivity, profile
 from transformers import LlamaConfig, PreTrainedModel
 from transformers.models.auto import AutoModelForCausalLM
 
 from benchmarks.on_a_gpu.ceilings import Ceilings
 from benchmarks.on_a_gpu.report import Figure
-from engine.config import SchedulerConfig
-from engine.hashing import PrefixHasher
-from engine.model.attention.choice import TORCH, choose_attention
-from engine.model.attention.interface import IMPLEMENTATION
-from engine.model.device_memory import CudaMemory
-from engine.model.execution import Execution
-from engine.model.graphs import StaticDecoding
-from engine.model.kv_cache import kv_layout
-from engine.model.memory_report import weight_bytes
-from engine.model.profile import graph_bytes, step_peaks
-from engine.model.runner import ModelRunner
-from engine.request import SamplingParams, Sequence
-from engine.step_plan import ScheduledSequence, StepPlan
 
 DEVICE = torch.device("cuda")
 BLOCK_SIZE = 16

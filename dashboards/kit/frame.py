@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from grafana_foundation_sdk.builders import dashboard as db
 from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models import dashboard as dm
+from kvscope_monitoring.addresses import RUNBOOKS
 
 from dashboards.kit.links import SOURCE, VLLM
 from dashboards.kit.panels import Panel
@@ -19,7 +20,6 @@ from dashboards.kit.variables import (
     level_variables,
     place_variables,
 )
-from monitoring.addresses import RUNBOOKS
 
 __all__ = ["Row", "assemble", "engine_variables", "every_variable"]
 

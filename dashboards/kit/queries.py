@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 
+from kvscope_exporter.readings.labels import Passed
+from kvscope_exporter.readings.tables import TABLES
+from kvscope_monitoring import identity, selectors
+from kvscope_monitoring.formulas import share
+from kvscope_monitoring.objectives import FAST
+
 from dashboards.kit.thresholds import SEVERITIES
-from exporter.readings.labels import Passed
-from exporter.readings.tables import TABLES
-from monitoring import identity, selectors
-from monitoring.formulas import share
-from monitoring.objectives import FAST
 
 PLACE = 'cluster=~"$cluster",namespace=~"$namespace",pod=~"$pod"'
 """The place of a server. "All" includes servers without the label."""
@@ -43,7 +44,8 @@ ALERT = 'alertname=~"Kvscope.+",severity!="none"'
 
 
 def series(name: str, selector: str = ENGINE, **labels: str | tuple[str, ...]) -> str:
-    """A selector that follows the variables; `monitoring.selectors` checks names and labels."""
+    """A selector that follows the variables; `kvscope_monitoring.selectors` checks names and
+    labels."""
     return selectors.series(name, selector, **labels)
 
 

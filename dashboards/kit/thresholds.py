@@ -1,13 +1,14 @@
 """Thresholds of panels: bounds with their colours, and the reason for each bound.
 
-Bounds that a rule compares with as well come from `monitoring/thresholds.py`, reasons included.
+Bounds that a rule compares with as well come from `monitoring/kvscope_monitoring/thresholds.py`,
+reasons included.
 
 A panel turns orange where someone should look and red where users are hurt. Panels whose good
 value depends on the workload (hit ratio, throughput) have no thresholds: a colour would be a guess.
 """
 
-from monitoring import thresholds as shared
-from monitoring.objectives import FAST
+from kvscope_monitoring import thresholds as shared
+from kvscope_monitoring.objectives import FAST
 
 GREEN, ORANGE, RED, NEUTRAL = "green", "orange", "red", "text"
 

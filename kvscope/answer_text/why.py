@@ -2,10 +2,10 @@
 
 import textwrap
 
+from kvscope_exporter import words
+from kvscope_exporter.answers.why.question import WhyAnswer
 from rich.text import Text
 
-from exporter import words
-from exporter.answers.why.question import WhyAnswer
 from kvscope_events.printable import printable
 
 

@@ -5,13 +5,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import kvscope_alerts
 import yaml
 
-import alerts
 from kvscope.backtest import BacktestError
 from kvscope.backtest.evaluation import EVERY_SECONDS, Firing
 
-_CONFIGURATION = Path(alerts.__file__).parent / "alertmanager.yml"
+_CONFIGURATION = Path(kvscope_alerts.__file__).parent / "alertmanager.yml"
 SHIPPED = (
     _CONFIGURATION
     if _CONFIGURATION.exists()

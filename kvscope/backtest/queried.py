@@ -7,10 +7,10 @@ from urllib.parse import urlencode
 
 import httpx
 import msgspec
+from kvscope_exporter.fetch.error import JSON_ERRORS, FetchError
+from kvscope_exporter.fetch.fetch import Fetcher
+from kvscope_exporter.readings import Tls
 
-from exporter.fetch.error import JSON_ERRORS, FetchError
-from exporter.fetch.fetch import Fetcher
-from exporter.readings import Tls
 from kvscope.backtest import BacktestError
 from kvscope.backtest.samples import Samples
 

@@ -3,8 +3,9 @@
 from collections.abc import Set
 from pathlib import Path
 
-from exporter.flight.reader import RecordingFile
-from exporter.playback.playback import Playback
+from kvscope_exporter.flight.reader import RecordingFile
+from kvscope_exporter.playback.playback import Playback
+
 from kvscope.backtest import BacktestError
 from kvscope.backtest.samples import Samples
 

@@ -90,8 +90,8 @@ def alerts(
     Example: kvscope alerts try --prometheus http://127.0.0.1:9090 --days 7 --timezone Europe/Berlin
     """
     import msgspec
+    from kvscope_exporter.flight.format import RecordingError
 
-    from exporter.flight.format import RecordingError
     from kvscope.backtest import BacktestError
     from kvscope.backtest.evaluation import evaluate, promtool
     from kvscope.backtest.inhibition import SHIPPED, held_back, inhibition_rules
@@ -133,8 +133,9 @@ def alerts(
 
 
 def _rules(ttft: list[str], itl: list[str], errors: list[str]) -> "Rules":
-    from alerts.objectives import Objectives
-    from alerts.rules import rule_file
+    from kvscope_alerts.objectives import Objectives
+    from kvscope_alerts.rules import rule_file
+
     from kvscope.backtest.evaluation import Rules
 
     try:
@@ -158,7 +159,8 @@ def _queried(
     ca: Path | None,
     seconds: float,
 ) -> "list[Samples]":
-    from exporter.web.access.keys import read_keys
+    from kvscope_exporter.web.access.keys import read_keys
+
     from kvscope.backtest.queried import queried
 
     labels = {}

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import httpx
 import typer
+from kvscope_engine.config import CacheConfig, EngineConfig, ModelConfig
+from kvscope_exporter.catalogue import DEFAULT_COMPAT
 
-from engine.config import CacheConfig, EngineConfig, ModelConfig
-from exporter.catalogue import DEFAULT_COMPAT
 from kvscope.diagnosis.scrape import ScrapedPage, ScrapeError, scrape
 from kvscope.options.configuration import ListenConfig, TelemetryConfig
 from kvscope.options.otlp import OtlpEndpoint, chosen_otlp

@@ -10,7 +10,8 @@ from kvscope.output import fail
 from kvscope_events.printable import printable
 
 if TYPE_CHECKING:
-    from exporter.answers.course import CourseAnswer
+    from kvscope_exporter.answers.course import CourseAnswer
+
     from kvscope.cli.sides import Side
 
     Engines = list[EngineAnswer[CourseAnswer]]

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
+from kvscope_exporter.extras import lacking
 
-from exporter.extras import lacking
 from kvscope.output import fail
 from kvscope_events.printable import printable
 
 if TYPE_CHECKING:
-    from exporter.flight.reader import RecordingFile
+    from kvscope_exporter.flight.reader import RecordingFile
 
 _MIN_STEP = 0.1
 _MAX_LABELS = 8
@@ -85,8 +85,8 @@ def export(
 
     Example: kvscope export incident.kvsr --perfetto incident.pftrace --html incident.html
     """
-    from exporter.flight.format import RecordingError
-    from exporter.flight.reader import RecordingFile
+    from kvscope_exporter.flight.format import RecordingError
+    from kvscope_exporter.flight.reader import RecordingFile
 
     if not (openmetrics or perfetto or parquet or html):
         raise fail("nothing to write: name --openmetrics, --perfetto, --parquet or --html")
@@ -115,7 +115,8 @@ def export(
 def _write_pages(
     recording: "RecordingFile", path: Path, labels: dict[str, str], step_ns: int
 ) -> None:
-    from exporter.playback.playback import Playback
+    from kvscope_exporter.playback.playback import Playback
+
     from kvscope.replaying.openmetrics import Pages, TooManyError
 
     pages = Pages({"job": "kvscope", "instance": recording.opened.server, **labels})
@@ -145,7 +146,8 @@ def _write_tables(recording: "RecordingFile", folder: Path) -> None:
 
 
 def _write_page(recording: "RecordingFile", path: Path, at: str | None) -> None:
-    from exporter.playback.playback import index_of
+    from kvscope_exporter.playback.playback import index_of
+
     from kvscope.exporting.html import write_html
     from kvscope.exporting.moments import TooLargeError
     from kvscope.replaying.moment import moment_asked
@@ -167,7 +169,7 @@ def _write(
 ) -> None:
     """A file that is there only once it is whole, and private: names of blocks and tenants are in
     it, by which a guess can be confirmed. what: printed, by default its size."""
-    from exporter.files.private import create_private
+    from kvscope_exporter.files.private import create_private
 
     part = path.with_name(f"{path.name}.part")
     try:

@@ -15,9 +15,9 @@ from kvscope.serving.protection import protection_of_metrics
 from kvscope.serving.stacks import show_stacks
 
 if TYPE_CHECKING:
-    from exporter.fleet.member import Read
-    from exporter.fleet.roster import Find
-    from exporter.readings.tls import Tls
+    from kvscope_exporter.fleet.member import Read
+    from kvscope_exporter.fleet.roster import Find
+    from kvscope_exporter.readings.tls import Tls
 
 DEFAULT_PORT = 8011
 """Next to the sidecar's."""
@@ -101,7 +101,7 @@ def fleet(
 
     Example: kvscope fleet --sidecars-at kvscope-sidecars.llm.svc:8010
     """
-    from exporter.readings.tls import Tls
+    from kvscope_exporter.readings.tls import Tls
 
     configure_logging()
     show_stacks()
@@ -121,16 +121,16 @@ def fleet(
         host, metrics_key_file, web_config_file, allowed_host, ssl_certfile, ssl_keyfile
     )
 
+    from kvscope_exporter.clock import Clock
+    from kvscope_exporter.fleet.collector import FleetCollector, FleetPage
+    from kvscope_exporter.fleet.fleet import Fleet
+    from kvscope_exporter.fleet.follower import Follower
+    from kvscope_exporter.fleet.member import reading
+    from kvscope_exporter.fleet.roster import Roster
+    from kvscope_exporter.web.access import Access
+    from kvscope_exporter.web.fleet import fleet_app
     from prometheus_client import CollectorRegistry, ProcessCollector
 
-    from exporter.clock import Clock
-    from exporter.fleet.collector import FleetCollector, FleetPage
-    from exporter.fleet.fleet import Fleet
-    from exporter.fleet.follower import Follower
-    from exporter.fleet.member import reading
-    from exporter.fleet.roster import Roster
-    from exporter.web.access import Access
-    from exporter.web.fleet import fleet_app
     from kvscope.serving.listen import listening, url_of
     from kvscope.serving.run import AppServer
     from kvscope.serving.signals import signals_end
@@ -170,8 +170,8 @@ def fleet(
 
 
 def _headers(key_file: Path | None) -> Mapping[str, str]:
-    from exporter.fetch.error import FetchError
-    from exporter.fleet.member import BearerHeader
+    from kvscope_exporter.fetch.error import FetchError
+    from kvscope_exporter.fleet.member import BearerHeader
 
     if key_file is None:
         return {}
@@ -192,9 +192,9 @@ def _finds(
     """Raises ValueError."""
     from urllib.parse import urlsplit
 
-    from exporter.configuration.check_server import NAME, NAME_RULE, url_problem
-    from exporter.fetch.address import is_address
-    from exporter.fleet.roster import behind, fixed, listed_at, listed_in
+    from kvscope_exporter.configuration.check_server import NAME, NAME_RULE, url_problem
+    from kvscope_exporter.fetch.address import is_address
+    from kvscope_exporter.fleet.roster import behind, fixed, listed_at, listed_in
 
     finds: list[Find] = []
     places: dict[str, str] = {}

@@ -47,8 +47,8 @@ def gpu(
     Example: kvscope gpu release http://127.0.0.1:8010
     """
     import msgspec
+    from kvscope_exporter.fetch.error import JSON_ERRORS
 
-    from exporter.fetch.error import JSON_ERRORS
     from kvscope.answer_document import AnswerError, fetch
 
     class Answer(msgspec.Struct, frozen=True):

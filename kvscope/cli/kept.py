@@ -99,8 +99,8 @@ def _may_have(saved_ns: int, at: str, server: Server) -> bool:
 
 
 def _has(path: Path, at: str) -> bool:
-    from exporter.flight.format import RecordingError
-    from exporter.flight.reader import RecordingFile
+    from kvscope_exporter.flight.format import RecordingError
+    from kvscope_exporter.flight.reader import RecordingFile
 
     try:
         file = RecordingFile(path)

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from kvscope_engine.sizing import ConfigError
+from kvscope_exporter.extras import lacking
 from rich.console import Console
 
-from engine.sizing import ConfigError
-from exporter.extras import lacking
 from kvscope.options.generated import with_options
 from kvscope.options.model import Checkpoint, chosen_model
 from kvscope.options.plan import PlanOptions

@@ -4,15 +4,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from kvscope_engine.sizing import format_bytes
 
-from engine.sizing import format_bytes
 from kvscope.options.configuration import ListenConfig
 from kvscope.options.server import Host
 from kvscope.output import configure_logging, fail
 from kvscope_events.printable import printable
 
 if TYPE_CHECKING:
-    from exporter.flight.reader import RecordingFile
+    from kvscope_exporter.flight.reader import RecordingFile
 
 _LISTEN = ListenConfig()
 
@@ -50,7 +50,8 @@ def replay(
 
     Example: kvscope replay incident.kvsr --port 8020
     """
-    from exporter.flight.format import RecordingError
+    from kvscope_exporter.flight.format import RecordingError
+
     from kvscope.replaying.moment import moment_within, shown
     from kvscope.replaying.player import Player
 
@@ -94,7 +95,8 @@ def _summarise(recording: "RecordingFile", file: Path) -> None:
 
 
 def _serve(player: "object", host: str, port: int, speed: float, *, playing: bool) -> None:
-    from exporter.web.access import Access
+    from kvscope_exporter.web.access import Access
+
     from kvscope.replaying.app import replay_app
     from kvscope.replaying.player import Player
     from kvscope.serving.listen import listening, url_of

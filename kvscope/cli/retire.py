@@ -32,8 +32,8 @@ def retire(
     Example: kvscope retire http://127.0.0.1:8010 --target llama
     """
     import msgspec
+    from kvscope_exporter.fetch.error import JSON_ERRORS
 
-    from exporter.fetch.error import JSON_ERRORS
     from kvscope.answer_document import AnswerError, fetch
 
     class Retired(msgspec.Struct, frozen=True):

@@ -127,7 +127,7 @@ def run(
 
 def _front_end(url: str | None, command: Sequence[str]) -> str | None:
     """Base URL of the command's API server; None: it has none. Raises typer.Exit(2)."""
-    from exporter.configuration.check_server import url_problem
+    from kvscope_exporter.configuration.check_server import url_problem
 
     if url is None:
         known = api_server_of(command)

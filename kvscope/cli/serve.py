@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import typer
+from kvscope_engine.config import EngineConfig
 
-from engine.config import EngineConfig
 from kvscope.options import protection as protection
 from kvscope.options import server as server
 from kvscope.options.compat import DEFAULT_SETS, Compat, parse_compat

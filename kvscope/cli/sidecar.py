@@ -44,12 +44,12 @@ from kvscope.serving.stacks import show_stacks
 from kvscope.serving.watch_list import WatchList
 
 if TYPE_CHECKING:
-    from exporter.configuration import SidecarConfig
-    from exporter.machine.gpu import GpuPoller
-    from exporter.otlp.outlet import Served
-    from exporter.otlp.settings import OtlpConfig
-    from exporter.sidecar.sidecar import Sidecar
-    from exporter.tracing.session import Origin
+    from kvscope_exporter.configuration import SidecarConfig
+    from kvscope_exporter.machine.gpu import GpuPoller
+    from kvscope_exporter.otlp.outlet import Served
+    from kvscope_exporter.otlp.settings import OtlpConfig
+    from kvscope_exporter.sidecar.sidecar import Sidecar
+    from kvscope_exporter.tracing.session import Origin
 
 _LISTEN = ListenConfig()
 logger = logging.getLogger("kvscope")
@@ -186,16 +186,17 @@ def _run(
     recording: RecordingConfig | None,
 ) -> None:
     """Serve until a signal. Raises typer.Exit(2)."""
-    from exporter.clock import Clock
-    from exporter.configuration import ConfigurationError
-    from exporter.fetch.address import is_address
-    from exporter.fleet.own import OwnFleet
-    from exporter.sidecar.sidecar import Reloads, Sidecar
-    from exporter.web.access import Access
-    from exporter.web.fleet import fleet_router
-    from exporter.web.gpu import gpu_router
-    from exporter.web.limits import allow_files
-    from exporter.web.sidecar_app import finder, projections_of, sidecar_app
+    from kvscope_exporter.clock import Clock
+    from kvscope_exporter.configuration import ConfigurationError
+    from kvscope_exporter.fetch.address import is_address
+    from kvscope_exporter.fleet.own import OwnFleet
+    from kvscope_exporter.sidecar.sidecar import Reloads, Sidecar
+    from kvscope_exporter.web.access import Access
+    from kvscope_exporter.web.fleet import fleet_router
+    from kvscope_exporter.web.gpu import gpu_router
+    from kvscope_exporter.web.limits import allow_files
+    from kvscope_exporter.web.sidecar_app import finder, projections_of, sidecar_app
+
     from kvscope.plan.form import plan_router
     from kvscope.replaying.past import past_router
     from kvscope.serving.listen import listening, url_of
@@ -265,7 +266,7 @@ def _run(
 
 def _refuse_own_pages(watched: "Sidecar") -> None:
     """A kvscope is scraped, not watched. Raises typer.Exit(2) if a URL leads to one now."""
-    from exporter.readings.detect import OWN_PAGE, OWN_PAGE_REMEDY
+    from kvscope_exporter.readings.detect import OWN_PAGE, OWN_PAGE_REMEDY
 
     for name in watched.names():
         server = watched.server(name)
@@ -288,6 +289,6 @@ def _served(watched: "Sidecar", instance: str) -> "list[Served]":
 
 def _origin(watched: "Sidecar", name: str) -> "Origin":
     """The origin of a server's spans."""
-    from exporter.tracing.session import Origin
+    from kvscope_exporter.tracing.session import Origin
 
     return Origin(labels=watched.labels(name), is_only=len(watched.names()) == 1)

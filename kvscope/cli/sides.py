@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
+from kvscope_exporter.answers.course import COURSE, CourseAnswer
 
-from exporter.answers.course import COURSE, CourseAnswer
 from kvscope.answer_document import AnswerError, EngineAnswer, decode, fetch
 from kvscope.output import fail
 from kvscope.places import check_target, source_named
 
 if TYPE_CHECKING:
-    from exporter.playback.playback import Playback
+    from kvscope_exporter.playback.playback import Playback
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,10 +46,9 @@ def engines_of(
 
 def _recorded(side: Side, path: Path) -> list[EngineAnswer[CourseAnswer]]:
     import msgspec
-
-    from exporter.flight.format import RecordingError
-    from exporter.flight.reader import RecordingFile
-    from exporter.playback.playback import Playback
+    from kvscope_exporter.flight.format import RecordingError
+    from kvscope_exporter.flight.reader import RecordingFile
+    from kvscope_exporter.playback.playback import Playback
 
     try:
         playback = Playback(RecordingFile(path))

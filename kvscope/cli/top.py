@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from kvscope_exporter.extras import lacking
 
-from exporter.extras import lacking
 from kvscope.answer_document import Authorities, KeyFile, TargetName
 from kvscope.output import USAGE_ERROR, LineFormatter, fail
 from kvscope.places import SOURCE_HELP, check_target, server_found, source_named
@@ -82,7 +82,8 @@ def top(
 
     Example: kvscope top --json | jq '.servers[].engines[].headline'
     """
-    from exporter.fetch.fetch import MAX_BYTES
+    from kvscope_exporter.fetch.fetch import MAX_BYTES
+
     from kvscope.answer_document import fetch_document
     from kvscope.top.sources import UrlSource
 
@@ -117,7 +118,8 @@ def _recording(
     path: Path, at: str | None, speed: float, interval: float, target: str, *, once: bool
 ) -> "RecordingSource":
     """A recording at its first moment, or playing."""
-    from exporter.flight.format import RecordingError
+    from kvscope_exporter.flight.format import RecordingError
+
     from kvscope.replaying.moment import moment_within
     from kvscope.replaying.player import Player
     from kvscope.top.sources import RecordingSource

@@ -51,7 +51,8 @@ def why(
 
     Example: kvscope why incident.kvsr --at 03:12:40
     """
-    from exporter.answers.why.question import WHY, WhyAnswer
+    from kvscope_exporter.answers.why.question import WHY, WhyAnswer
+
     from kvscope.answer_document import AnswerError, decode, fetch
     from kvscope.cli.kept import Server
 
@@ -94,11 +95,11 @@ def _of_server_then(server: "Server", at: str, *, as_json: bool) -> None:
 
 def _of_recording(path: Path, at: str | None, target: str, *, as_json: bool) -> None:
     import msgspec
+    from kvscope_exporter.answers.why.question import WHY
+    from kvscope_exporter.flight.format import RecordingError
+    from kvscope_exporter.flight.reader import RecordingFile
+    from kvscope_exporter.playback.playback import Playback
 
-    from exporter.answers.why.question import WHY
-    from exporter.flight.format import RecordingError
-    from exporter.flight.reader import RecordingFile
-    from exporter.playback.playback import Playback
     from kvscope.replaying.moment import moment_asked, shown
 
     try:

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 import msgspec
+from kvscope_exporter.answers.course import CourseAnswer, Fact
 
-from exporter.answers.course import CourseAnswer, Fact
 from kvscope.comparing.measures import Topic, Unit, is_reported, measures_of
 from kvscope.comparing.surprise import SURPRISING, Estimate, estimate, surprise
 

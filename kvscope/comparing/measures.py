@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from exporter.answers.course import CourseAnswer, Stretch
-from exporter.answers.why.course import quantile
+from kvscope_exporter.answers.course import CourseAnswer, Stretch
+from kvscope_exporter.answers.why.course import quantile
 
 Topic = Literal["load", "cache", "bill", "failures", "latency", "speed", "pool", "gpu"]
 Unit = Literal["", "share", "seconds", "bytes"]

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
-from exporter import words
-from exporter.answers.course import Fact
+from kvscope_exporter import words
+from kvscope_exporter.answers.course import Fact
+
 from kvscope.comparing.compare import Comparison, Figure
 from kvscope.comparing.surprise import MOST
 from kvscope_events.printable import printable

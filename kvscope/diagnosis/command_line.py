@@ -8,7 +8,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-from exporter.machine.host_memory import read_text
+from kvscope_exporter.machine.host_memory import read_text
 
 _LISTENING = "0A"
 MAX_LENGTH = 400

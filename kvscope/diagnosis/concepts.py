@@ -2,8 +2,9 @@
 
 from typing import NamedTuple
 
-from exporter.catalogue import CATALOGUE, metric
-from exporter.readings import TABLES
+from kvscope_exporter.catalogue import CATALOGUE, metric
+from kvscope_exporter.readings import TABLES
+
 from kvscope_events.producers import (
     CONTENT_EVENTS,
     ENGINE_EVENTS,

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import urlsplit
 
-from exporter.fetch.error import FetchError
-from exporter.readings import detect
-from exporter.sources.kv_events.discovery import PATHS, NoStreams, Stream, read_streams
+from kvscope_exporter.fetch.error import FetchError
+from kvscope_exporter.readings import detect
+from kvscope_exporter.sources.kv_events.discovery import PATHS, NoStreams, Stream, read_streams
+
 from kvscope.diagnosis.command_line import command_on, is_local
 from kvscope.diagnosis.concepts import OBSERVED, lost
 from kvscope.diagnosis.identity import Asker, Identity

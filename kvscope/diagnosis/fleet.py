@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator
 
 import msgspec
+from kvscope_exporter.fleet.answer import FleetAnswer
 
-from exporter.fleet.answer import FleetAnswer
 from kvscope.diagnosis import Finding, Status
 from kvscope.diagnosis.identity import Asker, Identity
 from kvscope.diagnosis.observers import Observer

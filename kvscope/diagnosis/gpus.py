@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from exporter import words
-from exporter.machine.gpu import DeviceSample, GpuPoller, GpuSample, Place, binding_problem
+from kvscope_exporter import words
+from kvscope_exporter.machine.gpu import DeviceSample, GpuPoller, GpuSample, Place, binding_problem
+
 from kvscope.diagnosis import Finding
 from kvscope.diagnosis.host import has_nvidia
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import msgspec
+from kvscope_exporter.fetch.error import JSON_ERRORS, FetchError, FetchErrorKind
+from kvscope_exporter.fetch.fetch import Document, Fetcher
+from kvscope_exporter.readings import TABLES, Tls, detect
+from kvscope_exporter.readings.detect import is_declared, may_be_idle, why_unread
+from kvscope_exporter.readings.mapping import PageMapper
 
-from exporter.fetch.error import JSON_ERRORS, FetchError, FetchErrorKind
-from exporter.fetch.fetch import Document, Fetcher
-from exporter.readings import TABLES, Tls, detect
-from exporter.readings.detect import is_declared, may_be_idle, why_unread
-from exporter.readings.mapping import PageMapper
 from kvscope.diagnosis.scrape import PAGE_FORMATS
 from kvscope_events.vocabulary import ServerKind
 

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import TextIO, cast
 
 import httpx
+from kvscope_exporter.catalogue import metric
+from kvscope_exporter.fetch.error import FetchError
+from kvscope_exporter.fetch.fetch import MAX_BYTES, Fetcher
+from kvscope_exporter.readings.samples import MAX_LINE
 from prometheus_client.openmetrics.parser import text_fd_to_metric_families as openmetrics
 from prometheus_client.parser import text_fd_to_metric_families as text
-
-from exporter.catalogue import metric
-from exporter.fetch.error import FetchError
-from exporter.fetch.fetch import MAX_BYTES, Fetcher
-from exporter.readings.samples import MAX_LINE
 
 TIMEOUT_SECONDS = 5.0
 MAX_LINES = 200_000

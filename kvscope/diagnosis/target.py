@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from exporter.readings import Tls
-from exporter.readings.detect import KNOWN
+from kvscope_exporter.readings import Tls
+from kvscope_exporter.readings.detect import KNOWN
+
 from kvscope.diagnosis import Finding, Status
 from kvscope.diagnosis.depth import Depths, depths
 from kvscope.diagnosis.fleet import fleet_findings, name_findings

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, get_args, get_origin
 
-from engine.config import EngineConfig
-from engine.option import Setting, settings
+from kvscope_engine.config import EngineConfig
+from kvscope_engine.option import Setting, settings
 
 PAGE = Path("docs") / "reference" / "engine.md"
 _FLAG = re.compile(r"--[a-z][a-z-]+")
-_BEGIN = "<!-- engine options: written by `make docs` from engine/config.py -->\n"
+_BEGIN = "<!-- engine options: written by `make docs` from engine/kvscope_engine/config.py -->\n"
 _END = "<!-- end of the engine options -->\n"
 
 

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 
-from exporter.catalogue import CATALOGUE, GROUPS, Metric
+from kvscope_exporter.catalogue import CATALOGUE, GROUPS, Metric
 
 _HEAD = """\
 # Metrics
 
-Every family that kvscope exports, generated from `exporter/catalogue/` by `kvscope metrics`.
+Every family that kvscope exports, generated from `exporter/kvscope_exporter/catalogue/` by `kvscope
+metrics`.
 
 `model_name` and `engine` are constant for an engine. A value that is not known is absent, never 0;
 where a label has a closed set of values, all of its series exist from the start. The names of

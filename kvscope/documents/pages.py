@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from exporter.catalogue import CATALOGUE
-from exporter.readings.detect import HOW, TITLES
-from exporter.readings.row import Row, Table
-from exporter.readings.tables import TABLES
+from kvscope_exporter.catalogue import CATALOGUE
+from kvscope_exporter.readings.detect import HOW, TITLES
+from kvscope_exporter.readings.row import Row, Table
+from kvscope_exporter.readings.tables import TABLES
 
 
 def attached_pages() -> Iterator[str]:

@@ -6,7 +6,8 @@ followed as the pool has blocks.
 
 from collections.abc import Callable
 
-from exporter.fold.fold import Fold
+from kvscope_exporter.fold.fold import Fold
+
 from kvscope.exporting.course import Span
 from kvscope.exporting.rows import BlockLife
 from kvscope_events.events import (

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
-from exporter.flight.reader import RecordingFile
-from exporter.flight.records import Entered, Lost, Marked, Opened, Renewed, Took
+from kvscope_exporter.flight.reader import RecordingFile
+from kvscope_exporter.flight.records import Entered, Lost, Marked, Opened, Renewed, Took
+
 from kvscope_events.events import Batch, Hello, StepCompleted
 from kvscope_events.wire.frame import FrameError, decode_batch
 

@@ -14,9 +14,9 @@ from importlib.resources import files
 from typing import BinaryIO
 
 import msgspec
+from kvscope_exporter.flight.reader import RecordingFile
+from kvscope_exporter.playback.playback import Index
 
-from exporter.flight.reader import RecordingFile
-from exporter.playback.playback import Index
 from kvscope.exporting.moments import Inside, gather
 from kvscope_events.printable import quoted
 
@@ -39,7 +39,7 @@ def write_html(file: RecordingFile, index: Index, opens_ns: int, out: BinaryIO) 
 
 def _page(inside: Inside) -> str:
     """The live page with its own files in it."""
-    folder = files("exporter.live") / "page"
+    folder = files("kvscope_exporter.live") / "page"
     nonce = secrets.token_urlsafe(16)
     texts = {each.name: each.read_text() for each in folder.iterdir()}
     # Modules name each other by bare names here, because a `data:` URL has no folder.

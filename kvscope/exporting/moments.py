@@ -10,23 +10,23 @@ from collections.abc import Generator
 from typing import Any, NamedTuple
 
 import msgspec
+from kvscope_exporter import build_version
+from kvscope_exporter.answers.course import COURSE, CourseAnswer
+from kvscope_exporter.answers.preemptions import PREEMPTIONS
+from kvscope_exporter.answers.prefixes import PREFIXES
+from kvscope_exporter.answers.question import Question
+from kvscope_exporter.answers.whatif import WHATIF
+from kvscope_exporter.answers.why.question import WHY
+from kvscope_exporter.flight.reader import RecordingFile
+from kvscope_exporter.live.documents import MAGIC, Head, SequenceDocument
+from kvscope_exporter.live.following import Following
+from kvscope_exporter.live.hub import EngineDocument, Engines, Hub, among
+from kvscope_exporter.live.sequences import ENDS
+from kvscope_exporter.live.view import UnknownHereError, View
+from kvscope_exporter.playback.playback import Index, Playback
+from kvscope_exporter.watched.reply import Reply
+from kvscope_exporter.web.live import Overview, ServerRow
 
-from exporter import build_version
-from exporter.answers.course import COURSE, CourseAnswer
-from exporter.answers.preemptions import PREEMPTIONS
-from exporter.answers.prefixes import PREFIXES
-from exporter.answers.question import Question
-from exporter.answers.whatif import WHATIF
-from exporter.answers.why.question import WHY
-from exporter.flight.reader import RecordingFile
-from exporter.live.documents import MAGIC, Head, SequenceDocument
-from exporter.live.following import Following
-from exporter.live.hub import EngineDocument, Engines, Hub, among
-from exporter.live.sequences import ENDS
-from exporter.live.view import UnknownHereError, View
-from exporter.playback.playback import Index, Playback
-from exporter.watched.reply import Reply
-from exporter.web.live import Overview, ServerRow
 from kvscope.replaying.player import Status, status_of
 
 NUM_MOMENTS = 128

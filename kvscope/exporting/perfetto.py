@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Any, BinaryIO
 
+from kvscope_exporter.flight.reader import RecordingFile
+from kvscope_exporter.flight.records import Marked
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as protos
 from perfetto.trace_builder.proto_builder import StreamingTraceProtoBuilder
 
-from exporter.flight.reader import RecordingFile
-from exporter.flight.records import Marked
 from kvscope.exporting.course import Course, Span
 from kvscope.exporting.phases import Details, Phase, Phases
 from kvscope.exporting.victims import Victims

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Literal, Protocol
 
-from exporter.fold.fold import Fold
+from kvscope_exporter.fold.fold import Fold
+
 from kvscope.exporting.course import Span
 from kvscope_events.events import (
     Batch,

@@ -3,9 +3,10 @@
 from collections import OrderedDict
 from collections.abc import Callable
 
-from exporter.fold.fold import Fold
-from exporter.fold.preemption import Victim
-from exporter.fold.tenants import name_of
+from kvscope_exporter.fold.fold import Fold
+from kvscope_exporter.fold.preemption import Victim
+from kvscope_exporter.fold.tenants import name_of
+
 from kvscope.exporting.block_lives import BlockLives
 from kvscope.exporting.course import Span
 from kvscope.exporting.rows import Preempted, Request, Row, Step, Taker

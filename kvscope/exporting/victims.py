@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from exporter.fold.preemption import Preemption, Victim
+from kvscope_exporter.fold.preemption import Preemption, Victim
+
 from kvscope.exporting.course import Span
 from kvscope_events.events import Batch, RequestPreempted
 

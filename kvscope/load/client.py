@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import httpx
 import msgspec
+from kvscope_exporter.fetch.error import JSON_ERRORS
 
-from exporter.fetch.error import JSON_ERRORS
 from kvscope.load.scenarios import Job, Reply
 from kvscope.load.spec import LoadSpec
 from kvscope_events.printable import quoted

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from math import ceil
 
-from exporter import words
+from kvscope_exporter import words
+
 from kvscope.load.client import Exchange
 from kvscope_events.printable import quoted
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import httpx
 import msgspec
+from kvscope_exporter.fetch.error import JSON_ERRORS
 
-from exporter.fetch.error import JSON_ERRORS
 from kvscope.load.client import authorization, describe, error_detail
 from kvscope.load.scenarios import CHAT_COMPLETIONS
 from kvscope.load.spec import LoadSpec

@@ -3,8 +3,8 @@
 from typing import Annotated
 
 import typer
+from kvscope_exporter.catalogue import COMPAT_SETS, DEFAULT_COMPAT
 
-from exporter.catalogue import COMPAT_SETS, DEFAULT_COMPAT
 from kvscope.output import fail
 
 DEFAULT_SETS = ",".join(sorted(DEFAULT_COMPAT))

@@ -4,7 +4,8 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from exporter.otlp.settings import OtlpConfig
+from kvscope_exporter.otlp.settings import OtlpConfig
+
 from kvscope.options.gpu_devices import GpuDevices
 from kvscope.options.recording import RecordingConfig
 
@@ -31,7 +32,7 @@ class ProtectionConfig:
 
     def __post_init__(self) -> None:
         if self.api_key is not None:
-            from exporter.web.access.keys import check_key
+            from kvscope_exporter.web.access.keys import check_key
 
             try:
                 check_key(self.api_key)

@@ -4,11 +4,10 @@ import re
 from collections.abc import Iterable
 
 import msgspec
-
-from exporter.configuration import ConfigurationError, ServerConfig, SidecarConfig
-from exporter.configuration.check import check
-from exporter.configuration.check_server import NAME, NAME_RULE
-from exporter.configuration.model import FOLDER
+from kvscope_exporter.configuration import ConfigurationError, ServerConfig, SidecarConfig
+from kvscope_exporter.configuration.check import check
+from kvscope_exporter.configuration.check_server import NAME, NAME_RULE
+from kvscope_exporter.configuration.model import FOLDER
 
 _NAMED = re.compile(r"(?P<name>[^=/]*)=(?P<place>[a-z]+://.*)", re.DOTALL)
 _EVENTS = "--events", "ENDPOINT", "llama=tcp://127.0.0.1:5557"

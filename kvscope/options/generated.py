@@ -1,4 +1,5 @@
-"""Options of commands from the fields of configurations, as `engine/option.py` declares them."""
+"""Options of commands from the fields of configurations, as `engine/kvscope_engine/option.py`
+declares them."""
 
 import inspect
 from collections.abc import Callable
@@ -7,8 +8,8 @@ from functools import wraps
 from typing import Annotated, Any, get_type_hints
 
 import typer
+from kvscope_engine.option import Setting, built, settings
 
-from engine.option import Setting, built, settings
 from kvscope.output import fail
 
 _KIND = inspect.Parameter.POSITIONAL_OR_KEYWORD

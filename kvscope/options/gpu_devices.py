@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from exporter.machine.gpu import GpuPoller
+    from kvscope_exporter.machine.gpu import GpuPoller
 
 
 class GpuDevices(StrEnum):
@@ -45,7 +45,7 @@ def polling(gpu: bool, devices: GpuDevices) -> Iterator["GpuPoller | None"]:
     if not gpu:
         yield None
         return
-    from exporter.machine.gpu import GpuPoller
+    from kvscope_exporter.machine.gpu import GpuPoller
 
     poller = GpuPoller(environment=devices.environment())
     poller.start()

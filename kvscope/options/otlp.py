@@ -8,15 +8,15 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from kvscope_exporter.clock import Clock
+from kvscope_exporter.extras import lacking
+from kvscope_exporter.otlp.settings import OtlpConfig, OtlpSettingError, Signal, otlp_config
 
-from exporter.clock import Clock
-from exporter.extras import lacking
-from exporter.otlp.settings import OtlpConfig, OtlpSettingError, Signal, otlp_config
 from kvscope.output import fail
 
 if TYPE_CHECKING:
-    from exporter.otlp.feed import Observed
-    from exporter.otlp.outlet import Outlet, Served
+    from kvscope_exporter.otlp.feed import Observed
+    from kvscope_exporter.otlp.outlet import Outlet, Served
 
 OtlpEndpoint = Annotated[
     str | None,
@@ -56,7 +56,7 @@ def served_as(
     instance: str, exporter: "Observed", labels: Mapping[str, str] | None = None
 ) -> "Served":
     """A server whose metrics are sent; labels: those of its resource."""
-    from exporter.otlp.outlet import Served
+    from kvscope_exporter.otlp.outlet import Served
 
     return Served(instance=instance, exporter=exporter, labels=labels or {})
 
@@ -67,7 +67,7 @@ def outlet_of(
     """The export, not yet started. Raises typer.Exit(2)."""
     if config is None:
         return None
-    from exporter.otlp.outlet import Outlet  # imports OpenTelemetry: only if needed
+    from kvscope_exporter.otlp.outlet import Outlet  # imports OpenTelemetry: only if needed
 
     try:
         return Outlet(config, servers, Clock())

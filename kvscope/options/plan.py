@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.config import DEFAULT_MAX_NUM_BATCHED_TOKENS, EngineConfig
-from engine.option import option
+from kvscope_engine.config import DEFAULT_MAX_NUM_BATCHED_TOKENS, EngineConfig
+from kvscope_engine.option import option
 
 _ENGINE = EngineConfig()
 

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from kvscope_engine.sizing import parse_bytes
 
-from engine.sizing import parse_bytes
 from kvscope.output import fail
 from kvscope_events.printable import printable
 
 if TYPE_CHECKING:
-    from exporter.flight.flight import Flight
+    from kvscope_exporter.flight.flight import Flight
 
 DEFAULT_KEEP = "15m"
 DEFAULT_BYTES = "64MiB"
@@ -114,9 +114,9 @@ def flight_of(config: RecordingConfig | None) -> "Flight | None":
     """The flight recorder, not yet running."""
     if config is None:
         return None
-    from exporter.clock import Clock
-    from exporter.flight.flight import Flight
-    from exporter.flight.writer import Limits
+    from kvscope_exporter.clock import Clock
+    from kvscope_exporter.flight.flight import Flight
+    from kvscope_exporter.flight.writer import Limits
 
     limits = Limits(keep_ns=round(config.keep_seconds * 1e9), keep_bytes=config.keep_bytes)
     settings = {"keep_seconds": f"{config.keep_seconds:g}", "keep_bytes": str(config.keep_bytes)}

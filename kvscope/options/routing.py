@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from engine.option import option
+from kvscope_engine.option import option
 
 
 class Policy(StrEnum):

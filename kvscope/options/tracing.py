@@ -5,14 +5,14 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from kvscope_exporter.clock import Clock
+from kvscope_exporter.otlp.settings import OtlpConfig, OtlpSettingError
 
-from exporter.clock import Clock
-from exporter.otlp.settings import OtlpConfig, OtlpSettingError
 from kvscope.options.otlp import config_of
 from kvscope.output import fail
 
 if TYPE_CHECKING:
-    from exporter.tracing.session import Origin, Tracing
+    from kvscope_exporter.tracing.session import Origin, Tracing
 
 OtlpTracesEndpoint = Annotated[
     str | None,
@@ -36,7 +36,7 @@ def tracing_of(
     """The running export. origin_of: the origin of a server, by name. Raises typer.Exit(2)."""
     if config is None:
         return None
-    from exporter.tracing.session import Origin, Tracing  # OpenTelemetry: only if needed
+    from kvscope_exporter.tracing.session import Origin, Tracing  # OpenTelemetry: only if needed
 
     try:
         return Tracing(config, Clock(), origin_of or (lambda _: Origin()))

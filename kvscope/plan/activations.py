@@ -17,9 +17,10 @@ engine runs.
 
 from dataclasses import dataclass
 
-from engine.sizing.config_json import Fields
-from engine.sizing.dtypes import Dtype
-from engine.sizing.heads import num_heads
+from kvscope_engine.sizing.config_json import Fields
+from kvscope_engine.sizing.dtypes import Dtype
+from kvscope_engine.sizing.heads import num_heads
+
 from kvscope.plan.decoder import (
     dense_width,
     expert_width,

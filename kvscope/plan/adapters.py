@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from engine.sizing.dtypes import Dtype
+from kvscope_engine.sizing.dtypes import Dtype
+
 from kvscope.plan.parallel import Parallelism
 from kvscope.plan.weights import Matrix, Split, Weights
 

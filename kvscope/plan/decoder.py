@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from engine.sizing.config_json import Fields
+from kvscope_engine.sizing.config_json import Fields
+
 from kvscope.plan.families import Family
 from kvscope.plan.layouts import Layer, layers_of, num_experts
 from kvscope.plan.mixers import mixer

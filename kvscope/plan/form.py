@@ -7,10 +7,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
+from kvscope_engine.sizing import ConfigError
+from kvscope_exporter.paths import ANSWERS
+from kvscope_exporter.web.metrics import METHODS
 
-from engine.sizing import ConfigError
-from exporter.paths import ANSWERS
-from exporter.web.metrics import METHODS
 from kvscope.options.plan import PlanOptions
 from kvscope.plan.gpus import GPUS
 from kvscope.plan.report import document

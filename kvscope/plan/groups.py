@@ -10,8 +10,9 @@ tests/vllm/test_planned_pools.py compares.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from engine.sizing.config_json import ConfigError
-from engine.sizing.dtypes import Dtype
+from kvscope_engine.sizing.config_json import ConfigError
+from kvscope_engine.sizing.dtypes import Dtype
+
 from kvscope.plan.layers import KVLayer
 from kvscope.plan.layouts import MixerKind
 

@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 
-from engine.sizing.config_json import ConfigError, Fields
-from engine.sizing.dtypes import Dtype
-from engine.sizing.heads import head_dim, num_heads
+from kvscope_engine.sizing.config_json import ConfigError, Fields
+from kvscope_engine.sizing.dtypes import Dtype
+from kvscope_engine.sizing.heads import head_dim, num_heads
+
 from kvscope.plan.families import Family
 from kvscope.plan.layouts import Layer, MixerKind, layers_of
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Mapping
 
-from engine.sizing.config_json import Fields
-from engine.sizing.heads import head_dim, num_heads
+from kvscope_engine.sizing.config_json import Fields
+from kvscope_engine.sizing.heads import head_dim, num_heads
+
 from kvscope.plan.families import Family, StateKind
 from kvscope.plan.layers import (
     delta_net_heads,

@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from engine.sizing.config_json import ConfigError
+from kvscope_engine.sizing.config_json import ConfigError
+
 from kvscope_events.printable import one_line
 
 MAX_MODULES = 1_000_000

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from engine.sizing.config_json import ConfigError
+from kvscope_engine.sizing.config_json import ConfigError
 
 MAX_GPUS = 65_536
 TIMES = "\u00d7"

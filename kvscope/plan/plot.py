@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
+from kvscope_engine.sizing.units import GIB
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import StrMethodFormatter
 
-from engine.sizing.units import GIB
 from kvscope.plan.plan import Plan
 from kvscope.plan.report import PREFILLS, contexts
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Mapping
 
-from engine.sizing.config_json import ConfigError, Fields
-from engine.sizing.dtypes import Dtype
+from kvscope_engine.sizing.config_json import ConfigError, Fields
+from kvscope_engine.sizing.dtypes import Dtype
+
 from kvscope.plan.modules import MAX_MODULES, Modules, modules_of
 from kvscope.plan.storage import Format, Storage
 from kvscope_events.printable import one_line

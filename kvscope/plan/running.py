@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 import httpx
+from kvscope_exporter.fetch.error import FetchError
+from kvscope_exporter.fetch.fetch import Fetcher
 
-from exporter.fetch.error import FetchError
-from exporter.fetch.fetch import Fetcher
 from kvscope.diagnosis.scrape import TIMEOUT_SECONDS, ScrapedPage, scrape
 
 _MAX_MODELS_BYTES = 1 << 20

@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from engine.sizing.config_json import Config, ConfigError, Fields, decoder_config
-from engine.sizing.dtypes import Dtype, parse_dtype
-from engine.sizing.heads import num_heads, num_kv_heads
-from engine.sizing.units import MAX_LAYERS, MAX_SIZE, at_most
+from kvscope_engine.sizing.config_json import Config, ConfigError, Fields, decoder_config
+from kvscope_engine.sizing.dtypes import Dtype, parse_dtype
+from kvscope_engine.sizing.heads import num_heads, num_kv_heads
+from kvscope_engine.sizing.units import MAX_LAYERS, MAX_SIZE, at_most
+
 from kvscope.plan.activations import Widths, widths
 from kvscope.plan.decoder import decoder_weights
 from kvscope.plan.families import Family, find_family

@@ -4,9 +4,9 @@ import logging
 from importlib.util import find_spec
 from pathlib import Path
 
-from engine.config import ModelConfig
-from engine.sizing import ConfigError, read_config
-from engine.sizing.config_json import Config, local_path
+from kvscope_engine.config import ModelConfig
+from kvscope_engine.sizing import ConfigError, read_config
+from kvscope_engine.sizing.config_json import Config, local_path
 
 
 def find_config(model: str) -> Config:

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import msgspec
+from kvscope_engine.sizing.config_json import Config, ConfigError
 
-from engine.sizing.config_json import Config, ConfigError
 from kvscope.plan.layers import KVLayer
 from kvscope.plan.parallel import Parallelism
 from kvscope.plan.shape import ModelShape, shape_from_config

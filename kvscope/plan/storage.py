@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from engine.sizing.dtypes import Dtype
+from kvscope_engine.sizing.dtypes import Dtype
+
 from kvscope.plan.modules import Modules
 from kvscope.plan.weights import Matrix, Weights
 

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from engine.sizing.config_json import ConfigError
-from engine.sizing.units import format_bytes
+from kvscope_engine.sizing.config_json import ConfigError
+from kvscope_engine.sizing.units import format_bytes
+
 from kvscope.plan.parallel import TIMES, Parallelism
 from kvscope.plan.plan import Plan
 

@@ -2,8 +2,9 @@
 
 from dataclasses import replace
 
-from engine.sizing import Dtype, parse_bytes, parse_dtype
-from engine.sizing.units import MAX_PARAMETERS
+from kvscope_engine.sizing import Dtype, parse_bytes, parse_dtype
+from kvscope_engine.sizing.units import MAX_PARAMETERS
+
 from kvscope.options.plan import PlanOptions
 from kvscope.plan.adapters import Adapters
 from kvscope.plan.gpus import find_gpu

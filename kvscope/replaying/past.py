@@ -15,19 +15,19 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import PlainTextResponse
+from kvscope_exporter.answers.question import Question
+from kvscope_exporter.answers.questions import QUESTIONS
+from kvscope_exporter.flight.format import RecordingError
+from kvscope_exporter.flight.recorder import Recorder
+from kvscope_exporter.flight.saved import kept_chunks
+from kvscope_exporter.live.hub import among
+from kvscope_exporter.live.view import UnknownHereError, View
+from kvscope_exporter.paths import LIVE_DATA
+from kvscope_exporter.watched.reply import Reply
+from kvscope_exporter.web.answers import NoServerError
+from kvscope_exporter.web.metrics import METHODS
+from kvscope_exporter.web.recordings import Recorded
 
-from exporter.answers.question import Question
-from exporter.answers.questions import QUESTIONS
-from exporter.flight.format import RecordingError
-from exporter.flight.recorder import Recorder
-from exporter.flight.saved import kept_chunks
-from exporter.live.hub import among
-from exporter.live.view import UnknownHereError, View
-from exporter.paths import LIVE_DATA
-from exporter.watched.reply import Reply
-from exporter.web.answers import NoServerError
-from exporter.web.metrics import METHODS
-from exporter.web.recordings import Recorded
 from kvscope.replaying.player import Player
 
 KEPT_SECONDS = 60.0

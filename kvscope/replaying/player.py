@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from kvscope_exporter.answers.question import Question
+from kvscope_exporter.flight.reader import RecordingFile
+from kvscope_exporter.flight.recorder import Recorder
+from kvscope_exporter.live.following import Following
+from kvscope_exporter.playback.playback import Index, Playback
+from kvscope_exporter.watched.presence import Presence
+from kvscope_exporter.watched.reply import Reply
+from kvscope_exporter.watched.target import Target
 
-from exporter.answers.question import Question
-from exporter.flight.reader import RecordingFile
-from exporter.flight.recorder import Recorder
-from exporter.live.following import Following
-from exporter.playback.playback import Index, Playback
-from exporter.watched.presence import Presence
-from exporter.watched.reply import Reply
-from exporter.watched.target import Target
 from kvscope.replaying.resting import Resting
 
 MAX_SPEED = 1000.0

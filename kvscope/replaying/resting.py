@@ -7,8 +7,8 @@ the middle first; each costs the time of playing up to there.
 import threading
 from collections.abc import Callable
 
-from exporter.flight.reader import RecordingFile
-from exporter.playback.playback import Playback
+from kvscope_exporter.flight.reader import RecordingFile
+from kvscope_exporter.playback.playback import Playback
 
 MOST = 12
 """Playbacks that rest; an hour has one every five minutes."""

@@ -93,9 +93,8 @@ def _options(arguments: Sequence[str]) -> dict[str, str]:
 def _of_file(path: str) -> dict[str, str]:
     """The options in the server's own configuration file; empty if it cannot read it either."""
     import yaml
-
-    from exporter.configuration import ConfigurationError
-    from exporter.configuration.error import read_text
+    from kvscope_exporter.configuration import ConfigurationError
+    from kvscope_exporter.configuration.error import read_text
 
     file = Path(path)
     if not file.is_file():

@@ -3,14 +3,15 @@
 import logging
 from collections.abc import Collection
 
-from exporter.configuration import ServerConfig, TlsConfig
-from exporter.flight.flight import Flight
-from exporter.machine.gpu import GpuPoller
-from exporter.sidecar.sidecar import Sidecar
-from exporter.web.access import Access
-from exporter.web.gpu import gpu_router
-from exporter.web.http_server import HttpServer
-from exporter.web.sidecar_app import finder, sidecar_app
+from kvscope_exporter.configuration import ServerConfig, TlsConfig
+from kvscope_exporter.flight.flight import Flight
+from kvscope_exporter.machine.gpu import GpuPoller
+from kvscope_exporter.sidecar.sidecar import Sidecar
+from kvscope_exporter.web.access import Access
+from kvscope_exporter.web.gpu import gpu_router
+from kvscope_exporter.web.http_server import HttpServer
+from kvscope_exporter.web.sidecar_app import finder, sidecar_app
+
 from kvscope.plan.form import plan_router
 from kvscope.replaying.past import past_router
 from kvscope.run.discovered import Sightings

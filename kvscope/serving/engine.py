@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 import typer
 from fastapi import FastAPI
+from kvscope_exporter.extras import lacking
+from kvscope_exporter.paths import HEALTH
+from kvscope_exporter.web.access import Access
+from kvscope_exporter.web.gpu import gpu_router
+from kvscope_exporter.web.limits import allow_files
+from kvscope_exporter.web.metrics import bare_app
+from kvscope_exporter.web.refusal import Refused
+from kvscope_exporter.web.requests import CountedRequests
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from exporter.extras import lacking
-from exporter.paths import HEALTH
-from exporter.web.access import Access
-from exporter.web.gpu import gpu_router
-from exporter.web.limits import allow_files
-from exporter.web.metrics import bare_app
-from exporter.web.refusal import Refused
-from exporter.web.requests import CountedRequests
 from kvscope.options.configuration import ListenConfig, TelemetryConfig
 from kvscope.output import fail
 from kvscope.serving.listen import listening, metrics_listener, url_of
@@ -31,9 +31,9 @@ from kvscope.serving.telemetry import Telemetry, telemetry
 from kvscope_events.tenants import share_secret
 
 if TYPE_CHECKING:
-    from engine.build import Engine
-    from engine.config import EngineConfig
-    from engine.introduction import Introduction
+    from kvscope_engine.build import Engine
+    from kvscope_engine.config import EngineConfig
+    from kvscope_engine.introduction import Introduction
 
 ENGINE_FAILED = 1
 """Exit code for supervisors that restart a failed process."""
@@ -184,7 +184,7 @@ class _Startup:
         if observed.requests is not None:
             served = CountedRequests(served, observed.requests)
         self.server = AppServer(served, listen.drain_seconds, tls=protection.tls)
-        from engine.introduction import Introduction
+        from kvscope_engine.introduction import Introduction
 
         introduction = Introduction(config, observed.bus)
         observed.bus.flush()  # the first page shows which engine is loading
@@ -201,8 +201,8 @@ class _Startup:
         """Report in one line why the model could not be loaded; raise an unexpected error as is."""
         if self._failure is None:
             return
-        from engine.model.errors import CheckpointError
-        from engine.sizing import PoolSizeError
+        from kvscope_engine.model.errors import CheckpointError
+        from kvscope_engine.sizing import PoolSizeError
 
         if isinstance(self._failure, CheckpointError | PoolSizeError | ValueError):
             raise fail(self._failure) from None
@@ -233,7 +233,7 @@ class _Startup:
         engine.loop.start()
         self._gate.open(app)
         if self._operators is not None:
-            from engine.server.control import create_control_app
+            from kvscope_engine.server.control import create_control_app
 
             self._operators.open(create_control_app(engine.dispatcher))
         logger.info("serving %s at %s/v1", engine.served.name, self._url)
@@ -254,9 +254,9 @@ def _load(
     operators: Gate | None,
 ) -> tuple["Engine", FastAPI]:
     """Runs on the loading thread, since importing torch alone takes seconds."""
-    from engine.build import build_engine
-    from engine.server.app import ApiConfig, create_app
-    from engine.server.control import control_router
+    from kvscope_engine.build import build_engine
+    from kvscope_engine.server.app import ApiConfig, create_app
+    from kvscope_engine.server.control import control_router
 
     engine = build_engine(config, observed.bus, introduction=introduction)
     gpu_routers = [] if observed.poller is None else [gpu_router(observed.poller)]

@@ -5,9 +5,9 @@ import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from kvscope_exporter.web.http_server import HttpServer, bind
 from starlette.types import ASGIApp
 
-from exporter.web.http_server import HttpServer, bind
 from kvscope.output import fail
 
 

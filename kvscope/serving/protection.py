@@ -6,12 +6,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from exporter.extras import lacking
+from kvscope_exporter.extras import lacking
+
 from kvscope.options.configuration import ProtectionConfig
 from kvscope.output import fail
 
 if TYPE_CHECKING:
-    from exporter.web.access import Credentials
+    from kvscope_exporter.web.access import Credentials
 
 logger = logging.getLogger("kvscope")
 
@@ -21,9 +22,9 @@ class Protection:
 
     def __init__(self, config: ProtectionConfig, hosts: Iterable[str] = ()) -> None:
         """hosts: names and addresses that the command listens on."""
-        from exporter.configuration import ConfigurationError
-        from exporter.web.access import AccessConfig
-        from exporter.web.access.web_config import WebConfig, read_web_config
+        from kvscope_exporter.configuration import ConfigurationError
+        from kvscope_exporter.web.access import AccessConfig
+        from kvscope_exporter.web.access.web_config import WebConfig, read_web_config
 
         try:
             web = WebConfig()
@@ -55,7 +56,7 @@ class Protection:
 
     def warn(self, host: str, url: str, *, has_api: bool) -> None:
         """Warn if a port beyond loopback is open to anyone who can reach it."""
-        from exporter.web.access.origin import is_loopback
+        from kvscope_exporter.web.access.origin import is_loopback
 
         if is_loopback(host):
             return
@@ -95,7 +96,7 @@ def protection_of_metrics(
 
 def _tls(config: ProtectionConfig) -> ssl.SSLContext | None:
     """Raises ValueError."""
-    from exporter.web.tls import server_context
+    from kvscope_exporter.web.tls import server_context
 
     if config.ssl_certfile is None:
         return None
@@ -103,7 +104,7 @@ def _tls(config: ProtectionConfig) -> ssl.SSLContext | None:
 
 
 def _api(config: ProtectionConfig) -> "Credentials | None":
-    from exporter.web.access import Credentials
+    from kvscope_exporter.web.access import Credentials
 
     keys = _keys("--api-key-file", config.api_key_file)
     if config.api_key is not None:
@@ -112,14 +113,14 @@ def _api(config: ProtectionConfig) -> "Credentials | None":
 
 
 def _pages(config: ProtectionConfig, users: dict[str, bytes]) -> "Credentials | None":
-    from exporter.web.access import Credentials
+    from kvscope_exporter.web.access import Credentials
 
     keys = _keys("--metrics-key-file", config.metrics_key_file)
     return Credentials(keys, users) if keys or users else None
 
 
 def _keys(option: str, file: Path | None) -> tuple[str, ...]:
-    from exporter.web.access.keys import read_keys
+    from kvscope_exporter.web.access.keys import read_keys
 
     if file is None:
         return ()

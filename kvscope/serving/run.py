@@ -8,10 +8,10 @@ import threading
 from collections.abc import Callable
 from types import FrameType
 
+from kvscope_exporter.web.limits import Limits
+from kvscope_exporter.web.server import WebServer
 from starlette.types import ASGIApp
 
-from exporter.web.limits import Limits
-from exporter.web.server import WebServer
 from kvscope.serving.signals import Ending
 
 FORCED_SECONDS = 1.0

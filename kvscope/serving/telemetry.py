@@ -6,19 +6,19 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from fastapi import APIRouter
+from kvscope_exporter.clock import Clock
+from kvscope_exporter.machine.gpu import GpuPoller
+from kvscope_exporter.machine.machine import polled
+from kvscope_exporter.watched.exporter import Exporter, in_process
+from kvscope_exporter.web.answers import answers_router, only
+from kvscope_exporter.web.compact import compact_router
+from kvscope_exporter.web.landing import Listed, landing_router
+from kvscope_exporter.web.live import live_router
+from kvscope_exporter.web.metrics import metrics_router, no_metrics_router
+from kvscope_exporter.web.projection import Projections, projection_router
+from kvscope_exporter.web.recordings import recordings_router
+from kvscope_exporter.web.requests import RequestCounts
 
-from exporter.clock import Clock
-from exporter.machine.gpu import GpuPoller
-from exporter.machine.machine import polled
-from exporter.watched.exporter import Exporter, in_process
-from exporter.web.answers import answers_router, only
-from exporter.web.compact import compact_router
-from exporter.web.landing import Listed, landing_router
-from exporter.web.live import live_router
-from exporter.web.metrics import metrics_router, no_metrics_router
-from exporter.web.projection import Projections, projection_router
-from exporter.web.recordings import recordings_router
-from exporter.web.requests import RequestCounts
 from kvscope.options.configuration import TelemetryConfig
 from kvscope.options.gpu_devices import polling
 from kvscope.options.otlp import exporting, instance_of, outlet_of, served_as

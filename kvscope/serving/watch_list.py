@@ -9,8 +9,8 @@ from kvscope.options.compat import NO_SETS, parse_compat
 from kvscope.output import fail
 
 if TYPE_CHECKING:
-    from exporter.configuration import SidecarConfig
-    from exporter.sidecar.sidecar import Reloads, Sidecar
+    from kvscope_exporter.configuration import SidecarConfig
+    from kvscope_exporter.sidecar.sidecar import Reloads, Sidecar
 
 logger = logging.getLogger("kvscope")
 
@@ -27,7 +27,7 @@ class WatchList:
 
     def read(self) -> "SidecarConfig":
         """Raises typer.Exit(2) for anything unusable."""
-        from exporter.configuration import ConfigurationError
+        from kvscope_exporter.configuration import ConfigurationError
 
         try:
             return self.read_again()
@@ -36,7 +36,8 @@ class WatchList:
 
     def read_again(self) -> "SidecarConfig":
         """Raises ConfigurationError, or ValueError for an option."""
-        from exporter.configuration import SidecarConfig, read_configuration
+        from kvscope_exporter.configuration import SidecarConfig, read_configuration
+
         from kvscope.options.endpoints import servers_of
 
         if self.file is None:
@@ -55,7 +56,8 @@ class WatchList:
 
     def reload(self, sidecar: "Sidecar", reloads: "Reloads", at_start: "SidecarConfig") -> None:
         """Read the file again; an error in it is logged in one line, and changes nothing."""
-        from exporter.configuration import ConfigurationError
+        from kvscope_exporter.configuration import ConfigurationError
+
         from kvscope_events.wire.endpoint import EndpointError
 
         try:

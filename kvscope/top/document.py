@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+from kvscope_exporter import build_version
 
-from exporter import build_version
 from kvscope.top.course import latest
 from kvscope.top.follower import Seen
 from kvscope.top.headline import HEADLINES

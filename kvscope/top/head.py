@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
+from kvscope_exporter import words
+from kvscope_exporter.answers.why.question import WHY
 from rich.cells import cell_len
 from rich.text import Text
 
-from exporter import words
-from exporter.answers.why.question import WHY
 from kvscope.top.follower import Seen
 from kvscope.top.headline import HEADLINES, Headline
 from kvscope.top.pool_strip import legend_of, parts, strip

@@ -5,16 +5,16 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import msgspec
+from kvscope_exporter.answers.preemptions import PREEMPTIONS, Preemptions
+from kvscope_exporter.answers.prefixes import PREFIXES, PrefixesAnswer
+from kvscope_exporter.answers.question import Question
+from kvscope_exporter.answers.residency import RESIDENCY, ResidencyAnswer
+from kvscope_exporter.answers.tenants import TENANTS, TenantsAnswer
+from kvscope_exporter.answers.whatif import WHATIF, WhatIf
+from kvscope_exporter.answers.why.question import WHY, WhyAnswer
+from kvscope_exporter.fetch.error import JSON_ERRORS
+from kvscope_exporter.live.documents import MAGIC, Pool, SequenceRow
 
-from exporter.answers.preemptions import PREEMPTIONS, Preemptions
-from exporter.answers.prefixes import PREFIXES, PrefixesAnswer
-from exporter.answers.question import Question
-from exporter.answers.residency import RESIDENCY, ResidencyAnswer
-from exporter.answers.tenants import TENANTS, TenantsAnswer
-from exporter.answers.whatif import WHATIF, WhatIf
-from exporter.answers.why.question import WHY, WhyAnswer
-from exporter.fetch.error import JSON_ERRORS
-from exporter.live.documents import MAGIC, Pool, SequenceRow
 from kvscope.diagnosis.scrape import ScrapedPage
 from kvscope.replaying.player import Status
 from kvscope.top.figures import EngineName, Figures, engines_of

@@ -7,12 +7,12 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 import msgspec
+from kvscope_exporter.fetch.error import JSON_ERRORS
+from kvscope_exporter.fetch.fetch import Document
+from kvscope_exporter.live.hub import Hub
+from kvscope_exporter.live.view import UnknownHereError
+from kvscope_exporter.paths import ANSWERS, LIVE_DATA, METRICS, SCRAPE, TARGETS
 
-from exporter.fetch.error import JSON_ERRORS
-from exporter.fetch.fetch import Document
-from exporter.live.hub import Hub
-from exporter.live.view import UnknownHereError
-from exporter.paths import ANSWERS, LIVE_DATA, METRICS, SCRAPE, TARGETS
 from kvscope.answer_document import AnswerError, NothingKnownError, decode
 from kvscope.diagnosis.scrape import ScrapeError, parse_page
 from kvscope.replaying.player import Player

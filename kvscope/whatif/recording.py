@@ -7,12 +7,13 @@ batch missing. The curve is that of the last stretch with look-ups.
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from exporter.fold.cache.contents import Contents
-from exporter.fold.cache.curve import HitCurve
-from exporter.fold.cache.depths import MOST_SCALE, Looked
-from exporter.fold.shadow.fold import can_simulate
-from exporter.fold.shadow.follower import Follower
-from exporter.fold.shadow.simulation import AGREE_RATIO
+from kvscope_exporter.fold.cache.contents import Contents
+from kvscope_exporter.fold.cache.curve import HitCurve
+from kvscope_exporter.fold.cache.depths import MOST_SCALE, Looked
+from kvscope_exporter.fold.shadow.fold import can_simulate
+from kvscope_exporter.fold.shadow.follower import Follower
+from kvscope_exporter.fold.shadow.simulation import AGREE_RATIO
+
 from kvscope.whatif.batches import Batches, Stream, Taken
 from kvscope.whatif.findings import Findings, Point, Pool, WhatIfError
 from kvscope_events.events import (

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import yaml
+from kvscope_alerts.coverage import KINDS, NO, WITH_NVML, YES, Kind, coverage, table
 
-from alerts.coverage import KINDS, NO, WITH_NVML, YES, Kind, coverage, table
 from tests.alerts.tools import CASE_FILES, DAYS, RULE_FILE, WATCHDOG, promtools, rules_of, run
 from tests.repo.checkout import ROOT
 
@@ -23,7 +23,7 @@ FILES = [path for path in CASE_FILES if path.name not in DAYS]
 
 def test_the_document_has_the_table() -> None:
     page = (ROOT / "docs" / "guides" / "alerts.md").read_text()
-    assert table() in page, "python -m alerts.coverage prints it"
+    assert table() in page, "python -m kvscope_alerts.coverage prints it"
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,12 @@ from typing import Any
 
 import pytest
 import yaml
-from prometheus_client.utils import floatToGoString
-
-from alerts.__main__ import main
-from alerts.bare.__main__ import main as bare_main
-from alerts.objectives import Objectives
-from alerts.rules import rule_file
-from alerts.scope import Scope
-from monitoring.bounds import (
+from kvscope_alerts.__main__ import main
+from kvscope_alerts.bare.__main__ import main as bare_main
+from kvscope_alerts.objectives import Objectives
+from kvscope_alerts.rules import rule_file
+from kvscope_alerts.scope import Scope
+from kvscope_monitoring.bounds import (
     BOUNDS,
     FIRST_TOKEN,
     TOKEN_GAP,
@@ -23,6 +21,8 @@ from monitoring.bounds import (
     judged_at,
     limits,
 )
+from prometheus_client.utils import floatToGoString
+
 from tests.alerts.tools import promtools, run
 from tests.repo.checkout import ROOT
 

@@ -203,7 +203,7 @@ def notices(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Notice]]:
 def logged_to(file: Path) -> Iterator[None]:
     """Keep the log of the exporters of this process about parts of their pages."""
     handler = logging.FileHandler(file)
-    logger = logging.getLogger("exporter.collect.parts")
+    logger = logging.getLogger("kvscope_exporter.collect.parts")
     logger.addHandler(handler)
     try:
         yield

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from kvscope_alerts.rules import alerts
 
-from alerts.rules import alerts
 from kvscope.cli.app import app
 from tests.alerts.runbook_commands import (
     ANYWHERE,

@@ -1,9 +1,8 @@
 """Durations of the shipped rules stay as written; shortened ones stay usable."""
 
 import pytest
-
-from alerts.timing import Timing, seconds_of
-from monitoring.selectors import bucket, series
+from kvscope_alerts.timing import Timing, seconds_of
+from kvscope_monitoring.selectors import bucket, series
 
 
 def test_nothing_is_shortened_unless_asked() -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from kvscope_exporter.adviser.rank import advise
+from kvscope_exporter.answers.advice import AdviceAnswer
 from typer.testing import CliRunner
 
-from exporter.adviser.rank import advise
-from exporter.answers.advice import AdviceAnswer
 from kvscope.cli.app import app
 from tests.exporter.advised import curve, facts, room, slot
 from tests.support.http_peer import Answer, json, serving, text

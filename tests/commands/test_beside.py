@@ -5,10 +5,10 @@ from pathlib import Path
 
 import httpx
 import pytest
+from kvscope_exporter.sources.pipeline import InProcessSource
+from kvscope_exporter.watched.exporter import Exporter
+from kvscope_exporter.watched.target import Target
 
-from exporter.sources.pipeline import InProcessSource
-from exporter.watched.exporter import Exporter
-from exporter.watched.target import Target
 from kvscope.options.configuration import ProtectionConfig
 from kvscope.run.background_server import Beside
 from kvscope.run.discovered import Sightings

@@ -2,9 +2,9 @@
 
 import msgspec
 import pytest
+from kvscope_exporter.fleet.answer import fleet_answer
+from kvscope_exporter.fleet.fleet import Fleet
 
-from exporter.fleet.answer import fleet_answer
-from exporter.fleet.fleet import Fleet
 from kvscope.diagnosis.fleet import name_findings
 from kvscope.diagnosis.observers import Observer
 from kvscope.diagnosis.target import target_report

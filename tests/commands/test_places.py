@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 import typer
+from kvscope_exporter.clock import Clock
+from kvscope_exporter.configuration import ServerConfig
+from kvscope_exporter.sidecar.sidecar import Sidecar
+from kvscope_exporter.web.http_server import HttpServer
+from kvscope_exporter.web.sidecar_app import sidecar_app
 from typer.testing import CliRunner, Result
 
-from exporter.clock import Clock
-from exporter.configuration import ServerConfig
-from exporter.sidecar.sidecar import Sidecar
-from exporter.web.http_server import HttpServer
-from exporter.web.sidecar_app import sidecar_app
 from kvscope import places
 from kvscope.cli.app import app
 from kvscope.places import server_named, source_named

@@ -10,11 +10,11 @@ from io import FileIO
 from pathlib import Path
 
 import pytest
+from kvscope_exporter.clock import Clock
+from kvscope_exporter.flight.stream_file import StreamFile
+from kvscope_exporter.sources.pipeline import InProcessSource
 from typer.testing import CliRunner, Result
 
-from exporter.clock import Clock
-from exporter.flight.stream_file import StreamFile
-from exporter.sources.pipeline import InProcessSource
 from kvscope.cli.app import app
 from kvscope.whatif.batches import Batches
 from kvscope_events.bus import EventBus

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import httpx
 import pytest
+from kvscope_exporter.configuration import ServerConfig
+from kvscope_exporter.sidecar.sidecar import Sidecar
+from kvscope_exporter.web.access import Access, AccessConfig, Credentials
+from kvscope_exporter.web.http_server import HttpServer
+from kvscope_exporter.web.sidecar_app import sidecar_app
 from typer.testing import CliRunner
 
-from exporter.configuration import ServerConfig
-from exporter.sidecar.sidecar import Sidecar
-from exporter.web.access import Access, AccessConfig, Credentials
-from exporter.web.http_server import HttpServer
-from exporter.web.sidecar_app import sidecar_app
 from kvscope.cli.app import app
 from tests.exporter.test_presence import Engine, state
 from tests.support.waiting import wait_for

@@ -4,9 +4,9 @@ import re
 
 import msgspec
 import pytest
+from kvscope_exporter.answers.tenants import TENANTS
 from typer.testing import CliRunner
 
-from exporter.answers.tenants import TENANTS
 from kvscope.cli.app import app
 from kvscope_events.events import PoolCreated, RequestArrived, RequestScheduled
 from tests.exporter.page import make_exporter

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import httpx
 import pytest
 import uvicorn
+from kvscope_exporter.clock import Clock
+from kvscope_exporter.flight.flight import Flight
+from kvscope_exporter.flight.recorder import Limits, Recorder
+from kvscope_exporter.web.metrics import bare_app
+from kvscope_exporter.web.recordings import recordings_router
 from typer.testing import CliRunner, Result
 
-from exporter.clock import Clock
-from exporter.flight.flight import Flight
-from exporter.flight.recorder import Limits, Recorder
-from exporter.web.metrics import bare_app
-from exporter.web.recordings import recordings_router
 from kvscope.cli.app import app
 from tests.support.http_peer import json as answer
 from tests.support.http_peer import serving

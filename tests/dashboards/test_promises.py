@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kvscope_alerts.objectives import Objectives
+from kvscope_alerts.slo import ERRORS, ITL, PACES, TTFT, Slo, slo_groups
+from kvscope_alerts.timing import Timing
 
-from alerts.objectives import Objectives
-from alerts.slo import ERRORS, ITL, PACES, TTFT, Slo, slo_groups
-from alerts.timing import Timing
 from dashboards.generate import BOARDS
 from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import OPEN_ROWS

@@ -4,10 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
+from kvscope_alerts.objectives import Objectives
+from kvscope_alerts.slo import ERRORS, slo_groups
+from kvscope_alerts.timing import Timing
 
-from alerts.objectives import Objectives
-from alerts.slo import ERRORS, slo_groups
-from alerts.timing import Timing
 from dashboards.generate import BOARDS
 from dashboards.kit.queries import every_part
 from tests.dashboards.evaluate import board, check, query

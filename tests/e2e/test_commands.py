@@ -46,4 +46,4 @@ sys.argv = ["kvscope", "sidecar", "--port", "0", "--no-gpu", "--events", "tcp://
 app(standalone_mode=False)
 """
     unused = "opentelemetry.sdk", "requests"  # without an OTLP endpoint
-    assert loaded(code, "engine.build", "engine.model", *unused) == "[]"
+    assert loaded(code, "kvscope_engine.build", "kvscope_engine.model", *unused) == "[]"

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import httpx
 import pytest
+from kvscope_exporter.flight.reader import RecordingFile
 from typer.testing import CliRunner
 
-from exporter.flight.reader import RecordingFile
 from kvscope.cli.app import app
 from tests.e2e.test_recordings import JSON, SIDECAR, listed, saved_by
 from tests.playback.flights import Stage

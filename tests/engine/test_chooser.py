@@ -1,6 +1,6 @@
 """The estimates by which `auto` chooses follow what was measured, and what is found again."""
 
-from engine.swap.chooser import Chooser, Costs, Rate
+from kvscope_engine.swap.chooser import Chooser, Costs, Rate
 
 
 def measured() -> Chooser:

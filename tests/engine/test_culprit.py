@@ -5,10 +5,10 @@ import weakref
 from random import Random
 
 import pytest
+from kvscope_engine.out_of_memory import DeviceOutOfMemoryError
+from kvscope_engine.step import Step, execute
+from kvscope_engine.step_plan import SampledToken, ScheduledSequence, StepPlan
 
-from engine.out_of_memory import DeviceOutOfMemoryError
-from engine.step import Step, execute
-from engine.step_plan import SampledToken, ScheduledSequence, StepPlan
 from kvscope_events.events import RequestFinished, StepCompleted
 from kvscope_events.throttle import ThrottledLog
 from tests.support.accounting import Accounting, ContentRunner, continuation
@@ -25,7 +25,9 @@ def is_culprit(row: ScheduledSequence) -> bool:
 @pytest.fixture(autouse=True)
 def _fresh_log(monkeypatch: pytest.MonkeyPatch) -> None:
     """Once a minute is once for all tests."""
-    monkeypatch.setattr("engine.step._log", ThrottledLog(logging.getLogger("engine.step")))
+    monkeypatch.setattr(
+        "kvscope_engine.step._log", ThrottledLog(logging.getLogger("kvscope_engine.step"))
+    )
 
 
 class Stepped(Accounting):
@@ -159,7 +161,7 @@ def test_the_log_has_the_traceback_once(caplog: pytest.LogCaptureFixture) -> Non
     engine = stepped(max_num_seqs=8)
     for _ in range(5):
         engine.add([CULPRIT], 3)
-    with caplog.at_level(logging.ERROR, logger="engine.step"):
+    with caplog.at_level(logging.ERROR, logger="kvscope_engine.step"):
         engine.run()
     (record,) = caplog.records
     assert "request 1000 raises in a step: it ends with an error" in record.getMessage()

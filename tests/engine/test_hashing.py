@@ -8,8 +8,7 @@ import sys
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from engine.hashing import PrefixHasher, chain_seed
+from kvscope_engine.hashing import PrefixHasher, chain_seed
 
 SEED = chain_seed("model")
 TOKENS = st.lists(st.integers(0, 3), max_size=40)
@@ -70,7 +69,7 @@ def test_a_token_id_that_is_no_unsigned_32_bit_number_is_refused() -> None:
 
 def test_names_are_the_same_in_another_process() -> None:
     code = (
-        "from engine.hashing import *;"
+        "from kvscope_engine.hashing import *;"
         "print(PrefixHasher(chain_seed('model'), 2).extend([1, 2, 3, 4], 2)[1].hex())"
     )
     other = subprocess.run(

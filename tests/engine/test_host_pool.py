@@ -4,8 +4,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-
-from engine.swap.host_pool import HostPool, OutOfHostBlocksError
+from kvscope_engine.swap.host_pool import HostPool, OutOfHostBlocksError
 
 
 class HostPoolMachine(RuleBasedStateMachine):

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
+from kvscope_engine.config import MAX_NAME_CHARACTERS, ModelConfig
 from typer.testing import CliRunner
 
-from engine.config import MAX_NAME_CHARACTERS, ModelConfig
 from kvscope.cli.app import app
 
 SPOILT = {

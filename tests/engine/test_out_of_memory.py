@@ -4,10 +4,10 @@ import logging
 
 import pytest
 import torch
+from kvscope_engine.model.torch_errors import device_out_of_memory
+from kvscope_engine.out_of_memory import DeviceOutOfMemoryError, OutOfMemoryLog
+from kvscope_engine.step_budget import FIRST_RETRY_STEPS, MAX_RETRY_STEPS, RAISE_STEPS
 
-from engine.model.torch_errors import device_out_of_memory
-from engine.out_of_memory import DeviceOutOfMemoryError, OutOfMemoryLog
-from engine.step_budget import FIRST_RETRY_STEPS, MAX_RETRY_STEPS, RAISE_STEPS
 from kvscope_events.events import RequestPreempted
 from tests.support.accounting import Accounting, continuation
 
@@ -133,7 +133,7 @@ def test_attention_of_cudnn_that_fails_where_memory_is_scarce_is_out_of_memory(
 
 def test_a_thousand_failed_steps_make_one_line_of_log(caplog: pytest.LogCaptureFixture) -> None:
     log = OutOfMemoryLog()
-    with caplog.at_level(logging.WARNING, logger="engine.out_of_memory"):
+    with caplog.at_level(logging.WARNING, logger="kvscope_engine.out_of_memory"):
         log.log(DeviceOutOfMemoryError(512), 64)
         for _ in range(1000):
             log.log(DeviceOutOfMemoryError(None), None)
@@ -148,7 +148,7 @@ def test_the_log_tells_how_much_it_left_out(caplog: pytest.LogCaptureFixture) ->
     for _ in range(3):
         log.log(DeviceOutOfMemoryError(None), 8)
     now_ns += 1_000_000_000
-    with caplog.at_level(logging.WARNING, logger="engine.out_of_memory"):
+    with caplog.at_level(logging.WARNING, logger="kvscope_engine.out_of_memory"):
         log.log(DeviceOutOfMemoryError(None), None)
     assert caplog.messages[-1] == (
         "out of device memory; the smallest step does not fit, its request ends with an error "

@@ -13,21 +13,21 @@ from random import Random
 
 import pytest
 import torch
+from kvscope_engine.block_pool import BlockPool
+from kvscope_engine.config import AttentionName, ModelConfig, SchedulerConfig
+from kvscope_engine.hashing import PrefixHasher, chain_seed
+from kvscope_engine.kv_manager import KVManager
+from kvscope_engine.model.loader import LoadedModel, device_of, load_model
+from kvscope_engine.model.runner import ModelRunner
+from kvscope_engine.model.sampler import Sampler
+from kvscope_engine.model.swap_space import SwapSpace
+from kvscope_engine.request import Request, SamplingParams, Sequence, SequenceState
+from kvscope_engine.scheduler import Scheduler
+from kvscope_engine.swap.host_pool import HostPool
+from kvscope_engine.swap.manager import SwapManager
+from kvscope_exporter.fold import Ledger
 from transformers.models.auto import AutoModelForCausalLM
 
-from engine.block_pool import BlockPool
-from engine.config import AttentionName, ModelConfig, SchedulerConfig
-from engine.hashing import PrefixHasher, chain_seed
-from engine.kv_manager import KVManager
-from engine.model.loader import LoadedModel, device_of, load_model
-from engine.model.runner import ModelRunner
-from engine.model.sampler import Sampler
-from engine.model.swap_space import SwapSpace
-from engine.request import Request, SamplingParams, Sequence, SequenceState
-from engine.scheduler import Scheduler
-from engine.swap.host_pool import HostPool
-from engine.swap.manager import SwapManager
-from exporter.fold import Ledger
 from kvscope_events.bus import EventBus
 from kvscope_events.events import BlockCopied, BlocksShared, EngineEvent, RequestPreempted
 from tests.support.checkpoints import make_checkpoint

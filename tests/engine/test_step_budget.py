@@ -3,8 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-
-from engine.step_budget import MAX_RETRY_STEPS, RAISE_STEPS, StepBudget
+from kvscope_engine.step_budget import MAX_RETRY_STEPS, RAISE_STEPS, StepBudget
 
 LIMIT = 2048
 STEPS_PER_SECOND = 50

@@ -5,9 +5,9 @@ import time
 import weakref
 
 import pytest
+from kvscope_engine.step_loop import EngineUnavailableError, QueueFullError
+from kvscope_engine.step_plan import SampledToken, StepPlan
 
-from engine.step_loop import EngineUnavailableError, QueueFullError
-from engine.step_plan import SampledToken, StepPlan
 from kvscope_events.events import (
     DeviceMemorySampled,
     DeviceOutOfMemory,
@@ -77,7 +77,7 @@ def test_a_full_queue_refuses_and_counts() -> None:
 def test_a_crash_ends_every_request_and_shows_in_health(
     running: Running, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.CRITICAL, logger="engine.step_loop"):
+    with caplog.at_level(logging.CRITICAL, logger="kvscope_engine.step_loop"):
         running.runner.steps_until_hold = 3
         requests = [running.submit([i], 30) for i in range(6)]
         wait_for(lambda: not running.runner.open.is_set())
@@ -108,7 +108,7 @@ def test_a_crash_ends_every_request_and_shows_in_health(
 def test_who_joins_after_the_failure_learns_that_the_engine_is_not_ready(
     running: Running, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.CRITICAL, logger="engine.step_loop"):
+    with caplog.at_level(logging.CRITICAL, logger="kvscope_engine.step_loop"):
         running.runner.broken = True
         request = running.submit([1], 30)
         wait_for(lambda: running.reason(request))
@@ -199,7 +199,7 @@ def test_reset_forgets_what_nobody_uses(running: Running) -> None:
 def test_a_step_without_memory_is_retried_smaller_and_nobody_loses_a_token(
     running: Running, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.CRITICAL, logger="engine.step_loop"):
+    with caplog.at_level(logging.CRITICAL, logger="kvscope_engine.step_loop"):
         running.runner.memory_tokens = 3
         requests = [running.submit([i, i, i, i, i], 12) for i in range(4)]
         wait_for(lambda: all(running.reason(r) for r in requests))
@@ -245,7 +245,7 @@ def test_what_a_failed_step_held_is_free_before_caches_are_dropped(
     runner.memory_tokens = 3
     running = Running(runner=runner)
     running.loop.start()
-    with caplog.at_level(logging.CRITICAL, logger="engine.step_loop"):
+    with caplog.at_level(logging.CRITICAL, logger="kvscope_engine.step_loop"):
         request = running.submit([1] * 8, 2)
         wait_for(lambda: running.reason(request))
     running.loop.shutdown(0)
@@ -256,7 +256,7 @@ def test_what_a_failed_step_held_is_free_before_caches_are_dropped(
 def test_a_request_that_no_memory_is_enough_for_ends_alone(
     running: Running, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.CRITICAL, logger="engine.step_loop"):
+    with caplog.at_level(logging.CRITICAL, logger="kvscope_engine.step_loop"):
         running.runner.memory_tokens = 0
         doomed = running.submit([1, 2, 3], 5)
         wait_for(lambda: running.reason(doomed))

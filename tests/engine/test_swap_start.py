@@ -2,13 +2,19 @@
 
 import msgspec
 import pytest
+from kvscope_engine.build import Engine, build_engine
+from kvscope_engine.config import (
+    CacheConfig,
+    EngineConfig,
+    ModelConfig,
+    PreemptionPolicy,
+    SwapConfig,
+)
+from kvscope_engine.model.demo import NAME
+from kvscope_engine.sizing import MainMemory, PoolSizeError
+from kvscope_engine.swap.start import num_swap_blocks
 from typer.testing import CliRunner
 
-from engine.build import Engine, build_engine
-from engine.config import CacheConfig, EngineConfig, ModelConfig, PreemptionPolicy, SwapConfig
-from engine.model.demo import NAME
-from engine.sizing import MainMemory, PoolSizeError
-from engine.swap.start import num_swap_blocks
 from kvscope.cli.app import app
 from kvscope_events.bus import EventBus
 from kvscope_events.events import Hello, PoolCreated, PoolSnapshot

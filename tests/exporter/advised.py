@@ -3,11 +3,10 @@
 from typing import Any
 
 from hypothesis import strategies as st
-
-from exporter.adviser.facts import Facts, HitCurve, Point, Room, Sizing
-from exporter.adviser.proposal import Proposal
-from exporter.adviser.rank import advise
-from exporter.fold.recent import NEED_BINS, NEED_STEPS, Slot
+from kvscope_exporter.adviser.facts import Facts, HitCurve, Point, Room, Sizing
+from kvscope_exporter.adviser.proposal import Proposal
+from kvscope_exporter.adviser.rank import advise
+from kvscope_exporter.fold.recent import NEED_BINS, NEED_STEPS, Slot
 
 GIB = 2**30
 SECOND = 10**9

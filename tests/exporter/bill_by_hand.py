@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from kvscope_engine.out_of_memory import DeviceOutOfMemoryError
+from kvscope_engine.request import Sequence, SequenceState
+from kvscope_engine.step import Step
+from kvscope_engine.step_plan import SampledToken, StepPlan
+from kvscope_exporter.watched.exporter import Exporter, in_process
 
-from engine.out_of_memory import DeviceOutOfMemoryError
-from engine.request import Sequence, SequenceState
-from engine.step import Step
-from engine.step_plan import SampledToken, StepPlan
-from exporter.watched.exporter import Exporter, in_process
 from kvscope_events.events import RequestPreempted, StepCompleted
 from kvscope_events.producers import ENGINE_EVENTS, SWAP_EVENTS
 from tests.exporter.machine import MACHINE

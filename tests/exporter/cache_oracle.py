@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from exporter.fold.cache.prefix_table import PrefixTable
+from kvscope_exporter.fold.cache.prefix_table import PrefixTable
+
 from kvscope_events.events import (
     BlocksAllocated,
     BlocksCached,

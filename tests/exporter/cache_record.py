@@ -10,9 +10,9 @@ from hashlib import sha256
 from typing import Any
 
 from hypothesis import strategies as st
+from kvscope_engine.block_pool import BlockPool
+from kvscope_exporter.fold import Cache
 
-from engine.block_pool import BlockPool
-from exporter.fold import Cache
 from kvscope_events.bus import EventBus
 from kvscope_events.events import Batch, BlockCopied, PrefixLookup
 

@@ -1,6 +1,6 @@
 """A machine that stands still: one busy GPU with everything a card can have, and a host."""
 
-from exporter.machine.gpu import (
+from kvscope_exporter.machine.gpu import (
     DeviceSample,
     GpuSample,
     Identity,
@@ -14,8 +14,8 @@ from exporter.machine.gpu import (
     XidCount,
     XidKey,
 )
-from exporter.machine.host_memory import HostMemory
-from exporter.machine.machine import Machine
+from kvscope_exporter.machine.host_memory import HostMemory
+from kvscope_exporter.machine.machine import Machine
 
 NOW_NS = 10**18
 """Monotonic and wall clock of the fixed clock; later than any batch of a test."""

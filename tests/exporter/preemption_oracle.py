@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, get_args
 
-from exporter.fold.preemption import Preemption
+from kvscope_exporter.fold.preemption import Preemption
+
 from kvscope_events.events import (
     AllocationFailed,
     Batch,

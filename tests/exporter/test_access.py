@@ -9,11 +9,11 @@ from typing import Any
 import bcrypt
 import httpx
 import pytest
+from kvscope_exporter.web.access import Access, AccessConfig, Credentials
+from kvscope_exporter.web.access import passwords as passwords_module
+from kvscope_exporter.web.access.keys import MAX_KEYS, check_key, read_keys
 from starlette.types import Receive, Scope, Send
 
-from exporter.web.access import Access, AccessConfig, Credentials
-from exporter.web.access import passwords as passwords_module
-from exporter.web.access.keys import MAX_KEYS, check_key, read_keys
 from kvscope_events.vocabulary import CLIENT_KEY
 
 pytestmark = pytest.mark.anyio

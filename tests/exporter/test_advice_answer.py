@@ -4,17 +4,17 @@ import dataclasses
 
 import msgspec
 import pytest
+from kvscope_exporter.adviser.facts import Facts
+from kvscope_exporter.answers.advice import ADVICE
+from kvscope_exporter.answers.gather import gather, has_watermark
+from kvscope_exporter.answers.question import Question, UnknownError
+from kvscope_exporter.clock import Clock
+from kvscope_exporter.machine.host_memory import Available, HostMemory, available_memory
+from kvscope_exporter.machine.machine import Machine
+from kvscope_exporter.sources.pipeline import InProcessSource
+from kvscope_exporter.watched.reply import ask, memory_of
+from kvscope_exporter.watched.target import Target
 
-from exporter.adviser.facts import Facts
-from exporter.answers.advice import ADVICE
-from exporter.answers.gather import gather, has_watermark
-from exporter.answers.question import Question, UnknownError
-from exporter.clock import Clock
-from exporter.machine.host_memory import Available, HostMemory, available_memory
-from exporter.machine.machine import Machine
-from exporter.sources.pipeline import InProcessSource
-from exporter.watched.reply import ask, memory_of
-from exporter.watched.target import Target
 from kvscope_events.bus import Subscription
 from kvscope_events.events import StartupProfiled
 from tests.exporter.machine import GIB, NOW_NS

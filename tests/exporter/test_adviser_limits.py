@@ -6,22 +6,22 @@ from typing import Any
 
 import msgspec
 import pytest
+from kvscope_exporter.adviser.facts import Facts, Sizing
+from kvscope_exporter.adviser.pool_size import candidates
+from kvscope_exporter.adviser.proposal import Declined, Proposal
+from kvscope_exporter.adviser.rank import advise
+from kvscope_exporter.adviser.room_for_steps import room_for_steps
+from kvscope_exporter.adviser.sequences import more_sequences
+from kvscope_exporter.adviser.smaller_steps import smaller_steps
+from kvscope_exporter.adviser.step_room import step_room
+from kvscope_exporter.answers.advice import ADVICE
+from kvscope_exporter.clock import Clock
+from kvscope_exporter.collect.families import Families
+from kvscope_exporter.fold.recent import Recent
+from kvscope_exporter.machine.machine import Machine
+from kvscope_exporter.watched.advised import AdviceCollector
+from kvscope_exporter.watched.reply import memory_of
 
-from exporter.adviser.facts import Facts, Sizing
-from exporter.adviser.pool_size import candidates
-from exporter.adviser.proposal import Declined, Proposal
-from exporter.adviser.rank import advise
-from exporter.adviser.room_for_steps import room_for_steps
-from exporter.adviser.sequences import more_sequences
-from exporter.adviser.smaller_steps import smaller_steps
-from exporter.adviser.step_room import step_room
-from exporter.answers.advice import ADVICE
-from exporter.clock import Clock
-from exporter.collect.families import Families
-from exporter.fold.recent import Recent
-from exporter.machine.machine import Machine
-from exporter.watched.advised import AdviceCollector
-from exporter.watched.reply import memory_of
 from kvscope_events.events import PoolCreated, PoolSnapshot, SequenceAdded, StartupProfiled
 from tests.exporter.advised import SECOND, curve, facts, room, slot
 from tests.exporter.machine import GIB, UUID

@@ -7,19 +7,19 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kvscope_exporter.adviser.facts import Facts, Sizing
+from kvscope_exporter.adviser.proposal import OPTIONS, Option, Proposal
+from kvscope_exporter.adviser.rank import advise
+from kvscope_exporter.answers.advice import ADVICE
+from kvscope_exporter.answers.gather import gather
+from kvscope_exporter.answers.question import Question
+from kvscope_exporter.clock import Clock
+from kvscope_exporter.machine.host_memory import Available, HostMemory
+from kvscope_exporter.machine.machine import Machine
+from kvscope_exporter.sources.pipeline import InProcessSource
+from kvscope_exporter.watched.reply import memory_of
+from kvscope_exporter.watched.target import Target
 
-from exporter.adviser.facts import Facts, Sizing
-from exporter.adviser.proposal import OPTIONS, Option, Proposal
-from exporter.adviser.rank import advise
-from exporter.answers.advice import ADVICE
-from exporter.answers.gather import gather
-from exporter.answers.question import Question
-from exporter.clock import Clock
-from exporter.machine.host_memory import Available, HostMemory
-from exporter.machine.machine import Machine
-from exporter.sources.pipeline import InProcessSource
-from exporter.watched.reply import memory_of
-from exporter.watched.target import Target
 from kvscope_events.bus import Subscription
 from kvscope_events.events import PoolCounted, PoolCreated
 from kvscope_events.producers import CONTENT_EVENTS, SGLANG_EVENTS, in_order

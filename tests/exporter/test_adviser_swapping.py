@@ -5,17 +5,17 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kvscope_exporter.adviser.facts import Facts
+from kvscope_exporter.adviser.proposal import Proposal
+from kvscope_exporter.adviser.rank import advise
+from kvscope_exporter.answers.advice import ADVICE
+from kvscope_exporter.answers.gather import gather, most_lost_at_once
+from kvscope_exporter.answers.question import Question
+from kvscope_exporter.fold.preemption.victim import Victim
+from kvscope_exporter.machine.host_memory import Available, HostMemory
+from kvscope_exporter.machine.machine import Machine
+from kvscope_exporter.watched.reply import memory_of
 
-from exporter.adviser.facts import Facts
-from exporter.adviser.proposal import Proposal
-from exporter.adviser.rank import advise
-from exporter.answers.advice import ADVICE
-from exporter.answers.gather import gather, most_lost_at_once
-from exporter.answers.question import Question
-from exporter.fold.preemption.victim import Victim
-from exporter.machine.host_memory import Available, HostMemory
-from exporter.machine.machine import Machine
-from exporter.watched.reply import memory_of
 from kvscope_events.events import RequestPreempted
 from tests.exporter.advised import GIB, SECOND, facts, needed, room, slot
 from tests.support.loads import chats

@@ -4,18 +4,18 @@ import httpx
 import msgspec
 import pytest
 from fastapi import FastAPI
+from kvscope_exporter.answers.advice import ADVICE
+from kvscope_exporter.answers.preemptions import PREEMPTIONS
+from kvscope_exporter.answers.prefixes import PREFIXES
+from kvscope_exporter.answers.question import Asked, Question, UnknownError
+from kvscope_exporter.answers.questions import QUESTIONS
+from kvscope_exporter.answers.residency import RESIDENCY
+from kvscope_exporter.answers.whatif import WHATIF
+from kvscope_exporter.fold import Cache, Introduction, Ledger
+from kvscope_exporter.paths import door_of
+from kvscope_exporter.web.answers import Answering, answers_router
+from kvscope_exporter.web.sidecar_app import sidecar_app
 
-from exporter.answers.advice import ADVICE
-from exporter.answers.preemptions import PREEMPTIONS
-from exporter.answers.prefixes import PREFIXES
-from exporter.answers.question import Asked, Question, UnknownError
-from exporter.answers.questions import QUESTIONS
-from exporter.answers.residency import RESIDENCY
-from exporter.answers.whatif import WHATIF
-from exporter.fold import Cache, Introduction, Ledger
-from exporter.paths import door_of
-from exporter.web.answers import Answering, answers_router
-from exporter.web.sidecar_app import sidecar_app
 from kvscope_events.events import Batch, ObserverStopped, PoolCreated
 from tests.exporter.page import make_exporter, put, step
 from tests.exporter.scenario import play

@@ -7,17 +7,17 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-
-from exporter.clock import Clock
-from exporter.configuration import (
+from kvscope_exporter.clock import Clock
+from kvscope_exporter.configuration import (
     ConfigurationError,
     FileValue,
     KvEventsConfig,
     ServerConfig,
     TlsConfig,
 )
-from exporter.sidecar.assembly import exporter_of
-from exporter.watched.exporter import Exporter
+from kvscope_exporter.sidecar.assembly import exporter_of
+from kvscope_exporter.watched.exporter import Exporter
+
 from kvscope_events.wire.endpoint import EndpointError
 from tests.exporter.page import value
 from tests.kv_events.dialects import Stored

@@ -3,8 +3,8 @@
 import logging
 
 import pytest
+from kvscope_exporter.clock import BackgroundLoop
 
-from exporter.clock import BackgroundLoop
 from tests.support.waiting import wait_for
 
 
@@ -19,7 +19,7 @@ def test_a_bug_is_logged_once_a_minute_and_the_loop_goes_on(
         raise RuntimeError("planted by the test")
 
     loop = BackgroundLoop("kvscope-test", 0.001, work)
-    with caplog.at_level(logging.ERROR, logger="exporter.clock"):
+    with caplog.at_level(logging.ERROR, logger="kvscope_exporter.clock"):
         loop.start()
         wait_for(lambda: calls > 3, "it is called again")
         loop.stop()

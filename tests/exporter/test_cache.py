@@ -6,10 +6,10 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from kvscope_exporter.catalogue import MISS_CAUSES
+from kvscope_exporter.fold import Cache
+from kvscope_exporter.fold.cache import Forgotten
 
-from exporter.catalogue import MISS_CAUSES
-from exporter.fold import Cache
-from exporter.fold.cache import Forgotten
 from kvscope_events.events import (
     BlocksAllocated,
     BlocksCached,

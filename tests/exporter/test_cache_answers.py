@@ -7,16 +7,16 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 from hypothesis import given
+from kvscope_exporter.answers import residency
+from kvscope_exporter.answers.ages import _CHUNK, PresentAges, present
+from kvscope_exporter.answers.prefixes import PREFIXES, PrefixesAnswer
+from kvscope_exporter.answers.question import Asked, Question
+from kvscope_exporter.answers.residency import RESIDENCY, ResidencyAnswer
+from kvscope_exporter.clock import Clock
+from kvscope_exporter.fold import Cache, Folds, Ledger
+from kvscope_exporter.fold.buckets import RESIDENCY_SECONDS
+from kvscope_exporter.fold.cache.blocks import NEVER
 
-from exporter.answers import residency
-from exporter.answers.ages import _CHUNK, PresentAges, present
-from exporter.answers.prefixes import PREFIXES, PrefixesAnswer
-from exporter.answers.question import Asked, Question
-from exporter.answers.residency import RESIDENCY, ResidencyAnswer
-from exporter.clock import Clock
-from exporter.fold import Cache, Folds, Ledger
-from exporter.fold.buckets import RESIDENCY_SECONDS
-from exporter.fold.cache.blocks import NEVER
 from kvscope_events.events import BlocksEvicted, PoolCreated, PrefixLookup
 from tests.exporter import cache_oracle as oracle
 from tests.exporter.cache_record import BLOCK_SIZE, Life, folded, lives, names_of

@@ -3,8 +3,8 @@
 from random import Random
 
 import pytest
+from kvscope_exporter.fold.cache.blocks import NEVER, Blocks
 
-from exporter.fold.cache.blocks import NEVER, Blocks
 from kvscope_events.events import PoolSnapshot
 from tests.exporter.stream import block_hash
 

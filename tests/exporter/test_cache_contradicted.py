@@ -1,8 +1,8 @@
 """A stream that contradicts itself makes the names unknown; it neither raises nor fills memory."""
 
 import pytest
+from kvscope_exporter.fold import Cache
 
-from exporter.fold import Cache
 from kvscope_events.events import (
     BlocksAllocated,
     BlocksCached,

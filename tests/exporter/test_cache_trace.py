@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from kvscope_exporter.fold.buckets import REGRET_AGE_SECONDS, RESIDENCY_SECONDS
 
-from exporter.fold.buckets import REGRET_AGE_SECONDS, RESIDENCY_SECONDS
 from kvscope.mooncake import read_trace
 from kvscope_events.events import (
     BlocksCached,

@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
+from kvscope_exporter.watched.exporter import Exporter
 
-from exporter.watched.exporter import Exporter
 from kvscope_events.events import CacheGroup, PoolCreated, PoolSnapshot
 from tests.exporter.page import families, hello, make_exporter, put, value
 

@@ -4,8 +4,8 @@ import re
 from typing import get_args
 
 import pytest
+from kvscope_exporter.catalogue import CATALOGUE, GROUPS, Metric, metric, name
 
-from exporter.catalogue import CATALOGUE, GROUPS, Metric, metric, name
 from kvscope_events.events import EngineEvent
 from kvscope_events.producers import VLLM_FRONT_END_EVENTS
 

@@ -5,8 +5,7 @@ import ssl
 from pathlib import Path
 
 import pytest
-
-from exporter.configuration import (
+from kvscope_exporter.configuration import (
     ConfigurationError,
     FileValue,
     KvEventsConfig,
@@ -14,8 +13,9 @@ from exporter.configuration import (
     SidecarConfig,
     read_configuration,
 )
-from exporter.configuration.access import header_values, tls_digest, tls_of
-from exporter.configuration.model import KINDS
+from kvscope_exporter.configuration.access import header_values, tls_digest, tls_of
+from kvscope_exporter.configuration.model import KINDS
+
 from tests.repo.checkout import ROOT
 from tests.support.http_peer import make_certificate
 

@@ -5,8 +5,8 @@ from random import Random
 
 from hypothesis import given
 from hypothesis import strategies as st
+from kvscope_exporter.fold import Cache
 
-from exporter.fold import Cache
 from kvscope_events.events import (
     BlocksAllocated,
     BlocksCached,

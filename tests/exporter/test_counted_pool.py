@@ -6,12 +6,12 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kvscope_exporter.answers.preemptions import PREEMPTIONS
+from kvscope_exporter.answers.question import UnknownError
+from kvscope_exporter.answers.residency import RESIDENCY
+from kvscope_exporter.fold import Churn, Exhaustion, Ledger
+from kvscope_exporter.machine.machine import Machine
 
-from exporter.answers.preemptions import PREEMPTIONS
-from exporter.answers.question import UnknownError
-from exporter.answers.residency import RESIDENCY
-from exporter.fold import Churn, Exhaustion, Ledger
-from exporter.machine.machine import Machine
 from kvscope_events.bus import Subscription
 from kvscope_events.events import (
     EngineEvent,

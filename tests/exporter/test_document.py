@@ -2,7 +2,8 @@
 
 import re
 
-from exporter.catalogue import CATALOGUE, GROUPS
+from kvscope_exporter.catalogue import CATALOGUE, GROUPS
+
 from kvscope.documents.metrics import metrics_page
 
 

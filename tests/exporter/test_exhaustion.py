@@ -3,8 +3,8 @@
 from random import Random
 
 import pytest
+from kvscope_exporter.fold import Exhaustion
 
-from exporter.fold import Exhaustion
 from kvscope_events.events import (
     Batch,
     BlocksAllocated,

@@ -4,22 +4,22 @@ import os
 from pathlib import Path
 
 import pytest
+from kvscope_exporter.adviser.rank import MAX_PROPOSALS
+from kvscope_exporter.catalogue import CATALOGUE, DEFAULT_COMPAT, metric
+from kvscope_exporter.catalogue.front_end import FRONT_END
+from kvscope_exporter.catalogue.gen_ai import GEN_AI
+from kvscope_exporter.catalogue.groups import GROUP_METRICS
+from kvscope_exporter.catalogue.http import HTTP
+from kvscope_exporter.catalogue.otlp import OTLP
+from kvscope_exporter.catalogue.sizing import SIZING_PARTS
+from kvscope_exporter.clock import Clock
+from kvscope_exporter.fold.exhaustion import HORIZONS
+from kvscope_exporter.fold.shown import SHOWN
+from kvscope_exporter.watched.exporter import Exporter
+from kvscope_exporter.web.requests import RequestCounts
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.parser import text_string_to_metric_families as text_parser
 
-from exporter.adviser.rank import MAX_PROPOSALS
-from exporter.catalogue import CATALOGUE, DEFAULT_COMPAT, metric
-from exporter.catalogue.front_end import FRONT_END
-from exporter.catalogue.gen_ai import GEN_AI
-from exporter.catalogue.groups import GROUP_METRICS
-from exporter.catalogue.http import HTTP
-from exporter.catalogue.otlp import OTLP
-from exporter.catalogue.sizing import SIZING_PARTS
-from exporter.clock import Clock
-from exporter.fold.exhaustion import HORIZONS
-from exporter.fold.shown import SHOWN
-from exporter.watched.exporter import Exporter
-from exporter.web.requests import RequestCounts
 from kvscope_events.wire.frame import DECODE_ERROR_KINDS
 from tests.exporter.page import HELLO, families, make_exporter, value
 from tests.exporter.scenario import TRACE, play

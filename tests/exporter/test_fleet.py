@@ -6,15 +6,15 @@ from hashlib import sha256
 import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from kvscope_exporter.answers.projection import positions_text
+from kvscope_exporter.fleet.fleet import Fleet
+from kvscope_exporter.fold import Cache
+from kvscope_exporter.fold.fleet import Steps
+from kvscope_exporter.fold.fleet.projected import Document
+from kvscope_exporter.fold.fleet.projection import Projection
+from kvscope_exporter.watched.exporter import in_process
+from kvscope_exporter.web.projection import Projections
 
-from exporter.answers.projection import positions_text
-from exporter.fleet.fleet import Fleet
-from exporter.fold import Cache
-from exporter.fold.fleet import Steps
-from exporter.fold.fleet.projected import Document
-from exporter.fold.fleet.projection import Projection
-from exporter.watched.exporter import in_process
-from exporter.web.projection import Projections
 from kvscope_events.bus import EventBus
 from kvscope_events.events import (
     Batch,

@@ -9,12 +9,11 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from exporter.answers.projection import Position, positions_text, read_positions
-from exporter.fleet.answer import fleet_answer
-from exporter.fleet.fleet import MAX_SPACES, Fleet
-from exporter.fold.fleet import Steps
-from exporter.fold.fleet.projected import (
+from kvscope_exporter.answers.projection import Position, positions_text, read_positions
+from kvscope_exporter.fleet.answer import fleet_answer
+from kvscope_exporter.fleet.fleet import MAX_SPACES, Fleet
+from kvscope_exporter.fold.fleet import Steps
+from kvscope_exporter.fold.fleet.projected import (
     VERSION,
     Asked,
     Document,

@@ -9,17 +9,25 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from kvscope_exporter.clock import Clock
+from kvscope_exporter.fetch.error import FetchError
+from kvscope_exporter.fleet.collector import FleetCollector, FleetPage
+from kvscope_exporter.fleet.fleet import Fleet
+from kvscope_exporter.fleet.follower import Follower
+from kvscope_exporter.fleet.member import STALE_SECONDS, BearerHeader, Member, Read, reading
+from kvscope_exporter.fleet.roster import (
+    Find,
+    Roster,
+    RosterError,
+    behind,
+    fixed,
+    listed_at,
+    listed_in,
+)
+from kvscope_exporter.fold.fleet.projected import Document, Emptied, Moment, Stored
+from kvscope_exporter.readings.tls import Tls
 from prometheus_client import CollectorRegistry
 
-from exporter.clock import Clock
-from exporter.fetch.error import FetchError
-from exporter.fleet.collector import FleetCollector, FleetPage
-from exporter.fleet.fleet import Fleet
-from exporter.fleet.follower import Follower
-from exporter.fleet.member import STALE_SECONDS, BearerHeader, Member, Read, reading
-from exporter.fleet.roster import Find, Roster, RosterError, behind, fixed, listed_at, listed_in
-from exporter.fold.fleet.projected import Document, Emptied, Moment, Stored
-from exporter.readings.tls import Tls
 from tests.exporter.test_fleet_contradictions import document, names, part
 from tests.support import http_peer
 from tests.support.hostile import bomb, drip, endless, head, response, serving
@@ -159,7 +167,7 @@ def test_a_page_is_read_while_a_long_answer_is_folded_whose_sidecar_may_go_meanw
 def test_an_answer_that_never_ends_takes_no_longer_than_the_timeout(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("exporter.fleet.member.TIMEOUT_SECONDS", 0.3)
+    monkeypatch.setattr("kvscope_exporter.fleet.member.TIMEOUT_SECONDS", 0.3)
     fleet = Fleet()
     with serving({}) as server:
         server.answers = type("Any", (dict,), {"get": lambda *_: drip(head(MSGPACK))})()

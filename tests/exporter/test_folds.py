@@ -3,11 +3,11 @@
 from typing import get_args
 
 import pytest
+from kvscope_exporter.collect.engine_memory import EngineMemory
+from kvscope_exporter.collect.parts import PARTS
+from kvscope_exporter.fold import Census, Churn, DeviceMemory, Fold, Folds, Steps
+from kvscope_exporter.fold.device_memory import MAX_DEVICES
 
-from exporter.collect.engine_memory import EngineMemory
-from exporter.collect.parts import PARTS
-from exporter.fold import Census, Churn, DeviceMemory, Fold, Folds, Steps
-from exporter.fold.device_memory import MAX_DEVICES
 from kvscope_events.events import (
     AllocationFailed,
     Batch,

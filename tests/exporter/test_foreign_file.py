@@ -5,10 +5,9 @@ import threading
 import time
 from pathlib import Path
 
+import kvscope_exporter.files.foreign
 import pytest
-
-import exporter.files.foreign
-from exporter.files.foreign import open_regular, read_small
+from kvscope_exporter.files.foreign import open_regular, read_small
 
 SOON_SECONDS = 30.0
 """On a busy machine."""
@@ -65,7 +64,7 @@ def test_what_a_slow_writer_sends_through_a_pipe_is_read(pipe: Path) -> None:
 def test_a_writer_that_sends_nothing_is_not_waited_for(
     pipe: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exporter.files.foreign, "PIPE_SECONDS", 0.2)
+    monkeypatch.setattr(kvscope_exporter.files.foreign, "PIPE_SECONDS", 0.2)
     keeper = os.open(pipe, os.O_RDWR)
     with pytest.raises(OSError, match=r"nothing came for 0\.2 s"):
         read_small(pipe, 10)

@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
+from kvscope_exporter.catalogue.groups import GROUP_METRICS
+from kvscope_exporter.fold import Cache, Churn, Groups
+from kvscope_exporter.watched.exporter import Exporter, in_process
 
-from exporter.catalogue.groups import GROUP_METRICS
-from exporter.fold import Cache, Churn, Groups
-from exporter.watched.exporter import Exporter, in_process
 from kvscope_events.bus import Subscription
 from kvscope_events.events import (
     BlocksAllocated,

@@ -1,8 +1,7 @@
 """Bucket semantics: at or below the bound, cumulative, exemplars in their own bucket."""
 
 import pytest
-
-from exporter.fold import Exemplar, Histogram
+from kvscope_exporter.fold import Exemplar, Histogram
 
 
 def test_a_value_on_a_bound_belongs_to_that_bucket() -> None:

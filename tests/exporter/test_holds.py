@@ -5,9 +5,9 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kvscope_exporter.fold import Ledger
+from kvscope_exporter.fold.ledger import holds as holds_module
 
-from exporter.fold import Ledger
-from exporter.fold.ledger import holds as holds_module
 from kvscope_events.events import (
     BlocksAllocated,
     BlocksReleased,

@@ -1,6 +1,7 @@
 """The host tier of an engine that reports its pool's blocks as well, on its page."""
 
-from exporter.watched.exporter import Exporter
+from kvscope_exporter.watched.exporter import Exporter
+
 from kvscope_events.events import (
     EngineEvent,
     NamesCleared,

@@ -12,10 +12,10 @@ import anyio
 import httpx
 import pytest
 from fastapi import FastAPI
+from kvscope_exporter.web.http_server import HttpServer
+from kvscope_exporter.web.metrics import metrics_app, metrics_router, no_metrics_router
 from starlette.types import ASGIApp
 
-from exporter.web.http_server import HttpServer
-from exporter.web.metrics import metrics_app, metrics_router, no_metrics_router
 from kvscope.serving.engine import Gate
 
 pytestmark = pytest.mark.anyio

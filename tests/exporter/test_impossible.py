@@ -4,9 +4,9 @@ import logging
 import sys
 
 import pytest
+from kvscope_exporter.catalogue import CATALOGUE, metric
+from kvscope_exporter.fold import Introduction, Ledger
 
-from exporter.catalogue import CATALOGUE, metric
-from exporter.fold import Introduction, Ledger
 from kvscope.output import MAX_MESSAGE, LineFormatter
 from kvscope_events.events import (
     BlocksAllocated,

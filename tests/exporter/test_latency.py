@@ -5,9 +5,9 @@ from bisect import bisect_left
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kvscope_exporter.fold import Histogram, Latency
+from kvscope_exporter.fold.buckets import INTER_TOKEN_SECONDS, VLLM_INTER_TOKEN_SECONDS, merged
 
-from exporter.fold import Histogram, Latency
-from exporter.fold.buckets import INTER_TOKEN_SECONDS, VLLM_INTER_TOKEN_SECONDS, merged
 from kvscope_events.events import (
     EngineEvent,
     FirstToken,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from kvscope_exporter.fold import Ledger
 
-from exporter.fold import Ledger
 from kvscope_events.bus import EventBus
 from kvscope_events.events import (
     BlocksAllocated,

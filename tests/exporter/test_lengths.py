@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from exporter.fold import Lengths
+from kvscope_exporter.fold import Lengths
+
 from kvscope_events.events import (
     EngineEvent,
     PoolCreated,

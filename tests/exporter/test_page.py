@@ -6,16 +6,16 @@ from collections import Counter
 from shutil import which
 
 import pytest
+from kvscope_exporter.catalogue import CATALOGUE
+from kvscope_exporter.clock import Clock
+from kvscope_exporter.collect import parts
+from kvscope_exporter.collect.parts import Part
+from kvscope_exporter.machine.machine import Machine
+from kvscope_exporter.sources.pipeline import InProcessSource
+from kvscope_exporter.watched.exporter import Exporter
+from kvscope_exporter.watched.target import Target
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from exporter.catalogue import CATALOGUE
-from exporter.clock import Clock
-from exporter.collect import parts
-from exporter.collect.parts import Part
-from exporter.machine.machine import Machine
-from exporter.sources.pipeline import InProcessSource
-from exporter.watched.exporter import Exporter
-from exporter.watched.target import Target
 from kvscope_events.bus import Subscription
 from kvscope_events.events import Hello, NamesStored, ObserverStopped
 from tests.exporter.machine import MACHINE

@@ -5,15 +5,15 @@ import threading
 import time
 
 import pytest
+from kvscope_exporter.catalogue import CATALOGUE, COMPAT_SETS
+from kvscope_exporter.collect.families import Families
+from kvscope_exporter.collect.pool import collect_churn
+from kvscope_exporter.fold import Census, Churn
+from kvscope_exporter.sources import pipeline as pipeline_module
+from kvscope_exporter.sources.pipeline import CHUNK_BATCHES, InProcessSource, Pipeline
+from kvscope_exporter.watched.exporter import Exporter, in_process
+from kvscope_exporter.watched.target import Target
 
-from exporter.catalogue import CATALOGUE, COMPAT_SETS
-from exporter.collect.families import Families
-from exporter.collect.pool import collect_churn
-from exporter.fold import Census, Churn
-from exporter.sources import pipeline as pipeline_module
-from exporter.sources.pipeline import CHUNK_BATCHES, InProcessSource, Pipeline
-from exporter.watched.exporter import Exporter, in_process
-from exporter.watched.target import Target
 from kvscope_events.bus import EventBus, Subscription
 from kvscope_events.events import (
     Batch,

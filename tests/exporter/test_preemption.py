@@ -1,8 +1,9 @@
 """The cost of a preemption and the takers of its blocks, as far as reported."""
 
-from exporter.fold.preemption import UNATTRIBUTED, Preemption, Victim
-from exporter.fold.preemption.fold import HISTORY
-from exporter.fold.preemption.whereabouts import MAX_TAKERS
+from kvscope_exporter.fold.preemption import UNATTRIBUTED, Preemption, Victim
+from kvscope_exporter.fold.preemption.fold import HISTORY
+from kvscope_exporter.fold.preemption.whereabouts import MAX_TAKERS
+
 from kvscope_events.events import (
     AllocationFailed,
     BlocksAllocated,

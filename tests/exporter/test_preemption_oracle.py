@@ -6,9 +6,9 @@ from typing import get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kvscope_exporter.fold.preemption import UNATTRIBUTED, Preemption
+from kvscope_exporter.fold.preemption.fold import HISTORY
 
-from exporter.fold.preemption import UNATTRIBUTED, Preemption
-from exporter.fold.preemption.fold import HISTORY
 from kvscope_events.events import (
     AllocationFailed,
     Batch,

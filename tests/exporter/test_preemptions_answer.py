@@ -3,10 +3,10 @@
 from typing import Any
 
 import msgspec
+from kvscope_exporter.answers.preemptions import PREEMPTIONS
+from kvscope_exporter.answers.questions import QUESTIONS
+from kvscope_exporter.watched.exporter import Exporter
 
-from exporter.answers.preemptions import PREEMPTIONS
-from exporter.answers.questions import QUESTIONS
-from exporter.watched.exporter import Exporter
 from kvscope_events.events import (
     AllocationFailed,
     BlocksAllocated,

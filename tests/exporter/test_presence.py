@@ -6,13 +6,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from kvscope_exporter.catalogue.server import SERVER_STATES
+from kvscope_exporter.clock import Clock
+from kvscope_exporter.configuration import KvEventsConfig, ServerConfig
+from kvscope_exporter.sidecar.assembly import exporter_of
+from kvscope_exporter.sidecar.sidecar import Sidecar
+from kvscope_exporter.watched.exporter import Exporter
 
-from exporter.catalogue.server import SERVER_STATES
-from exporter.clock import Clock
-from exporter.configuration import KvEventsConfig, ServerConfig
-from exporter.sidecar.assembly import exporter_of
-from exporter.sidecar.sidecar import Sidecar
-from exporter.watched.exporter import Exporter
 from kvscope_events.bus import EventBus
 from kvscope_events.events import Hello
 from kvscope_events.producers import (

@@ -1,10 +1,10 @@
 """The projection of a stream: idle until a reader asks, bounded, and exact about its gaps."""
 
 import pytest
+from kvscope_exporter.fold.cache.blocks import Resident
+from kvscope_exporter.fold.fleet.projected import Asked, Emptied, Gone, Lost, Stored, numbers_of
+from kvscope_exporter.fold.fleet.projection import Projection
 
-from exporter.fold.cache.blocks import Resident
-from exporter.fold.fleet.projected import Asked, Emptied, Gone, Lost, Stored, numbers_of
-from exporter.fold.fleet.projection import Projection
 from kvscope_events.events import (
     Batch,
     BlocksCached,

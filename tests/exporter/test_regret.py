@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 from hypothesis import given
 from hypothesis import strategies as st
+from kvscope_engine.block_pool import BlockPool
+from kvscope_exporter.fold import Cache
+from kvscope_exporter.fold.buckets import REGRET_AGE_SECONDS
+from kvscope_exporter.fold.cache.regret import Regret
+from kvscope_exporter.fold.cache.shortfall import SLICE_NS, SLICES, Shortfall
 
-from engine.block_pool import BlockPool
-from exporter.fold import Cache
-from exporter.fold.buckets import REGRET_AGE_SECONDS
-from exporter.fold.cache.regret import Regret
-from exporter.fold.cache.shortfall import SLICE_NS, SLICES, Shortfall
 from kvscope_events.bus import EventBus
 from kvscope_events.events import BlocksCached, BlocksEvicted, PoolCreated, PrefixLookup
 from tests.exporter import cache_oracle as oracle

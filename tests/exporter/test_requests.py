@@ -1,6 +1,7 @@
 """Requests are calls: how many wait and run between two heartbeats, and since when the oldest."""
 
-from exporter.fold import Requests
+from kvscope_exporter.fold import Requests
+
 from kvscope_events.events import (
     Batch,
     EngineEvent,

@@ -3,8 +3,8 @@
 from random import Random
 
 import pytest
+from kvscope_exporter.fold import Requests
 
-from exporter.fold import Requests
 from kvscope_events.events import PoolCreated, RequestPreempted
 from tests.exporter.stream import batch_of
 from tests.support.accounting import Accounting

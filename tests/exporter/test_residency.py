@@ -1,9 +1,9 @@
 """Residency of blocks, against searches through the whole record; and unknown times."""
 
 from hypothesis import given
+from kvscope_exporter.fold import Cache, Histogram
+from kvscope_exporter.fold.buckets import RESIDENCY_SECONDS
 
-from exporter.fold import Cache, Histogram
-from exporter.fold.buckets import RESIDENCY_SECONDS
 from kvscope_events.events import (
     BlocksAllocated,
     BlocksCached,

@@ -3,9 +3,8 @@
 from random import Random
 
 import pytest
-
-from exporter.fold.cache import run_stack
-from exporter.fold.cache.run_stack import RunStack
+from kvscope_exporter.fold.cache import run_stack
+from kvscope_exporter.fold.cache.run_stack import RunStack
 
 HORIZON = 12
 

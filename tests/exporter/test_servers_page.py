@@ -1,10 +1,16 @@
 """servers.md says what the page obeys, and the engine says of itself what the page claims."""
 
 import pytest
+from kvscope_engine.config import (
+    CacheConfig,
+    EngineConfig,
+    ModelConfig,
+    PreemptionPolicy,
+    SwapConfig,
+)
+from kvscope_engine.introduction import Introduction
+from kvscope_exporter.catalogue import metric
 
-from engine.config import CacheConfig, EngineConfig, ModelConfig, PreemptionPolicy, SwapConfig
-from engine.introduction import Introduction
-from exporter.catalogue import metric
 from kvscope.documents.servers import servers_page
 from kvscope_events.bus import NullBus
 from kvscope_events.events import EVENT_NAMES

@@ -1,9 +1,9 @@
 """Simulated pools on the page, in `/api/whatif` and in advice: there while they agree, else not."""
 
 import pytest
+from kvscope_exporter.fold.shadow import Shadows
+from kvscope_exporter.watched.exporter import Exporter
 
-from exporter.fold.shadow import Shadows
-from exporter.watched.exporter import Exporter
 from kvscope_events.events import PoolCreated
 from tests.exporter.machine import NOW_NS
 from tests.exporter.page import make_exporter, value

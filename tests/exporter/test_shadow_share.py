@@ -6,13 +6,13 @@ from itertools import pairwise
 from random import Random
 
 import pytest
+from kvscope_exporter.fold.shadow.budget import LEAST_SHARE, PATIENCE, PERIOD_NS, Budget
+from kvscope_exporter.fold.shadow.coordinator import Coordinator
+from kvscope_exporter.fold.shadow.groups import layers_of
+from kvscope_exporter.fold.shadow.roots import SHARED_BY, WINDOW, Roots, Sample
+from kvscope_exporter.fold.shadow.simulation import Simulation
 
 from benchmarks.shadow_cost import Fixed
-from exporter.fold.shadow.budget import LEAST_SHARE, PATIENCE, PERIOD_NS, Budget
-from exporter.fold.shadow.coordinator import Coordinator
-from exporter.fold.shadow.groups import layers_of
-from exporter.fold.shadow.roots import SHARED_BY, WINDOW, Roots, Sample
-from exporter.fold.shadow.simulation import Simulation
 from kvscope_events.events import (
     BlocksAllocated,
     BlocksReleased,

@@ -7,15 +7,15 @@ from collections.abc import Iterable, Sequence
 from unittest.mock import patch
 
 import pytest
+from kvscope_exporter.clock import Clock
+from kvscope_exporter.fold.shadow import Shadows
+from kvscope_exporter.fold.shadow import fold as fold_module
+from kvscope_exporter.fold.shadow import follower as follower_module
+from kvscope_exporter.fold.shadow.coordinator import Coordinator
+from kvscope_exporter.fold.shadow.groups import Layers
+from kvscope_exporter.fold.shadow.simulation import SCALES, Simulation
+from kvscope_exporter.sources.pipeline import InProcessSource, Pipeline
 
-from exporter.clock import Clock
-from exporter.fold.shadow import Shadows
-from exporter.fold.shadow import fold as fold_module
-from exporter.fold.shadow import follower as follower_module
-from exporter.fold.shadow.coordinator import Coordinator
-from exporter.fold.shadow.groups import Layers
-from exporter.fold.shadow.simulation import SCALES, Simulation
-from exporter.sources.pipeline import InProcessSource, Pipeline
 from kvscope_events.bus import EventBus
 from kvscope_events.events import (
     Batch,

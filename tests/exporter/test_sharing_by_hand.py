@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from kvscope_engine.block_pool import BlockPool
+from kvscope_engine.config import ModelConfig, SchedulerConfig
+from kvscope_engine.hashing import PrefixHasher, chain_seed
+from kvscope_engine.kv_manager import KVManager
+from kvscope_engine.model.loader import LoadedModel, load_model
+from kvscope_engine.model.runner import ModelRunner
+from kvscope_engine.request import Request, SamplingParams, Sequence, SequenceState
+from kvscope_engine.scheduler import Scheduler
+from kvscope_engine.sizing.units import format_bytes
+from kvscope_engine.step import Step
+from kvscope_exporter.fold import Churn, Fold, Ledger
 
-from engine.block_pool import BlockPool
-from engine.config import ModelConfig, SchedulerConfig
-from engine.hashing import PrefixHasher, chain_seed
-from engine.kv_manager import KVManager
-from engine.model.loader import LoadedModel, load_model
-from engine.model.runner import ModelRunner
-from engine.request import Request, SamplingParams, Sequence, SequenceState
-from engine.scheduler import Scheduler
-from engine.sizing.units import format_bytes
-from engine.step import Step
-from exporter.fold import Churn, Fold, Ledger
 from kvscope_events.bus import EventBus
 from kvscope_events.events import StepCompleted
 

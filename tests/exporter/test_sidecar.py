@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from kvscope_exporter.clock import Clock
+from kvscope_exporter.configuration import KvEventsConfig, ServerConfig
+from kvscope_exporter.sidecar.sidecar import Reloads, Sidecar
 
-from exporter.clock import Clock
-from exporter.configuration import KvEventsConfig, ServerConfig
-from exporter.sidecar.sidecar import Reloads, Sidecar
 from kvscope.cli.run import run
 from kvscope.serving.watch_list import WatchList
 from kvscope_events.wire.endpoint import EndpointError

@@ -4,12 +4,11 @@ from typing import Any
 
 import httpx
 import pytest
-
-from exporter.answers.question import Question
-from exporter.fetch.address import is_address
-from exporter.watched.reply import Reply
-from exporter.web.metrics import Exposition
-from exporter.web.sidecar_app import sidecar_app
+from kvscope_exporter.answers.question import Question
+from kvscope_exporter.fetch.address import is_address
+from kvscope_exporter.watched.reply import Reply
+from kvscope_exporter.web.metrics import Exposition
+from kvscope_exporter.web.sidecar_app import sidecar_app
 
 pytestmark = pytest.mark.anyio
 

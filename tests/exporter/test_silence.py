@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from kvscope_exporter.watched.exporter import Exporter
 
-from exporter.watched.exporter import Exporter
 from kvscope_events.producers import VLLM_FRONT_END_EVENTS
 from tests.exporter.page import value
 from tests.exporter.test_presence import Scene, comes_to

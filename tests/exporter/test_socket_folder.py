@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from kvscope_exporter.clock import Clock
+from kvscope_exporter.configuration import ServerConfig
+from kvscope_exporter.sidecar import socket_folder as module
+from kvscope_exporter.sidecar.sidecar import Sidecar
+from kvscope_exporter.sidecar.socket_folder import FORGET_NS, SocketFolder
+from kvscope_exporter.watched.exporter import Exporter
+from kvscope_exporter.watched.target import Target
 
-from exporter.clock import Clock
-from exporter.configuration import ServerConfig
-from exporter.sidecar import socket_folder as module
-from exporter.sidecar.sidecar import Sidecar
-from exporter.sidecar.socket_folder import FORGET_NS, SocketFolder
-from exporter.watched.exporter import Exporter
-from exporter.watched.target import Target
 from kvscope_events.wire.endpoint import EndpointError
 from kvscope_events.wire.publisher import WirePublisher
 from kvscope_events.wire.subscriber import WireSubscriber

@@ -2,9 +2,9 @@
 
 import msgspec
 import pytest
+from kvscope_exporter.catalogue import DEFAULT_COMPAT
+from kvscope_exporter.watched.exporter import Exporter
 
-from exporter.catalogue import DEFAULT_COMPAT
-from exporter.watched.exporter import Exporter
 from kvscope_events.bus import Subscription
 from kvscope_events.events import (
     AllocationFailed,

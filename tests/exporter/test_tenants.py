@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
+from kvscope_exporter.answers.questions import QUESTIONS
+from kvscope_exporter.answers.tenants import TENANTS
+from kvscope_exporter.fold.shown import SHOWN
+from kvscope_exporter.fold.tenants import Tenants, short_name
 
-from exporter.answers.questions import QUESTIONS
-from exporter.answers.tenants import TENANTS
-from exporter.fold.shown import SHOWN
-from exporter.fold.tenants import Tenants, short_name
 from kvscope_events.events import (
     Batch,
     EngineEvent,

@@ -1,8 +1,8 @@
 """vLLM's counting, not ours: with the next token, at the first token, first lookups only."""
 
 import pytest
+from kvscope_exporter.fold import Vllm
 
-from exporter.fold import Vllm
 from kvscope_events.events import (
     FirstToken,
     Hello,

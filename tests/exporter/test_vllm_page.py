@@ -1,8 +1,8 @@
 """vLLM's names on the page: from which fold, over what, and as which text."""
 
 import pytest
+from kvscope_exporter.catalogue import CATALOGUE, Metric
 
-from exporter.catalogue import CATALOGUE, Metric
 from kvscope_events.events import FirstToken, PoolCreated, PrefixLookup, SequenceAdded
 from kvscope_events.producers import VLLM_EVENTS
 from tests.exporter.page import (

@@ -7,11 +7,11 @@ from math import inf
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kvscope_exporter.fold import Cache
+from kvscope_exporter.fold.cache import depths
+from kvscope_exporter.fold.cache.curve import Curve
+from kvscope_exporter.fold.cache.run_stack import Segment
 
-from exporter.fold import Cache
-from exporter.fold.cache import depths
-from exporter.fold.cache.curve import Curve
-from exporter.fold.cache.run_stack import Segment
 from kvscope_events.events import (
     BlocksAllocated,
     BlocksCached,

@@ -4,10 +4,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from kvscope_exporter.answers.questions import QUESTIONS
+from kvscope_exporter.answers.whatif import WHATIF
+from kvscope_exporter.watched.exporter import Exporter
 
-from exporter.answers.questions import QUESTIONS
-from exporter.answers.whatif import WHATIF
-from exporter.watched.exporter import Exporter
 from kvscope_events.events import (
     BlocksAllocated,
     BlocksCached,

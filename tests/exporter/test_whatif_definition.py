@@ -3,8 +3,8 @@
 from random import Random
 
 import pytest
+from kvscope_exporter.fold import Cache
 
-from exporter.fold import Cache
 from kvscope_events.events import (
     EngineEvent,
 )

@@ -1,9 +1,9 @@
 """Our engine finds what the curve predicts at its pool's size, under eviction and preemption."""
 
 import pytest
+from kvscope_exporter.fold import Cache
 
 from benchmarks.engine_stream import Recording
-from exporter.fold import Cache
 from kvscope_events.events import PrefixLookup, RequestPreempted
 
 

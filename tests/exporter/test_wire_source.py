@@ -8,11 +8,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from kvscope_exporter.clock import Clock
+from kvscope_exporter.sources.source import Source
+from kvscope_exporter.watched.exporter import Exporter
+from kvscope_exporter.watched.target import Target
 
-from exporter.clock import Clock
-from exporter.sources.source import Source
-from exporter.watched.exporter import Exporter
-from exporter.watched.target import Target
 from kvscope_events.bus import EventBus
 from kvscope_events.events import Batch, Hello
 from kvscope_events.pid_space import pid_space

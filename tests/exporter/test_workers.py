@@ -5,11 +5,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from prometheus_client.openmetrics.parser import text_string_to_metric_families
-
-from exporter.answers.why.question import WHY
-from exporter.fold.fleet.projected import Document
-from exporter.machine.gpu import (
+from kvscope_exporter.answers.why.question import WHY
+from kvscope_exporter.fold.fleet.projected import Document
+from kvscope_exporter.machine.gpu import (
     DeviceSample,
     GpuSample,
     Identity,
@@ -18,13 +16,15 @@ from exporter.machine.gpu import (
     ProcessUse,
     Reading,
 )
-from exporter.machine.host_memory import HostMemory
-from exporter.machine.machine import Machine
-from exporter.sources.pipeline import InProcessSource
-from exporter.watched.exporter import Exporter
-from exporter.watched.reply import ELSEWHERE
-from exporter.watched.target import Target
-from exporter.web.projection import Projections
+from kvscope_exporter.machine.host_memory import HostMemory
+from kvscope_exporter.machine.machine import Machine
+from kvscope_exporter.sources.pipeline import InProcessSource
+from kvscope_exporter.watched.exporter import Exporter
+from kvscope_exporter.watched.reply import ELSEWHERE
+from kvscope_exporter.watched.target import Target
+from kvscope_exporter.web.projection import Projections
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
 from kvscope_events.bus import Subscription
 from kvscope_events.events import (
     AnswerSent,

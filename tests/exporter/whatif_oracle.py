@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from exporter.fold import Cache
-from exporter.fold.cache.curve import Curve
+from kvscope_exporter.fold import Cache
+from kvscope_exporter.fold.cache.curve import Curve
+
 from kvscope_events.events import (
     BlocksAllocated,
     BlocksCached,

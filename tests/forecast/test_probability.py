@@ -5,12 +5,12 @@ from random import Random
 from statistics import mean
 
 import pytest
+from kvscope_exporter.fold.exhaustion import HORIZONS, Exhaustion
+from kvscope_exporter.fold.exhaustion.probability import MIN_SECONDS, Pool, Probability
+from kvscope_exporter.fold.exhaustion.sequences import Footprint, Sequences
 
 from benchmarks.forecast.loads import steady
 from benchmarks.forecast.simulator import SECOND, Simulator
-from exporter.fold.exhaustion import HORIZONS, Exhaustion
-from exporter.fold.exhaustion.probability import MIN_SECONDS, Pool, Probability
-from exporter.fold.exhaustion.sequences import Footprint, Sequences
 from kvscope_events.events import (
     Batch,
     BlocksAllocated,

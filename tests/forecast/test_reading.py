@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from random import Random
 
 import pytest
+from kvscope_exporter.fold import Exhaustion
 
 from benchmarks.forecast.loads import steady
 from benchmarks.forecast.simulator import Simulator
-from exporter.fold import Exhaustion
 from kvscope_events.events import (
     Batch,
     BlocksAllocated,

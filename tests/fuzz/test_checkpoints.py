@@ -121,7 +121,7 @@ def test_a_config_of_a_trillion_parameters_is_refused_before_allocation(
 def test_a_model_larger_than_the_free_memory_is_refused_before_allocation(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engine.sizing.MainMemory.free", lambda self: 2**19)
+    monkeypatch.setattr("kvscope_engine.sizing.MainMemory.free", lambda self: 2**19)
     assert "but 512 KiB are free; choose a smaller model" in refused(folder)
 
 
@@ -195,7 +195,9 @@ def test_weights_beside_those_that_were_checked_are_not_loaded(folder: Path) -> 
 
 def test_the_program_finds_wrong_tokens(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The comparison would be worth nothing if it always held."""
-    monkeypatch.setattr("engine.model.tokenizer.Tokenizer.encode", lambda self, text: [1, 2, 3])
+    monkeypatch.setattr(
+        "kvscope_engine.model.tokenizer.Tokenizer.encode", lambda self, text: [1, 2, 3]
+    )
     assert judge(folder) == Verdict("wrong", judge(folder).detail)
 
 

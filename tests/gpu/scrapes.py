@@ -2,10 +2,11 @@
 
 import time
 
-from exporter.machine.gpu import Cadence, GpuSource
-from exporter.machine.host_memory import HostMemory
-from exporter.machine.machine import Machine
-from exporter.watched.exporter import in_process
+from kvscope_exporter.machine.gpu import Cadence, GpuSource
+from kvscope_exporter.machine.host_memory import HostMemory
+from kvscope_exporter.machine.machine import Machine
+from kvscope_exporter.watched.exporter import in_process
+
 from kvscope_events.bus import Subscription
 from kvscope_events.events import Batch, DeviceMemorySampled, EngineEvent
 from tests.exporter.page import hello

@@ -7,7 +7,8 @@ that need as much as the largest one of start-up did.
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from exporter.machine.gpu import GpuPoller
+from kvscope_exporter.machine.gpu import GpuPoller
+
 from kvscope_events.events import (
     BlocksAllocated,
     DeviceOutOfMemory,

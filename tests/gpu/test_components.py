@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
-from exporter.machine.gpu import (
+from kvscope_exporter.machine.gpu import (
     GpuPoller,
     Memory,
     ProcessList,
@@ -16,6 +15,7 @@ from exporter.machine.gpu import (
     headroom,
     owners,
 )
+
 from kvscope_events.events import DeviceMemorySampled
 from tests.fakes.nvml import GIB, MIB, STATES, Simulated
 from tests.fakes.nvml.states import UUID

@@ -29,7 +29,7 @@ MAX_SCRAPE_SECONDS = 0.5
 MAX_EXIT_SECONDS = 2.0
 _COMMON = """
 import json, sys, time
-from exporter.machine.gpu import Cadence, GpuPoller
+from kvscope_exporter.machine.gpu import Cadence, GpuPoller
 from tests.gpu.scrapes import Scrapes
 from tests.support.waiting import wait_for
 """

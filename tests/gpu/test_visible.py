@@ -3,9 +3,8 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from exporter.machine.gpu.sample import Identity
-from exporter.machine.gpu.visible import DEVICE_ORDER, VISIBLE_DEVICES, Visible, visible
+from kvscope_exporter.machine.gpu.sample import Identity
+from kvscope_exporter.machine.gpu.visible import DEVICE_ORDER, VISIBLE_DEVICES, Visible, visible
 
 GPUS = 8
 ALL = tuple(range(GPUS))

@@ -4,8 +4,8 @@ import logging
 from collections.abc import Callable
 
 import pytest
+from kvscope_exporter.machine.gpu import GpuPoller
 
-from exporter.machine.gpu import GpuPoller
 from tests.fakes.nvml import Simulated, h200, machine
 from tests.gpu.scrapes import Scrapes
 from tests.support.waiting import wait_for
@@ -53,7 +53,7 @@ def test_a_reset_during_a_release_ends_the_xids_of_the_card_that_was_reset(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     poller, scrapes = watched
-    with caplog.at_level(logging.INFO, "exporter.machine.gpu"):
+    with caplog.at_level(logging.INFO, "kvscope_exporter.machine.gpu"):
         released_for(hardware, poller, {"gpu.0.field.230": 0})
         wait_for(lambda: xids(scrapes) == {("1", "79")}, "the other card was not reset")
     assert "GPU 0 was reset: XID 79, 95 is over" in caplog.text

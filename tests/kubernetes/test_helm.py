@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 import yaml
+from kvscope_alerts.bare.limits import Settings
+from kvscope_alerts.bare.packs import pack_file
+from kvscope_alerts.bare.server import SERVERS, Server
+from kvscope_alerts.edits import Edits
+from kvscope_alerts.objectives import Objectives
+from kvscope_alerts.rule import Places
+from kvscope_alerts.rules import mapping
+from kvscope_alerts.yaml_text import to_yaml
 
-from alerts.bare.limits import Settings
-from alerts.bare.packs import pack_file
-from alerts.bare.server import SERVERS, Server
-from alerts.edits import Edits
-from alerts.objectives import Objectives
-from alerts.rule import Places
-from alerts.rules import mapping
-from alerts.yaml_text import to_yaml
 from deploy.manifests import DASHBOARDS, FOLDER
 from tests.inject.odd_inputs import SEVERAL_CONTAINERS
 from tests.kubernetes.objects import Object, container, output, parsed

@@ -5,8 +5,8 @@ import shutil
 from pathlib import Path
 
 import pytest
+from kvscope_alerts.bare.server import SERVERS
 
-from alerts.bare.server import SERVERS
 from deploy.__main__ import main
 from deploy.manifests import DASHBOARDS, FOLDER, KUSTOMIZATION
 from tests.kubernetes.objects import container, one, output, parsed, pod_of

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from exporter.sources.kv_events.tracker import ANSWER_NS, Delivery, Tracker
+from kvscope_exporter.sources.kv_events.tracker import ANSWER_NS, Delivery, Tracker
 
 MILLISECOND = 1_000_000
 

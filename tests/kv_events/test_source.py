@@ -4,13 +4,13 @@ import time
 from pathlib import Path
 
 import pytest
+from kvscope_exporter.catalogue import CATALOGUE
+from kvscope_exporter.clock import Clock
+from kvscope_exporter.sources.kv_events import KvEventsSource, reader
+from kvscope_exporter.sources.kv_events.reader import STALE_NS
+from kvscope_exporter.sources.source import Source
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from exporter.catalogue import CATALOGUE
-from exporter.clock import Clock
-from exporter.sources.kv_events import KvEventsSource, reader
-from exporter.sources.kv_events.reader import STALE_NS
-from exporter.sources.source import Source
 from kvscope_events.events import Hello
 from kvscope_events.producers import KV_STREAM_EVENTS
 from tests.kv_events.dialects import BY_NAME, Cleared, Removed, Stored, one
@@ -288,7 +288,7 @@ def test_the_hello_tells_names_and_nothing_else(tmp_path: Path, publish: Publish
 def test_a_reader_that_sleeps_does_not_lose_what_the_replay_holds(
     tmp_path: Path, publish: Publish, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("exporter.sources.kv_events.reader.QUEUE_BYTES", 20_000)
+    monkeypatch.setattr("kvscope_exporter.sources.kv_events.reader.QUEUE_BYTES", 20_000)
     publisher = publish()
     source = KvEventsSource(
         f"ipc://{tmp_path}/events",

@@ -5,9 +5,9 @@ import logging
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kvscope_exporter.fold import tiers as module
+from kvscope_exporter.fold.tiers import SPURIOUS_BLOCKS, TierContent, Tiers
 
-from exporter.fold import tiers as module
-from exporter.fold.tiers import SPURIOUS_BLOCKS, TierContent, Tiers
 from kvscope_events.events import EngineEvent, NamesCleared, NamesRemoved, NamesStored
 from kvscope_events.vocabulary import Tier
 from tests.exporter.stream import batch_of, block_hash

@@ -1,11 +1,12 @@
 """Gaps, and the replays that fill them, or do not; without sockets."""
 
-from exporter.sources.kv_events.tracker import (
+from kvscope_exporter.sources.kv_events.tracker import (
     ANSWER_NS,
     CONFIRM_NS,
     MAX_TRIES,
     REORDER_NS,
 )
+
 from tests.kv_events.hearing import Process, Reader, joined
 
 

@@ -1,8 +1,9 @@
 """Late joiners, and what is certain then; without sockets."""
 
-from exporter.sources.kv_events.tracker import (
+from kvscope_exporter.sources.kv_events.tracker import (
     ANSWER_NS,
 )
+
 from tests.kv_events.hearing import Process, Reader, joined
 
 

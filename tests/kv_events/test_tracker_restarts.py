@@ -1,11 +1,12 @@
 """Another process, a lost connection, two publishers; without sockets."""
 
-from exporter.sources.kv_events.tracker import (
+from kvscope_exporter.sources.kv_events.tracker import (
     CONFIRM_NS,
     CONTEST_NS,
     QUIET_NS,
     REORDER_NS,
 )
+
 from tests.kv_events.hearing import Process, joined
 
 

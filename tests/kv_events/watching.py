@@ -5,11 +5,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from exporter.clock import Clock
-from exporter.machine.machine import Machine
-from exporter.sources.kv_events import KvEventsSource
-from exporter.watched.exporter import Exporter
-from exporter.watched.target import Target
+from kvscope_exporter.clock import Clock
+from kvscope_exporter.machine.machine import Machine
+from kvscope_exporter.sources.kv_events import KvEventsSource
+from kvscope_exporter.watched.exporter import Exporter
+from kvscope_exporter.watched.target import Target
+
 from tests.exporter.page import families
 from tests.support.waiting import wait_for
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kvscope_exporter.fold import Ledger, Steps
+from kvscope_exporter.fold.tenants import short_name
+from kvscope_exporter.web.access import Access, AccessConfig, Credentials
+from kvscope_exporter.web.http_server import HttpServer
 from starlette.types import ASGIApp
 
-from exporter.fold import Ledger, Steps
-from exporter.fold.tenants import short_name
-from exporter.web.access import Access, AccessConfig, Credentials
-from exporter.web.http_server import HttpServer
 from kvscope.replaying.app import replay_app
 from kvscope.replaying.past import past_router
 from kvscope.replaying.player import Player

@@ -4,7 +4,8 @@ import zlib
 from collections.abc import Iterable
 from random import Random
 
-from exporter.live.hub import Hub
+from kvscope_exporter.live.hub import Hub
+
 from kvscope_events.events import EngineEvent, PoolCounted, PoolCreated, SequenceAdded
 from kvscope_events.producers import SGLANG_EVENTS, in_order
 from tests.exporter.page import make_exporter, put

@@ -12,17 +12,17 @@ from typing import Any
 
 import httpx
 import pytest
+from kvscope_exporter.live import hub as hub_module
+from kvscope_exporter.live.broadcast import QUEUED_FRAMES, Viewer
+from kvscope_exporter.paths import door_of
+from kvscope_exporter.watched.exporter import Exporter
+from kvscope_exporter.web.access import Access, AccessConfig, Credentials
+from kvscope_exporter.web.answers import answers_router
+from kvscope_exporter.web.http_server import HttpServer
+from kvscope_exporter.web.landing import Listed
+from kvscope_exporter.web.live import live_router
+from kvscope_exporter.web.metrics import bare_app, metrics_router
 
-from exporter.live import hub as hub_module
-from exporter.live.broadcast import QUEUED_FRAMES, Viewer
-from exporter.paths import door_of
-from exporter.watched.exporter import Exporter
-from exporter.web.access import Access, AccessConfig, Credentials
-from exporter.web.answers import answers_router
-from exporter.web.http_server import HttpServer
-from exporter.web.landing import Listed
-from exporter.web.live import live_router
-from exporter.web.metrics import bare_app, metrics_router
 from kvscope.plan.form import plan_router
 from kvscope.serving.acts import acts_router
 from kvscope_events.events import PoolCreated
@@ -250,7 +250,7 @@ def test_hostile_names_stay_text() -> None:
 
 
 def test_no_script_of_the_page_makes_markup_of_text_or_loads_from_elsewhere() -> None:
-    for file in (files("exporter.live") / "page").iterdir():
+    for file in (files("kvscope_exporter.live") / "page").iterdir():
         text = file.read_text()
         found = re.findall(
             r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|srcdoc",

@@ -5,11 +5,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from exporter.flight.recorder import Recorder
-from exporter.live.broadcast import Broadcast
-from exporter.live.view import View
-from exporter.watched.exporter import Exporter, in_process
-from exporter.watched.target import Target
+from kvscope_exporter.flight.recorder import Recorder
+from kvscope_exporter.live.broadcast import Broadcast
+from kvscope_exporter.live.view import View
+from kvscope_exporter.watched.exporter import Exporter, in_process
+from kvscope_exporter.watched.target import Target
+
 from kvscope_events.events import (
     BlockCopied,
     BlocksAllocated,

@@ -15,8 +15,8 @@ import httpx
 import pytest
 import uvicorn
 from fastapi.responses import StreamingResponse
+from kvscope_exporter.fold import FrontEnd
 
-from exporter.fold import FrontEnd
 from kvscope_events.events import AnswerSent, FrontEndSampled, Hello, ObserverStopped
 from kvscope_events.observers.endpoints import front_end_endpoint
 from kvscope_events.observers.vllm import front_end

@@ -5,6 +5,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from kvscope_exporter.catalogue import CATALOGUE
+from kvscope_exporter.catalogue import Metric as Row
+from kvscope_exporter.fold import buckets
+from kvscope_exporter.otlp import library
+from kvscope_exporter.otlp.feed import Feed
+from kvscope_exporter.otlp.library import resource_of
+from kvscope_exporter.watched.exporter import Exporter
 from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
@@ -13,13 +20,6 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 from opentelemetry.sdk.metrics.export import MetricsData, ResourceMetrics, ScopeMetrics
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-from exporter.catalogue import CATALOGUE
-from exporter.catalogue import Metric as Row
-from exporter.fold import buckets
-from exporter.otlp import library
-from exporter.otlp.feed import Feed
-from exporter.otlp.library import resource_of
-from exporter.watched.exporter import Exporter
 from kvscope_events.events import EngineEvent, FirstToken, RequestArrived, SequenceAdded
 from tests.exporter.machine import GIB, NOW_NS, UUID
 from tests.exporter.page import HELLO, families, make_exporter, put, value

@@ -1,8 +1,7 @@
 """Option and standard variables: what wins, what is refused, and how that is said."""
 
 import pytest
-
-from exporter.otlp.settings import OtlpConfig, OtlpSettingError, otlp_config
+from kvscope_exporter.otlp.settings import OtlpConfig, OtlpSettingError, otlp_config
 
 BASE = "OTEL_EXPORTER_OTLP_ENDPOINT"
 OWN = "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"

@@ -6,15 +6,15 @@ from typing import Any
 from unittest.mock import patch
 
 import msgspec
+from kvscope_exporter.clock import Clock
+from kvscope_exporter.flight import records
+from kvscope_exporter.flight.format import BEGINS, ENDS, pack_chunk
+from kvscope_exporter.flight.reader import RecordingFile
+from kvscope_exporter.flight.recorder import Limits, Recorder
+from kvscope_exporter.flight.records import Entered, Heard, Opened, Record, Took
+from kvscope_exporter.flight.ring import Ring
+from kvscope_exporter.sources.pipeline import Pipeline
 
-from exporter.clock import Clock
-from exporter.flight import records
-from exporter.flight.format import BEGINS, ENDS, pack_chunk
-from exporter.flight.reader import RecordingFile
-from exporter.flight.recorder import Limits, Recorder
-from exporter.flight.records import Entered, Heard, Opened, Record, Took
-from exporter.flight.ring import Ring
-from exporter.sources.pipeline import Pipeline
 from kvscope_events.events import Batch
 from kvscope_events.wire.frame import decode_batch, encode_batch
 from tests.playback.recorded import save

@@ -8,14 +8,14 @@ from random import Random
 
 import pytest
 import zstandard
+from kvscope_exporter.flight import format as layout
+from kvscope_exporter.flight import records
+from kvscope_exporter.flight.format import BEGINS, ENDS, MAX_CHUNK_BYTES, RecordingError, pack_chunk
+from kvscope_exporter.flight.reader import RecordingFile
+from kvscope_exporter.flight.records import Entered, Rendered
+from kvscope_exporter.playback.playback import Playback
 from typer.testing import CliRunner, Result
 
-from exporter.flight import format as layout
-from exporter.flight import records
-from exporter.flight.format import BEGINS, ENDS, MAX_CHUNK_BYTES, RecordingError, pack_chunk
-from exporter.flight.reader import RecordingFile
-from exporter.flight.records import Entered, Rendered
-from exporter.playback.playback import Playback
 from kvscope.cli.app import app
 from kvscope_events.events import Batch, StepCompleted
 from tests.events.producers import SNAPSHOT, hello

@@ -4,11 +4,11 @@ and one that `kvscope record` wrote of the same stream."""
 from pathlib import Path
 
 import pytest
+from kvscope_exporter.clock import Clock
+from kvscope_exporter.flight.stream_file import StreamFile
+from kvscope_exporter.playback.source import ReplayedSource
 from typer.testing import CliRunner, Result
 
-from exporter.clock import Clock
-from exporter.flight.stream_file import StreamFile
-from exporter.playback.source import ReplayedSource
 from kvscope.cli.app import app
 from tests.playback.simulated import batches_of, record_chat
 

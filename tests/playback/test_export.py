@@ -4,10 +4,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from kvscope_exporter.flight.reader import RecordingFile
+from kvscope_exporter.playback.playback import Playback
 from typer.testing import CliRunner, Result
 
-from exporter.flight.reader import RecordingFile
-from exporter.playback.playback import Playback
 from kvscope.cli.app import app
 from tests.playback.recorded import OF_THIS_PROCESS, record_load
 from tests.support.prometheus import prometheus_with

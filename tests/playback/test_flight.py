@@ -11,17 +11,17 @@ from typing import Any, Never
 
 import pytest
 import zstandard
+from kvscope_exporter.clock import Clock
+from kvscope_exporter.flight import flight, ring
+from kvscope_exporter.flight import format as layout
+from kvscope_exporter.flight.flight import AFTER_NS, Flight
+from kvscope_exporter.flight.format import RecordingError, pack_chunk, read_chunks
+from kvscope_exporter.flight.reader import RecordingFile
+from kvscope_exporter.flight.recorder import Limits
+from kvscope_exporter.flight.records import Marked
+from kvscope_exporter.playback.playback import Playback
+from kvscope_exporter.watched.exporter import in_process
 
-from exporter.clock import Clock
-from exporter.flight import flight, ring
-from exporter.flight import format as layout
-from exporter.flight.flight import AFTER_NS, Flight
-from exporter.flight.format import RecordingError, pack_chunk, read_chunks
-from exporter.flight.reader import RecordingFile
-from exporter.flight.recorder import Limits
-from exporter.flight.records import Marked
-from exporter.playback.playback import Playback
-from exporter.watched.exporter import in_process
 from kvscope_events.bus import EventBus
 from kvscope_events.events import PoolSnapshot
 from tests.events.producers import SNAPSHOT, hello

@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from kvscope_exporter.flight.reader import RecordingFile
+from kvscope_exporter.flight.records import Entered, Marked, Record
+from kvscope_exporter.fold import Ledger, Steps
+from kvscope_exporter.playback.playback import Playback
 from typer.testing import CliRunner, Result
 
-from exporter.flight.reader import RecordingFile
-from exporter.flight.records import Entered, Marked, Record
-from exporter.fold import Ledger, Steps
-from exporter.playback.playback import Playback
 from kvscope.cli.app import app
 from kvscope.exporting import moments
 from kvscope_events.events import Batch

@@ -5,13 +5,13 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from kvscope_exporter.clock import Clock
+from kvscope_exporter.flight.format import RecordingError
+from kvscope_exporter.flight.reader import RecordingFile
+from kvscope_exporter.playback.playback import Playback
+from kvscope_exporter.sources.pipeline import InProcessSource
+from kvscope_exporter.watched.exporter import in_process
 
-from exporter.clock import Clock
-from exporter.flight.format import RecordingError
-from exporter.flight.reader import RecordingFile
-from exporter.playback.playback import Playback
-from exporter.sources.pipeline import InProcessSource
-from exporter.watched.exporter import in_process
 from kvscope_events.bus import Subscription
 from kvscope_events.events import Batch
 from tests.events.producers import SNAPSHOT, hello

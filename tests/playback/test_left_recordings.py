@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kvscope_exporter.files.private import lock, open_own
+from kvscope_exporter.flight import flight, saved
+from kvscope_exporter.flight.flight import MAX_SAVED
+from kvscope_exporter.flight.reader import RecordingFile
+from kvscope_exporter.playback.playback import Playback
 
-from exporter.files.private import lock, open_own
-from exporter.flight import flight, saved
-from exporter.flight.flight import MAX_SAVED
-from exporter.flight.reader import RecordingFile
-from exporter.playback.playback import Playback
 from tests.events.producers import SNAPSHOT, hello
 from tests.playback.flights import Stage
 from tests.playback.test_flight import failing
@@ -207,7 +207,7 @@ def test_a_disk_with_errors_keeps_nothing_from_starting(
 ) -> None:
     left = killed(tmp_path)
     with monkeypatch.context() as patched:
-        patched.setattr(f"exporter.flight.left.{name}", failing(EIO))
+        patched.setattr(f"kvscope_exporter.flight.left.{name}", failing(EIO))
         Stage(tmp_path)
     assert names(tmp_path) == [path.name for path in left]
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from kvscope_exporter.flight.records import Lost, Marked, Renewed
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as protos
 from typer.testing import CliRunner
 
-from exporter.flight.records import Lost, Marked, Renewed
 from kvscope.cli.app import app
 from kvscope_events.events import (
     Batch,

@@ -8,11 +8,11 @@ from random import Random
 import httpx
 import pytest
 from fastapi.testclient import TestClient
+from kvscope_exporter.answers.tenants import TENANTS
+from kvscope_exporter.flight.reader import RecordingFile
+from kvscope_exporter.playback.playback import Playback
 from typer.testing import CliRunner, Result
 
-from exporter.answers.tenants import TENANTS
-from exporter.flight.reader import RecordingFile
-from exporter.playback.playback import Playback
 from kvscope.cli.app import app
 from kvscope.replaying.app import replay_app
 from kvscope.replaying.moment import shown

@@ -5,11 +5,11 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from kvscope_exporter.flight import ring, writer
+from kvscope_exporter.flight.reader import RecordingFile
+from kvscope_exporter.playback.playback import Playback
 from typer.testing import CliRunner
 
-from exporter.flight import ring, writer
-from exporter.flight.reader import RecordingFile
-from exporter.playback.playback import Playback
 from kvscope.cli.app import app
 from kvscope_events.events import Batch, StepCompleted
 from tests.events.producers import SNAPSHOT, hello

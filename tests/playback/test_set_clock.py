@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kvscope_exporter.flight.reader import RecordingFile
+from kvscope_exporter.playback.playback import Playback
 from typer.testing import CliRunner, Result
 
-from exporter.flight.reader import RecordingFile
-from exporter.playback.playback import Playback
 from kvscope.cli.app import app
 from tests.events.producers import SNAPSHOT, hello
 from tests.playback.flights import SECOND, Stage

@@ -9,13 +9,12 @@ from shutil import rmtree
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
-
-from exporter.clock import Clock
-from exporter.flight import flight
-from exporter.flight.flight import Flight
-from exporter.flight.reader import RecordingFile
-from exporter.flight.recorder import Limits, Recorder
-from exporter.flight.records import Marked
+from kvscope_exporter.clock import Clock
+from kvscope_exporter.flight import flight
+from kvscope_exporter.flight.flight import Flight
+from kvscope_exporter.flight.reader import RecordingFile
+from kvscope_exporter.flight.recorder import Limits, Recorder
+from kvscope_exporter.flight.records import Marked
 
 LIMITS = Limits(keep_ns=3600 * 10**9, keep_bytes=1 << 30)
 MOST = 12

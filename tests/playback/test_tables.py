@@ -6,9 +6,9 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from kvscope_exporter.flight.records import Lost
 from typer.testing import CliRunner
 
-from exporter.flight.records import Lost
 from kvscope.cli.app import app
 from kvscope_events.events import (
     AllocationFailed,

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from exporter.readings import PageReader
+from kvscope_exporter.readings import PageReader
 
 Answer = bytes | Callable[[socket.socket], None]
 """Bytes to send before the connection is closed, or what to do with it."""

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from exporter.clock import Clock
-from exporter.collect.origins import PATIENCE_NS
-from exporter.flight.recorder import Recorder
-from exporter.readings import PageReader
-from exporter.sources.pipeline import InProcessSource
-from exporter.watched.exporter import Exporter
-from exporter.watched.target import Target
+from kvscope_exporter.clock import Clock
+from kvscope_exporter.collect.origins import PATIENCE_NS
+from kvscope_exporter.flight.recorder import Recorder
+from kvscope_exporter.readings import PageReader
+from kvscope_exporter.sources.pipeline import InProcessSource
+from kvscope_exporter.watched.exporter import Exporter
+from kvscope_exporter.watched.target import Target
+
 from kvscope_events.bus import Subscription
 from kvscope_events.events import EngineEvent, FirstToken
 from kvscope_events.producers import VLLM_FRONT_END_EVENTS

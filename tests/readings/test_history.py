@@ -1,8 +1,8 @@
 """Facts that follow only from several pages: when an engine last stepped, and counters that
 differ."""
 
-from exporter.readings.mapping import PageMapper
-from exporter.readings.tables import TABLES
+from kvscope_exporter.readings.mapping import PageMapper
+from kvscope_exporter.readings.tables import TABLES
 
 
 def last_steps(*pages: tuple[float, int]) -> list[float]:

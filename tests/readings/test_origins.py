@@ -7,15 +7,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from kvscope_exporter.catalogue import CATALOGUE
+from kvscope_exporter.clock import Clock
+from kvscope_exporter.collect.origins import COUNTED, PATIENCE_NS
+from kvscope_exporter.readings import PageReader
+from kvscope_exporter.sources.pipeline import InProcessSource
+from kvscope_exporter.watched.exporter import Exporter
+from kvscope_exporter.watched.target import Target
 from prometheus_client.parser import text_string_to_metric_families
 
-from exporter.catalogue import CATALOGUE
-from exporter.clock import Clock
-from exporter.collect.origins import COUNTED, PATIENCE_NS
-from exporter.readings import PageReader
-from exporter.sources.pipeline import InProcessSource
-from exporter.watched.exporter import Exporter
-from exporter.watched.target import Target
 from kvscope_events.bus import Subscription
 from kvscope_events.events import EngineEvent, Hello, ObserverStopped
 from kvscope_events.producers import VLLM_EVENTS

@@ -4,8 +4,8 @@ import re
 
 import pytest
 import typer
+from kvscope_engine.server.protocol import NOT_SUPPORTED, ChatCompletionRequest, CompletionRequest
 
-from engine.server.protocol import NOT_SUPPORTED, ChatCompletionRequest, CompletionRequest
 from kvscope.cli.app import app
 from kvscope.documents.engine_options import with_table
 from kvscope.documents.metrics import metrics_page

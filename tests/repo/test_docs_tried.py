@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 import typer
+from kvscope_engine.server.control import create_control_app
+from kvscope_exporter.paths import PATHS
+from kvscope_exporter.web.fleet import fleet_router
+from kvscope_exporter.web.gpu import gpu_router
+from kvscope_exporter.web.recordings import recordings_router
+from kvscope_exporter.web.sidecar_app import sidecar_app
 from typer.core import TyperCommand, TyperGroup
 
-from engine.server.control import create_control_app
-from exporter.paths import PATHS
-from exporter.web.fleet import fleet_router
-from exporter.web.gpu import gpu_router
-from exporter.web.recordings import recordings_router
-from exporter.web.sidecar_app import sidecar_app
 from kvscope.cli.app import app
 from kvscope.options.configuration import SIDECAR_PORT
 from kvscope.plan.form import plan_router

@@ -7,8 +7,8 @@ MAX_TEST_LINES = 500
 MIN_LINES = 30
 """A shorter file of the product makes a reader hop between files for one thought."""
 MAY_BE_SHORT = {
-    "engine/block_mover.py": "protocols that model and swapping implement",
-    "exporter/answers/questions.py": "the list of all questions",
+    "engine/kvscope_engine/block_mover.py": "protocols that model and swapping implement",
+    "exporter/kvscope_exporter/answers/questions.py": "the list of all questions",
     "kvscope/cli/metrics.py": "a command, one file for each",
     "kvscope/options/model.py": "one option of two commands",
     "kvscope_events/pid_space.py": "a leaf that both producers take, inside foreign servers",

@@ -38,7 +38,7 @@ ALLOWED: dict[str, set[str]] = {
 }
 """Packages that each package may import; `kvscope/cli`, the composition root, also the engine."""
 CLI = ROOT / "exporter" / "cli"
-LOADED_BY_COMMANDS = {"engine.config", "engine.sizing", "kvscope.load"}
+LOADED_BY_COMMANDS = {"kvscope_engine.config", "kvscope_engine.sizing", "kvscope.load"}
 """Modules that a command may import at module level, all without torch."""
 WITHOUT_TORCH = "import sys; sys.modules['torch'] = None; sys.modules['transformers'] = None; "
 
@@ -103,7 +103,7 @@ def test_folds_and_catalogue_know_no_prometheus(folder: str) -> None:
 
 def test_the_catalogue_loads_no_client() -> None:
     """Dashboards, rules and an engine that serves its own page read it, and fetch nothing."""
-    run_without_torch("import exporter.catalogue; assert 'httpx' not in sys.modules")
+    run_without_torch("import kvscope_exporter.catalogue; assert 'httpx' not in sys.modules")
 
 
 @pytest.mark.parametrize("package", ["engine", "kvscope_events"])
@@ -116,7 +116,7 @@ def test_importing_a_package_runs_nothing(package: str) -> None:
 
 def test_the_exporter_runs_without_torch_and_without_an_engine() -> None:
     run_without_torch(
-        "import exporter.sidecar.sidecar, exporter.watched.page; "
+        "import kvscope_exporter.sidecar.sidecar, kvscope_exporter.watched.page; "
         "loaded = {n for n in sys.modules if n.split('.')[0] == 'engine'}; "
         "assert not loaded, loaded"
     )

@@ -3,14 +3,18 @@
 import ast
 import re
 
-from exporter.flight.ring import SUFFIX
+from kvscope_exporter.flight.ring import SUFFIX
+
 from tests.repo.checkout import ROOT, project_files, python_files, relative
 
 PRODUCT = ("kvscope_events", "engine", "exporter", "kvscope", "tools", "benchmarks")
 MAY_CALL = {
-    "pack_chunk": {"exporter/flight/ring.py"},
-    "read_chunks": {"exporter/flight/format.py", "exporter/flight/reader.py"},
-    "whole_chunks": {"exporter/flight/ring.py"},
+    "pack_chunk": {"exporter/kvscope_exporter/flight/ring.py"},
+    "read_chunks": {
+        "exporter/kvscope_exporter/flight/format.py",
+        "exporter/kvscope_exporter/flight/reader.py",
+    },
+    "whole_chunks": {"exporter/kvscope_exporter/flight/ring.py"},
 }
 """The modules that write chunks and read them, besides the tests."""
 TOLD = {ROOT / "CHANGELOG.md"}

@@ -8,21 +8,21 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
-
-from engine.build import build_engine
-from engine.config import SchedulerConfig
-from engine.model.chat_template import (
+from kvscope_engine.build import build_engine
+from kvscope_engine.config import SchedulerConfig
+from kvscope_engine.model.chat_template import (
     BrokenTemplateError,
     ChatTemplate,
     ChatTemplateError,
     TemplateFailure,
 )
-from engine.model.demo import demo_tokenizer
-from engine.model.template_process import RENDER_SECONDS
-from engine.model.tokenizer import Tokenizer
-from engine.server.app import ApiConfig, create_app
-from engine.server.dispatch import Dispatcher
-from engine.server.requests import ServedModel
+from kvscope_engine.model.demo import demo_tokenizer
+from kvscope_engine.model.template_process import RENDER_SECONDS
+from kvscope_engine.model.tokenizer import Tokenizer
+from kvscope_engine.server.app import ApiConfig, create_app
+from kvscope_engine.server.dispatch import Dispatcher
+from kvscope_engine.server.requests import ServedModel
+
 from kvscope_events.bus import EventBus
 from tests.support.server import make_engine_config
 
@@ -172,7 +172,7 @@ def test_a_child_that_starts_too_late_ends_one_chat_and_not_all(
     with pytest.raises(TemplateFailure):
         template.render([{"role": "user", "content": "loop"}])
     with monkeypatch.context() as patched:
-        patched.setattr("engine.model.template_process.START_SECONDS", -1.0)
+        patched.setattr("kvscope_engine.model.template_process.START_SECONDS", -1.0)
         with pytest.raises(TemplateFailure) as failed:
             template.render(HELLO)
     assert not isinstance(failed.value, BrokenTemplateError)

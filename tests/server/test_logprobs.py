@@ -7,12 +7,17 @@ import time
 from typing import Any
 
 import pytest
+from kvscope_engine.model.demo import demo_tokenizer
+from kvscope_engine.model.tokenizer import Tokenizer
+from kvscope_engine.server.answer import LATER, SLICE_BYTES, json_response
+from kvscope_engine.server.logprobs import (
+    ChatLogprobs,
+    CompletionLogprobs,
+    LogprobWriter,
+    TokenNames,
+)
+from kvscope_engine.step_plan import SampledToken
 
-from engine.model.demo import demo_tokenizer
-from engine.model.tokenizer import Tokenizer
-from engine.server.answer import LATER, SLICE_BYTES, json_response
-from engine.server.logprobs import ChatLogprobs, CompletionLogprobs, LogprobWriter, TokenNames
-from engine.step_plan import SampledToken
 from tests.support.server import Server
 
 NAMES = TokenNames(Tokenizer(demo_tokenizer(), frozenset()))

@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from engine.server.control import create_control_app
-from exporter.paths import PATHS, door_of, row_of
-from exporter.web.gpu import gpu_router
-from exporter.web.landing import landing_router
-from exporter.web.sidecar_app import sidecar_app
+from kvscope_engine.server.control import create_control_app
+from kvscope_exporter.paths import PATHS, door_of, row_of
+from kvscope_exporter.web.gpu import gpu_router
+from kvscope_exporter.web.landing import landing_router
+from kvscope_exporter.web.sidecar_app import sidecar_app
+
 from tests.support.server import serving
 
 NOTHING: Any = None

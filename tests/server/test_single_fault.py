@@ -6,12 +6,12 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
+from kvscope_engine.model.tokenizer import Tokenizer
+from kvscope_engine.request import Request, Sequence
+from kvscope_engine.server.dispatch import Dispatcher
+from kvscope_engine.server.generation import Piece, StopPattern, generate
+from kvscope_engine.step_plan import SampledToken, ScheduledSequence, StepPlan
 
-from engine.model.tokenizer import Tokenizer
-from engine.request import Request, Sequence
-from engine.server.dispatch import Dispatcher
-from engine.server.generation import Piece, StopPattern, generate
-from engine.step_plan import SampledToken, ScheduledSequence, StepPlan
 from tests.server.test_faults import in_background
 from tests.support.faults import FaultyRunner
 from tests.support.server import Server, greedy
@@ -110,7 +110,7 @@ def test_a_call_whose_text_cannot_be_made(
         used: Any = Speechless(tokenizer) if sequence.tokens[0] == ord(BAD) else tokenizer
         return generate(dispatcher, used, sequence, stops)
 
-    monkeypatch.setattr("engine.server.answer.generate", generate_or_fail)
+    monkeypatch.setattr("kvscope_engine.server.answer.generate", generate_or_fail)
     with caplog.at_level(logging.ERROR), in_background(own_server, *bodies()) as futures:
         answers = [future.result() for future in futures]
     check(own_server, answers, right)

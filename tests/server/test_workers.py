@@ -6,9 +6,8 @@ from collections.abc import Coroutine
 from typing import Any
 
 import pytest
-
-from engine.server.clients import MAX_WAITING, Workers, client_of
-from engine.server.errors import BusyError
+from kvscope_engine.server.clients import MAX_WAITING, Workers, client_of
+from kvscope_engine.server.errors import BusyError
 
 
 async def gathered(*runs: Coroutine[Any, Any, Any]) -> list[Any]:

@@ -25,8 +25,9 @@ from functools import partial
 from types import FunctionType
 from typing import Any
 
-from exporter.fold.cache import Cache
-from exporter.fold.ledger import Ledger
+from kvscope_exporter.fold.cache import Cache
+from kvscope_exporter.fold.ledger import Ledger
+
 from kvscope_events.events import (
     ObserverStopped,
     PagesEvicted,

@@ -14,8 +14,9 @@ import traceback
 from types import MethodType
 from typing import Any
 
-from exporter.fold.cache import Cache
-from exporter.fold.cache.curve import Curve
+from kvscope_exporter.fold.cache import Cache
+from kvscope_exporter.fold.cache.curve import Curve
+
 from kvscope_events.events import PrefixLookup, RequestPreempted
 from kvscope_events.wire.frame import decode_batch, encode_batch
 from tests.sglang.conversations import Conversations

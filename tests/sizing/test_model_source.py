@@ -3,8 +3,7 @@
 from pathlib import Path
 
 import pytest
-
-from engine.sizing.config_json import local_path
+from kvscope_engine.sizing.config_json import local_path
 
 
 @pytest.mark.parametrize("name", ["gpt2", "Qwen/Qwen3-0.6B"])

@@ -1,8 +1,8 @@
 """Models divided among GPUs: what each one holds, and how many it takes."""
 
 import pytest
+from kvscope_engine.sizing import ConfigError
 
-from engine.sizing import ConfigError
 from kvscope.plan.gpus import GPUS, find_gpu
 from kvscope.plan.parallel import Parallelism
 from kvscope.plan.plan import Plan, PoolMemory

@@ -1,9 +1,9 @@
 """The arithmetic against the worked numbers of the field, and against itself."""
 
 import pytest
+from kvscope_engine.sizing import ConfigError, Dtype
+from kvscope_engine.sizing.config_json import Config
 
-from engine.sizing import ConfigError, Dtype
-from engine.sizing.config_json import Config
 from kvscope.plan.gpus import find_gpu
 from kvscope.plan.parallel import Parallelism
 from kvscope.plan.plan import Plan, PoolMemory, Settings

@@ -3,9 +3,8 @@
 from typing import Any
 
 import pytest
-
-from engine.config import CacheConfig, SchedulerConfig
-from engine.sizing import Footprint, MainMemory, PoolSizeError, PoolSizer
+from kvscope_engine.config import CacheConfig, SchedulerConfig
+from kvscope_engine.sizing import Footprint, MainMemory, PoolSizeError, PoolSizer
 
 SCHEDULER = SchedulerConfig(max_model_len=100, max_num_seqs=4)
 """One sequence needs 7 blocks of 16 tokens."""

@@ -4,8 +4,8 @@ import re
 from typing import Any
 
 import pytest
+from kvscope_engine.sizing import ConfigError
 
-from engine.sizing import ConfigError
 from kvscope.plan.modules import modules_of
 from kvscope.plan.shape import ModelShape, shape_from_config
 from tests.sizing.configs import LLAMA_3_8B, QWEN3_30B_A3B

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 import torch
+from kvscope_engine.build import Engine, build_engine
+from kvscope_engine.config import CacheConfig, EngineConfig, ModelConfig, SchedulerConfig
+from kvscope_engine.model.errors import CheckpointNotFoundError
+from kvscope_engine.model.execution import Execution
+from kvscope_engine.model.graphs import StaticDecoding
+from kvscope_engine.model.loader import load_model
+from kvscope_engine.model.profile import graph_bytes
+from kvscope_engine.model.runner import ModelRunner
+from kvscope_engine.out_of_memory import DeviceOutOfMemoryError
+from kvscope_engine.sizing import Footprint, MainMemory, MeasuredDevice, PoolSizeError, PoolSizer
 from typer.testing import CliRunner
 
-from engine.build import Engine, build_engine
-from engine.config import CacheConfig, EngineConfig, ModelConfig, SchedulerConfig
-from engine.model.errors import CheckpointNotFoundError
-from engine.model.execution import Execution
-from engine.model.graphs import StaticDecoding
-from engine.model.loader import load_model
-from engine.model.profile import graph_bytes
-from engine.model.runner import ModelRunner
-from engine.out_of_memory import DeviceOutOfMemoryError
-from engine.sizing import Footprint, MainMemory, MeasuredDevice, PoolSizeError, PoolSizer
 from kvscope.cli.app import app
 from kvscope_events.bus import EventBus, Subscription
 from kvscope_events.events import EVENT_NAMES, EngineEvent, Hello, PoolCreated, PoolSnapshot
@@ -153,7 +153,7 @@ def test_the_measured_peak_is_what_the_engine_reports(
         given.append(settings)
         return ModelRunner(*arguments, **settings)
 
-    monkeypatch.setattr("engine.build.ModelRunner", runner)
+    monkeypatch.setattr("kvscope_engine.build.ModelRunner", runner)
     build(checkpoint, SimulatedCuda(64 * MIB, taken=30 * MIB))
     assert [settings["profiled_peak"] for settings in given] == [PEAK]
 
@@ -170,7 +170,7 @@ def test_every_term_is_logged_and_published(
 ) -> None:
     bus = EventBus()
     subscription = bus.subscribe()
-    with caplog.at_level(logging.INFO, logger="engine.sizing.pool"):
+    with caplog.at_level(logging.INFO, logger="kvscope_engine.sizing.pool"):
         engine = build(checkpoint, SimulatedCuda(64 * MIB, taken=30 * MIB), bus)
     for term in engine.pool_size.terms:
         assert f"  {term} " in caplog.text
@@ -200,7 +200,7 @@ def test_the_largest_steps_are_those_that_a_configured_pool_can_hold(
         tried.append(pool_tokens)
         return PEAK
 
-    monkeypatch.setattr("engine.build.activation_peak", peak)
+    monkeypatch.setattr("kvscope_engine.build.activation_peak", peak)
     build(checkpoint, SimulatedCuda(64 * MIB), num_gpu_blocks_override=32)
     assert tried == [32 * 16]
 
@@ -274,7 +274,7 @@ def test_a_configured_size_that_leaves_too_little_for_steps_is_warned_of(
     checkpoint: Path, caplog: pytest.LogCaptureFixture, free: int, warned: bool
 ) -> None:
     memory = SimulatedCuda(64 * MIB, neighbour=40 * MIB, taken=24 * MIB - free)
-    with caplog.at_level(logging.WARNING, logger="engine.sizing.pool"):
+    with caplog.at_level(logging.WARNING, logger="kvscope_engine.sizing.pool"):
         build(checkpoint, memory, num_gpu_blocks_override=32)
     assert ("steps that take up to 7 MiB" in caplog.text) == warned
 
@@ -323,7 +323,7 @@ def test_a_pool_whose_memory_was_taken_meanwhile_is_refused(
     def allocate(*_arguments: object, **_settings: object) -> torch.Tensor:
         return torch.empty(1 << 60, dtype=torch.uint8)  # torch's own error
 
-    monkeypatch.setattr("engine.build.ModelRunner", allocate)
+    monkeypatch.setattr("kvscope_engine.build.ModelRunner", allocate)
     with pytest.raises(
         PoolSizeError, match=r"no memory for a pool of 32 blocks, .* find what took it"
     ):

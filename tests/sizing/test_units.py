@@ -1,8 +1,8 @@
 """Amounts of memory, dtypes and GPUs by name: strict in, readable out."""
 
 import pytest
+from kvscope_engine.sizing import Dtype, format_bytes, parse_bytes, parse_dtype
 
-from engine.sizing import Dtype, format_bytes, parse_bytes, parse_dtype
 from kvscope.plan.gpus import GPUS, find_gpu
 
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 import torch
+from kvscope_engine.sizing import Dtype
+from kvscope_engine.sizing.config_json import decoder_config
 from transformers import CONFIG_MAPPING, PreTrainedConfig
 from transformers.models.auto import AutoModelForCausalLM
 
-from engine.sizing import Dtype
-from engine.sizing.config_json import decoder_config
 from kvscope.plan.families import FAMILIES
 from kvscope.plan.shape import shape_from_config
 from kvscope.plan.storage import plain_storage

@@ -10,17 +10,18 @@ the way.
 import os
 from collections import Counter, abc
 
-from engine.block_pool import BlockPool
-from engine.config import SchedulerConfig, SchedulingPolicy
-from engine.hashing import PrefixHasher, chain_seed
-from engine.kv_manager import KVManager
-from engine.request import Request, SamplingParams, Sequence, SequenceState
-from engine.scheduler import Scheduler
-from engine.step_plan import SampledToken, ScheduledSequence, StepPlan
-from engine.swap.chooser import Chooser
-from engine.swap.host_pool import HostPool
-from engine.swap.manager import SwapManager
-from exporter.fold import Ledger
+from kvscope_engine.block_pool import BlockPool
+from kvscope_engine.config import SchedulerConfig, SchedulingPolicy
+from kvscope_engine.hashing import PrefixHasher, chain_seed
+from kvscope_engine.kv_manager import KVManager
+from kvscope_engine.request import Request, SamplingParams, Sequence, SequenceState
+from kvscope_engine.scheduler import Scheduler
+from kvscope_engine.step_plan import SampledToken, ScheduledSequence, StepPlan
+from kvscope_engine.swap.chooser import Chooser
+from kvscope_engine.swap.host_pool import HostPool
+from kvscope_engine.swap.manager import SwapManager
+from kvscope_exporter.fold import Ledger
+
 from kvscope_events.bus import EventBus
 from kvscope_events.events import DeviceMemorySampled, EngineEvent
 from tests.support.pool_state import pool_state

@@ -3,9 +3,10 @@
 import random
 from collections.abc import Callable
 
-from engine.out_of_memory import DeviceOutOfMemoryError
-from engine.runner import Runner
-from engine.step_plan import SampledToken, ScheduledSequence, StepPlan
+from kvscope_engine.out_of_memory import DeviceOutOfMemoryError
+from kvscope_engine.runner import Runner
+from kvscope_engine.step_plan import SampledToken, ScheduledSequence, StepPlan
+
 from kvscope_events.events import DeviceMemorySampled
 
 

@@ -5,9 +5,10 @@ python -m tests.support.faulty_cli serve --port 8000
 
 import time
 
-import engine.build
-from engine.model.runner import ModelRunner
-from engine.step_plan import SampledToken, StepPlan
+import kvscope_engine.build
+from kvscope_engine.model.runner import ModelRunner
+from kvscope_engine.step_plan import SampledToken, StepPlan
+
 from kvscope.cli import main
 
 RAISES = "raise:"
@@ -42,5 +43,5 @@ class FaultyModelRunner(ModelRunner):
 
 
 if __name__ == "__main__":
-    engine.build.ModelRunner = FaultyModelRunner  # type: ignore[misc]
+    kvscope_engine.build.ModelRunner = FaultyModelRunner  # type: ignore[misc]
     main()

@@ -27,8 +27,8 @@ LONGEST_REQUEST = 1 << 17
 NUMBER_BYTES = 8
 """The length of a pid or an exit status in the pipe of a fork."""
 _PRELOADED = (
-    *("engine.build", "engine.server.app", "engine.server.control"),
-    *("exporter.sidecar.sidecar", "exporter.web.sidecar_app"),
+    *("kvscope_engine.build", "kvscope_engine.server.app", "kvscope_engine.server.control"),
+    *("kvscope_exporter.sidecar.sidecar", "kvscope_exporter.web.sidecar_app"),
     *("kvscope.cli", "kvscope.run.background_server", "kvscope.serving.engine"),
     *("kvscope_events.wire.publisher", "kvscope.diagnosis.remote_stacks"),
 )

@@ -6,8 +6,8 @@ import struct
 from array import array
 from typing import Any
 
-from exporter.live.view import View
-from exporter.watched.target import Target
+from kvscope_exporter.live.view import View
+from kvscope_exporter.watched.target import Target
 
 MAGIC = b"KVSLIVE1"
 FREE, RESERVED, CACHED = range(3)

@@ -4,16 +4,17 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 
-from engine.block_pool import BlockPool
-from engine.config import ModelConfig, SchedulerConfig
-from engine.hashing import PrefixHasher, chain_seed
-from engine.kv_manager import KVManager
-from engine.model.loader import LoadedModel, load_model
-from engine.model.runner import ModelRunner
-from engine.request import Request, SamplingParams
-from engine.request import Sequence as Continuation
-from engine.scheduler import Scheduler
-from engine.step import Step
+from kvscope_engine.block_pool import BlockPool
+from kvscope_engine.config import ModelConfig, SchedulerConfig
+from kvscope_engine.hashing import PrefixHasher, chain_seed
+from kvscope_engine.kv_manager import KVManager
+from kvscope_engine.model.loader import LoadedModel, load_model
+from kvscope_engine.model.runner import ModelRunner
+from kvscope_engine.request import Request, SamplingParams
+from kvscope_engine.request import Sequence as Continuation
+from kvscope_engine.scheduler import Scheduler
+from kvscope_engine.step import Step
+
 from kvscope_events.bus import EventBus
 from kvscope_events.events import Batch
 

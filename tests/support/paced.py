@@ -11,24 +11,24 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+from kvscope_engine.block_pool import BlockPool
+from kvscope_engine.config import CacheConfig, EngineConfig, ModelConfig, SchedulerConfig
+from kvscope_engine.hashing import PrefixHasher, chain_seed
+from kvscope_engine.introduction import Introduction
+from kvscope_engine.kv_manager import KVManager
+from kvscope_engine.request import Request, SamplingParams, Sequence
+from kvscope_engine.runner import Runner
+from kvscope_engine.scheduler import Scheduler
+from kvscope_engine.step import Step
+from kvscope_engine.step_plan import SampledToken, StepPlan
+from kvscope_exporter.answers.advice import ADVICE, AdviceAnswer
+from kvscope_exporter.answers.question import Question
+from kvscope_exporter.clock import Clock
+from kvscope_exporter.flight.recorder import Recorder
+from kvscope_exporter.machine.machine import Machine
+from kvscope_exporter.watched.exporter import Exporter, in_process
+from kvscope_exporter.watched.reply import Reply
 
-from engine.block_pool import BlockPool
-from engine.config import CacheConfig, EngineConfig, ModelConfig, SchedulerConfig
-from engine.hashing import PrefixHasher, chain_seed
-from engine.introduction import Introduction
-from engine.kv_manager import KVManager
-from engine.request import Request, SamplingParams, Sequence
-from engine.runner import Runner
-from engine.scheduler import Scheduler
-from engine.step import Step
-from engine.step_plan import SampledToken, StepPlan
-from exporter.answers.advice import ADVICE, AdviceAnswer
-from exporter.answers.question import Question
-from exporter.clock import Clock
-from exporter.flight.recorder import Recorder
-from exporter.machine.machine import Machine
-from exporter.watched.exporter import Exporter, in_process
-from exporter.watched.reply import Reply
 from kvscope_events.bus import EventBus, Subscription
 from kvscope_events.events import (
     Batch,

@@ -2,7 +2,7 @@
 
 import re
 
-from exporter.catalogue import CATALOGUE
+from kvscope_exporter.catalogue import CATALOGUE
 
 _OF_THE_MOMENT = frozenset(
     {

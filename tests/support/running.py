@@ -4,17 +4,18 @@ import itertools
 import threading
 import time
 
-from engine.block_pool import BlockPool
-from engine.config import CacheConfig, EngineConfig, ModelConfig, SchedulerConfig
-from engine.hashing import PrefixHasher, chain_seed
-from engine.introduction import Introduction
-from engine.kv_manager import KVManager
-from engine.out_of_memory import DeviceOutOfMemoryError
-from engine.request import Request, SamplingParams, Sequence
-from engine.scheduler import Scheduler
-from engine.step import Step, StepOutput
-from engine.step_loop import StepLoop
-from engine.step_plan import SampledToken, StepPlan
+from kvscope_engine.block_pool import BlockPool
+from kvscope_engine.config import CacheConfig, EngineConfig, ModelConfig, SchedulerConfig
+from kvscope_engine.hashing import PrefixHasher, chain_seed
+from kvscope_engine.introduction import Introduction
+from kvscope_engine.kv_manager import KVManager
+from kvscope_engine.out_of_memory import DeviceOutOfMemoryError
+from kvscope_engine.request import Request, SamplingParams, Sequence
+from kvscope_engine.scheduler import Scheduler
+from kvscope_engine.step import Step, StepOutput
+from kvscope_engine.step_loop import StepLoop
+from kvscope_engine.step_plan import SampledToken, StepPlan
+
 from kvscope_events.bus import EventBus, Subscription
 from kvscope_events.events import EngineEvent
 from tests.support.accounting import ContentRunner

@@ -1,10 +1,9 @@
 """The engine's default way of computing steps, for tests that put one together themselves."""
 
 import torch
-
-from engine.config import AttentionName
-from engine.model.attention.choice import choose_attention
-from engine.model.execution import Execution
+from kvscope_engine.config import AttentionName
+from kvscope_engine.model.attention.choice import choose_attention
+from kvscope_engine.model.execution import Execution
 
 
 def served_execution(device: torch.device, backend: AttentionName = "auto") -> Execution:

@@ -4,8 +4,8 @@ import threading
 from typing import get_args
 
 import httpx
+from kvscope_exporter.catalogue.server import SERVER_STATES
 
-from exporter.catalogue.server import SERVER_STATES
 from kvscope_events.vocabulary import StartPhase
 from tests.support.pages import sample
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 
-from engine.block_pool import BlockPool
-from exporter.fold import Ledger
+from kvscope_engine.block_pool import BlockPool
+from kvscope_exporter.fold import Ledger
+
 from kvscope.mooncake import TRACE_BLOCK_TOKENS
 from kvscope_events.bus import EventBus, Subscription
 from kvscope_events.events import PrefixLookup

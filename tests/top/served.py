@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from exporter.watched.exporter import Exporter
-from exporter.web.access import Access, AccessConfig, Credentials
-from exporter.web.http_server import HttpServer
-from exporter.web.sidecar_app import sidecar_app
+from kvscope_exporter.watched.exporter import Exporter
+from kvscope_exporter.web.access import Access, AccessConfig, Credentials
+from kvscope_exporter.web.http_server import HttpServer
+from kvscope_exporter.web.sidecar_app import sidecar_app
 
 
 class Pages:

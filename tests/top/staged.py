@@ -3,7 +3,8 @@
 from functools import cache
 from typing import Any
 
-from exporter.live.hub import Hub
+from kvscope_exporter.live.hub import Hub
+
 from kvscope.diagnosis.scrape import parse_page
 from kvscope.top.figures import EngineName, engines_of
 from kvscope.top.follower import Follower, Seen

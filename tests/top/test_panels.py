@@ -5,9 +5,9 @@ from collections.abc import Callable
 from operator import itemgetter
 
 import pytest
+from kvscope_exporter import words
 from rich.cells import cell_len
 
-from exporter import words
 from kvscope.top.follower import Seen
 from kvscope.top.table import Column, Table
 from tests.repo.checkout import ROOT

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from kvscope_exporter.clock import Clock
+from kvscope_exporter.flight.recorder import Limits, Recorder
+from kvscope_exporter.flight.ring import Ring
 from typer.testing import CliRunner, Result
 
-from exporter.clock import Clock
-from exporter.flight.recorder import Limits, Recorder
-from exporter.flight.ring import Ring
 from kvscope.cli.app import app
 from kvscope.top.headline import HEADLINES
 from tests.playback.recorded import save

@@ -9,13 +9,13 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from kvscope_exporter.clock import Clock
+from kvscope_exporter.configuration import ServerConfig
+from kvscope_exporter.otlp.settings import OtlpConfig, OtlpSettingError
+from kvscope_exporter.sidecar.sidecar import Sidecar
+from kvscope_exporter.tracing.session import FLUSH_SECONDS, Origin, Tracing
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-from exporter.clock import Clock
-from exporter.configuration import ServerConfig
-from exporter.otlp.settings import OtlpConfig, OtlpSettingError
-from exporter.sidecar.sidecar import Sidecar
-from exporter.tracing.session import FLUSH_SECONDS, Origin, Tracing
 from kvscope_events.bus import EventBus
 from kvscope_events.events import EngineEvent, FirstToken, PoolCreated, RequestArrived
 from kvscope_events.wire.publisher import WirePublisher

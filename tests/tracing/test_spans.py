@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from hypothesis import given
 from hypothesis import strategies as st
+from kvscope_exporter.tracing.spans import MAX_INTEGER, MAX_MOMENTS, Moment, RequestSpan, Spans
 
-from exporter.tracing.spans import MAX_INTEGER, MAX_MOMENTS, Moment, RequestSpan, Spans
 from kvscope_events.events import (
     Batch,
     EngineEvent,

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from exporter.fold import Cache, Churn, Groups
+from kvscope_exporter.fold import Cache, Churn, Groups
+
 from kvscope_events.events import Batch, BlocksAllocated, CacheGroup, PoolSnapshot, PrefixLookup
 
 MAX_EXAMPLES = 5

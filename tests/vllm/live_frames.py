@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from functools import partial
 
 import httpx
+from kvscope_exporter.fold import Ledger
 
-from exporter.fold import Ledger
 from kvscope_events.events import PoolSnapshot
 from tests.support.live_reader import CACHED, FREE, RESERVED, LiveReader, Stale
 from tests.vllm.live_replay import Replay

@@ -5,7 +5,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from exporter.fold import Ledger
+from kvscope_exporter.fold import Ledger
+
 from kvscope_events.events import (
     Batch,
     EngineEvent,

@@ -7,7 +7,8 @@ import time
 from collections import Counter
 from typing import Any
 
-from exporter.fold.ledger import Ledger
+from kvscope_exporter.fold.ledger import Ledger
+
 from kvscope_events.bus import EventBus
 from kvscope_events.events import (
     Batch,

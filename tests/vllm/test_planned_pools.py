@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kvscope_engine.sizing import Dtype
 
-from engine.sizing import Dtype
 from kvscope.plan.parallel import Parallelism
 from kvscope.plan.plan import Plan, PoolMemory, Settings
 from kvscope.plan.shape import shape_from_config

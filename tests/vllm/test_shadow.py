@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kvscope_exporter.fold.shadow.follower import Follower
 
-from exporter.fold.shadow.follower import Follower
 from kvscope_events.events import Batch, PoolCreated, PoolSnapshot, PrefixLookup
 from tests.repo.checkout import ROOT
 from tests.vllm.driven import SECONDS

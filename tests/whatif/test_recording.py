@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 import pytest
+from kvscope_engine.block_pool import BlockPool
+from kvscope_exporter.flight.format import BEGINS, ENDS, pack_chunk
+from kvscope_exporter.flight.records import Entered, Record, Renewed, Took, encode
 from typer.testing import CliRunner, Result
 
-from engine.block_pool import BlockPool
-from exporter.flight.format import BEGINS, ENDS, pack_chunk
-from exporter.flight.records import Entered, Record, Renewed, Took, encode
 from kvscope.cli.app import app
 from kvscope.whatif.findings import WhatIfError
 from kvscope.whatif.recording import curve_of_recording

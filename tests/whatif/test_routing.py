@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kvscope_exporter.fold.fleet import Steps
 
-from exporter.fold.fleet import Steps
 from kvscope.options.routing import Policy
 from kvscope.whatif.routing.policies import LOAD_WEIGHT, Place, placing
 from kvscope.whatif.routing.replay import Outcome, replay

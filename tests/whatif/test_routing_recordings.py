@@ -8,10 +8,10 @@ from random import Random
 from typing import Any
 
 import pytest
+from kvscope_engine.block_pool import BlockPool
+from kvscope_exporter.flight.records import Entered
 from typer.testing import CliRunner, Result
 
-from engine.block_pool import BlockPool
-from exporter.flight.records import Entered
 from kvscope.cli.app import app
 from kvscope_events.bus import EventBus
 from kvscope_events.events import (

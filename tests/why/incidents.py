@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import chain
 
-from exporter.answers.why.question import WhyAnswer
-from exporter.catalogue.incident import Kind
+from kvscope_exporter.answers.why.question import WhyAnswer
+from kvscope_exporter.catalogue.incident import Kind
+
 from tests.support.paced import Call
 from tests.why.stage import GIB, Stage, chat, play
 

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from random import Random
 
-from engine.out_of_memory import DeviceOutOfMemoryError
-from engine.step_plan import SampledToken, StepPlan
-from exporter.answers.why.question import WHY, WhyAnswer
-from exporter.machine.gpu import (
+from kvscope_engine.out_of_memory import DeviceOutOfMemoryError
+from kvscope_engine.step_plan import SampledToken, StepPlan
+from kvscope_exporter.answers.why.question import WHY, WhyAnswer
+from kvscope_exporter.machine.gpu import (
     DeviceSample,
     GpuHistory,
     GpuSample,
@@ -19,7 +19,8 @@ from exporter.machine.gpu import (
     Reading,
     Sensors,
 )
-from exporter.machine.machine import Machine
+from kvscope_exporter.machine.machine import Machine
+
 from kvscope_events.events import DeviceMemorySampled, RequestRejected
 from kvscope_events.vocabulary import RejectReason
 from tests.support.paced import SECOND, Call, Paced, WordlessRunner

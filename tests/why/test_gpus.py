@@ -3,9 +3,8 @@
 from dataclasses import replace
 
 import pytest
-
-from exporter.answers.why.gpus import Growth, largest_growth
-from exporter.machine.gpu import (
+from kvscope_exporter.answers.why.gpus import Growth, largest_growth
+from kvscope_exporter.machine.gpu import (
     CHANGE_BYTES,
     DeviceSample,
     GpuHistory,

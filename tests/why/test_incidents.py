@@ -8,14 +8,14 @@ from random import Random
 from typing import get_args
 
 import pytest
+from kvscope_exporter.answers.why.question import WHY
+from kvscope_exporter.catalogue.incident import PHRASES, Kind
+from kvscope_exporter.clock import Clock
+from kvscope_exporter.flight.reader import RecordingFile
+from kvscope_exporter.flight.recorder import Limits, Recorder
+from kvscope_exporter.flight.ring import Ring
+from kvscope_exporter.playback.playback import Playback
 
-from exporter.answers.why.question import WHY
-from exporter.catalogue.incident import PHRASES, Kind
-from exporter.clock import Clock
-from exporter.flight.reader import RecordingFile
-from exporter.flight.recorder import Limits, Recorder
-from exporter.flight.ring import Ring
-from exporter.playback.playback import Playback
 from kvscope_events.vocabulary import RejectReason
 from tests.playback.recorded import save
 from tests.support.paced import Call

@@ -21,7 +21,8 @@ import time
 from pathlib import Path
 from typing import get_args
 
-from engine.config import PreemptionPolicy
+from kvscope_engine.config import PreemptionPolicy
+
 from tools.chaos.frame import Say
 
 

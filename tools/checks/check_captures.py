@@ -16,14 +16,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from exporter.clock import Clock
-from exporter.fold import Folds
-from exporter.fold.tiers import Tiers
-from exporter.sources.kv_events import KvEventsSource
-from exporter.sources.kv_events.decoder import Decoded, Decoder
-from exporter.sources.kv_events.framing import read_answer, read_live
-from exporter.sources.kv_events.naming import tier_of
-from exporter.sources.pipeline import Pipeline
+from kvscope_exporter.clock import Clock
+from kvscope_exporter.fold import Folds
+from kvscope_exporter.fold.tiers import Tiers
+from kvscope_exporter.sources.kv_events import KvEventsSource
+from kvscope_exporter.sources.kv_events.decoder import Decoded, Decoder
+from kvscope_exporter.sources.kv_events.framing import read_answer, read_live
+from kvscope_exporter.sources.kv_events.naming import tier_of
+from kvscope_exporter.sources.pipeline import Pipeline
+
 from kvscope_events.events import Batch
 from tests.kv_events.publisher import Publisher
 

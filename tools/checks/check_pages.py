@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from exporter.readings import TABLES, detect
-from exporter.readings.mapping import PageMapper
+from kvscope_exporter.readings import TABLES, detect
+from kvscope_exporter.readings.mapping import PageMapper
+
 from kvscope_events.vocabulary import ServerKind
 from tests.readings.cases.case import NOW, Expected, flat
 

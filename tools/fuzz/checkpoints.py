@@ -12,17 +12,17 @@ from typing import Any
 
 import torch
 from hypothesis import strategies as st
+from kvscope_engine.build import build_engine
+from kvscope_engine.config import CacheConfig, EngineConfig, ModelConfig
+from kvscope_engine.hashing import PrefixHasher
+from kvscope_engine.model.errors import CheckpointError
+from kvscope_engine.model.loader import load_model
+from kvscope_engine.model.runner import ModelRunner
+from kvscope_engine.request import SamplingParams, Sequence
+from kvscope_engine.sizing import PoolSizeError
+from kvscope_engine.step_plan import ScheduledSequence, StepPlan
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-from engine.build import build_engine
-from engine.config import CacheConfig, EngineConfig, ModelConfig
-from engine.hashing import PrefixHasher
-from engine.model.errors import CheckpointError
-from engine.model.loader import load_model
-from engine.model.runner import ModelRunner
-from engine.request import SamplingParams, Sequence
-from engine.sizing import PoolSizeError
-from engine.step_plan import ScheduledSequence, StepPlan
 from kvscope_events.bus import EventBus
 from tests.support.checkpoints import make_checkpoint
 from tools.fuzz.inputs import changed

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from engine.out_of_memory import DeviceOutOfMemoryError
+from kvscope_engine.out_of_memory import DeviceOutOfMemoryError
+
 from kvscope_events.events import DeviceMemorySampled
 from tests.fakes.nvml import GIB, MIB, Simulated, machine
 from tests.fakes.nvml.states import UUID, l40s

@@ -8,10 +8,11 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import engine.build
-from engine.block_pool import BlockPool
-from engine.model.runner import ModelRunner
-from engine.step_plan import SampledToken, StepPlan
+import kvscope_engine.build
+from kvscope_engine.block_pool import BlockPool
+from kvscope_engine.model.runner import ModelRunner
+from kvscope_engine.step_plan import SampledToken, StepPlan
+
 from kvscope.cli.app import main
 from tools.pictures.card import BYTES_PER_BLOCK, Card
 
@@ -32,7 +33,7 @@ def put_on(card: Card) -> None:
     setattr(ModelRunner, "execute", execute)  # noqa: B010 - mypy: no assignment to a method
     setattr(ModelRunner, "sample_memory", lambda runner: card.sample())  # noqa: B010
     setattr(ModelRunner, "drop_caches", lambda runner: card.drop_caches())  # noqa: B010
-    setattr(engine.build, "BlockPool", pool)  # noqa: B010
+    setattr(kvscope_engine.build, "BlockPool", pool)  # noqa: B010
 
 
 if __name__ == "__main__":

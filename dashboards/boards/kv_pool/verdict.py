@@ -1,5 +1,7 @@
 """KV pool, first row: is this pool in trouble?"""
 
+from kvscope_monitoring import formulas
+
 from dashboards.kit import pressure
 from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
@@ -15,7 +17,6 @@ from dashboards.kit.queries import (
     total,
     worst,
 )
-from monitoring import formulas
 
 
 def row() -> Row:

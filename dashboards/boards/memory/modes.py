@@ -1,5 +1,7 @@
 """Memory: three ways to run out, side by side."""
 
+from kvscope_monitoring import formulas
+
 from dashboards.kit import thresholds as limits
 from dashboards.kit.fleet import outstanding
 from dashboards.kit.frame import Row
@@ -19,7 +21,6 @@ from dashboards.kit.queries import (
     total,
     worst,
 )
-from monitoring import formulas
 
 _HEADROOM = gpu("kvscope_gpu_memory_headroom_bytes")
 _PEAK = gpu("kvscope_gpu_activation_peak_bytes")

@@ -1,5 +1,7 @@
 """Memory, first row: will it run out?"""
 
+from kvscope_monitoring import formulas
+
 from dashboards.boards.memory.hardware import faults, xids
 from dashboards.boards.overview.verdict import gpu_room
 from dashboards.kit import thresholds as limits
@@ -17,7 +19,6 @@ from dashboards.kit.queries import (
     total,
     worst,
 )
-from monitoring import formulas
 
 _OTHERS = gpu("kvscope_gpu_memory_component_bytes", component="other_processes")
 _OWN = gpu("kvscope_gpu_torch_reserved_bytes")

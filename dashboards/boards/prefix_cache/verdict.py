@@ -1,5 +1,7 @@
 """Prefix cache, first row: does the cache pay?"""
 
+from kvscope_monitoring import formulas
+
 from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
 from dashboards.kit.links import KV_POOL, to_dashboard
@@ -14,7 +16,6 @@ from dashboards.kit.queries import (
     total,
     worst,
 )
-from monitoring import formulas
 
 _HIT = "kvscope_prefix_cache_hit_tokens_total"
 

@@ -1,5 +1,7 @@
 """Wall display: its figures, for everyone together or by model."""
 
+from kvscope_monitoring import formulas
+
 from dashboards.kit import thresholds as limits
 from dashboards.kit.levels import used
 from dashboards.kit.queries import (
@@ -16,7 +18,6 @@ from dashboards.kit.queries import (
     total,
     worst,
 )
-from monitoring import formulas
 
 _READY = series("kvscope_engine_ready")
 

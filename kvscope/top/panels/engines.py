@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 
-from exporter import words
+from kvscope_exporter import words
+
 from kvscope.top.course import latest
 from kvscope.top.head import verdict
 from kvscope.top.situation import Panel, Situation, Watched

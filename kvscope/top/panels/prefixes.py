@@ -1,7 +1,8 @@
 """The shared prefixes that saved most tokens, and those that lost most."""
 
-from exporter import words
-from exporter.answers.prefixes import PREFIXES, PrefixesAnswer
+from kvscope_exporter import words
+from kvscope_exporter.answers.prefixes import PREFIXES, PrefixesAnswer
+
 from kvscope.top.situation import Panel, Situation
 from kvscope.top.table import Column, Table
 

@@ -1,9 +1,9 @@
 """Regret, and the hits of pools of other sizes with the present one marked."""
 
+from kvscope_exporter import words
+from kvscope_exporter.answers.whatif import WHATIF, WhatIf, WhatIfPoint
 from rich.text import Text
 
-from exporter import words
-from exporter.answers.whatif import WHATIF, WhatIf, WhatIfPoint
 from kvscope.top.figures import Figures
 from kvscope.top.situation import Panel, Situation
 

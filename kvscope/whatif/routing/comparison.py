@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from engine.sizing.units import format_bytes, parse_bytes
-from exporter import words
+from kvscope_engine.sizing.units import format_bytes, parse_bytes
+from kvscope_exporter import words
+
 from kvscope.options.routing import Policy, RoutingOptions
 from kvscope.whatif.findings import FLAT, WhatIfError
 from kvscope.whatif.routing.policies import placing

@@ -5,7 +5,8 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from exporter.fold.fleet import Steps, Waterfall
+from kvscope_exporter.fold.fleet import Steps, Waterfall
+
 from kvscope.options.routing import Policy
 from kvscope.whatif.routing.policies import Place
 from kvscope.whatif.routing.replica import Pace, Replica, advance_all

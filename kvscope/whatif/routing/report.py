@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from kvscope_exporter import words
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from exporter import words
 from kvscope.whatif.routing.comparison import Comparison
 from kvscope.whatif.routing.replay import Outcome
 from kvscope_events.printable import printable

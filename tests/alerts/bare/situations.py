@@ -3,7 +3,7 @@ says, for vLLM and for SGLang."""
 
 from dataclasses import dataclass, field
 
-from alerts.bare.server import VLLM, Server
+from kvscope_alerts.bare.server import VLLM, Server
 
 Series = dict[str, str]
 """Selector to values, in promtool's notation."""
@@ -97,7 +97,7 @@ def targets(words: Words) -> list[Situation]:
             {up: "1x59 stale _x118 1x119"},
             f"No target of a job like {word} has been there for five minutes: nothing watches "
             "these servers, and no other alert about them can fire. If the job has another name, "
-            f"write rules for it with python -m alerts.bare {word} --job.",
+            f"write rules for it with python -m kvscope_alerts.bare {word} --job.",
             {},
             *("33m", "50m", "91m"),
         ),

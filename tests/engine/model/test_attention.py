@@ -4,20 +4,20 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-
-from engine.model.attention import torch_plan
-from engine.model.attention.backend import AttentionBackend
-from engine.model.attention.cpu.backend import CpuAttention
-from engine.model.attention.interface import (
+from kvscope_engine.model.attention import torch_plan
+from kvscope_engine.model.attention.backend import AttentionBackend
+from kvscope_engine.model.attention.cpu.backend import CpuAttention
+from kvscope_engine.model.attention.interface import (
     PagedStep,
     UnsupportedAttentionError,
     paged_attention,
     paged_step,
 )
-from engine.model.attention.torch_backend import TorchAttention, attend
-from engine.model.kv_cache import KVCache, KVLayout, LayerShape
-from engine.model.step_batch import StepBatch
-from engine.step_plan import ScheduledSequence
+from kvscope_engine.model.attention.torch_backend import TorchAttention, attend
+from kvscope_engine.model.kv_cache import KVCache, KVLayout, LayerShape
+from kvscope_engine.model.step_batch import StepBatch
+from kvscope_engine.step_plan import ScheduledSequence
+
 from tests.support.attention_cases import Case, Layer, run_case, sequence
 
 BACKENDS: tuple[AttentionBackend, ...] = (TorchAttention, CpuAttention)
@@ -63,7 +63,7 @@ def test_prompts_about_as_long_as_the_window(window: int) -> None:
 
 
 def test_softcapping_in_several_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.model.attention.torch_backend._QUERIES_AT_ONCE", 4)
+    monkeypatch.setattr("kvscope_engine.model.attention.torch_backend._QUERIES_AT_ONCE", 4)
     run_case(Case(4, 2, 2, 8, None, 0.5, ((0, 11), (6, 9)), 0), TorchAttention)
     run_case(Case(4, 2, 2, 8, 5, 0.5, ((0, 11), (6, 9)), 0), TorchAttention)
 

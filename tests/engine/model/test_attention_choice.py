@@ -6,12 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-
-from engine.config import AttentionName
-from engine.model.attention import choice
-from engine.model.attention.choice import TORCH, choose_attention
-from engine.model.attention.cpu import compiler
-from engine.model.attention.cpu.backend import CpuAttention
+from kvscope_engine.config import AttentionName
+from kvscope_engine.model.attention import choice
+from kvscope_engine.model.attention.choice import TORCH, choose_attention
+from kvscope_engine.model.attention.cpu import compiler
+from kvscope_engine.model.attention.cpu.backend import CpuAttention
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
@@ -33,7 +32,7 @@ def triton(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     installed = SimpleNamespace(knobs=SimpleNamespace(runtime=SimpleNamespace(interpret=False)))
     kernels = SimpleNamespace(triton_attention=object(), static_attention=object())
     monkeypatch.setitem(sys.modules, "triton", installed)
-    monkeypatch.setitem(sys.modules, "engine.model.attention.triton.backend", kernels)
+    monkeypatch.setitem(sys.modules, "kvscope_engine.model.attention.triton.backend", kernels)
     monkeypatch.setattr(choice, "find_spec", lambda name: object())
     monkeypatch.setattr(choice, "which", lambda name: f"/usr/bin/{name}")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
@@ -51,7 +50,7 @@ def test_a_cpu_with_a_compiler_has_the_c_kernel(wanted: AttentionName) -> None:
 def test_a_cpu_without_a_compiler_has_plain_torch_and_the_log_says_so(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with caplog.at_level(logging.INFO, logger="engine.model.attention.choice"):
+    with caplog.at_level(logging.INFO, logger="kvscope_engine.model.attention.choice"):
         assert choose_attention("auto", CPU) is TORCH
     assert caplog.messages == [
         "attention is computed in plain torch: there is no C compiler (no-such-compiler)"
@@ -91,7 +90,7 @@ def test_a_missing_triton_is_named(
     monkeypatch.setattr(choice, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"triton: Triton is not installed \(pip install triton"):
         choose_attention("triton", CUDA)
-    with caplog.at_level(logging.WARNING, logger="engine.model.attention.choice"):
+    with caplog.at_level(logging.WARNING, logger="kvscope_engine.model.attention.choice"):
         assert choose_attention("auto", CUDA) is TORCH
     assert caplog.messages == [
         "attention is computed in plain torch: Triton is not installed (pip install triton; Linux "

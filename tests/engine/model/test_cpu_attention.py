@@ -6,18 +6,17 @@ from pathlib import Path
 
 import pytest
 import torch
+from kvscope_engine.hashing import PrefixHasher
+from kvscope_engine.model.attention.backend import LayerOptions
+from kvscope_engine.model.attention.cpu import backend, compiler, kernel
+from kvscope_engine.model.attention.cpu.backend import CpuAttention
+from kvscope_engine.model.attention.cpu.kernel import DecodeKernel, decode_kernel
+from kvscope_engine.model.attention.torch_backend import TorchAttention
+from kvscope_engine.model.kv_cache import FP8, KVCache, KVLayout, LayerShape
+from kvscope_engine.model.step_batch import StepBatch
+from kvscope_engine.request import SamplingParams, Sequence
+from kvscope_engine.step_plan import ScheduledSequence
 from torch import Tensor
-
-from engine.hashing import PrefixHasher
-from engine.model.attention.backend import LayerOptions
-from engine.model.attention.cpu import backend, compiler, kernel
-from engine.model.attention.cpu.backend import CpuAttention
-from engine.model.attention.cpu.kernel import DecodeKernel, decode_kernel
-from engine.model.attention.torch_backend import TorchAttention
-from engine.model.kv_cache import FP8, KVCache, KVLayout, LayerShape
-from engine.model.step_batch import StepBatch
-from engine.request import SamplingParams, Sequence
-from engine.step_plan import ScheduledSequence
 
 PLAIN = LayerOptions(0, None, None, None)
 CONTEXTS = (1, 255, 256, 257, 700, 16, 31)

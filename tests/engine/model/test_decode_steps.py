@@ -5,22 +5,22 @@ from pathlib import Path
 
 import pytest
 import torch
+from kvscope_engine.config import ModelConfig
+from kvscope_engine.hashing import PrefixHasher
+from kvscope_engine.model import graphs
+from kvscope_engine.model.attention.backend import LayerOptions
+from kvscope_engine.model.attention.torch_backend import attend
+from kvscope_engine.model.execution import Execution
+from kvscope_engine.model.graphs import StaticDecoding
+from kvscope_engine.model.kv_cache import FP8, KVCache
+from kvscope_engine.model.loader import load_model
+from kvscope_engine.model.runner import ModelRunner
+from kvscope_engine.model.swap_space import SwapSpace
+from kvscope_engine.request import SamplingParams, Sequence
+from kvscope_engine.step_plan import ScheduledSequence, StepPlan
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from engine.config import ModelConfig
-from engine.hashing import PrefixHasher
-from engine.model import graphs
-from engine.model.attention.backend import LayerOptions
-from engine.model.attention.torch_backend import attend
-from engine.model.execution import Execution
-from engine.model.graphs import StaticDecoding
-from engine.model.kv_cache import FP8, KVCache
-from engine.model.loader import load_model
-from engine.model.runner import ModelRunner
-from engine.model.swap_space import SwapSpace
-from engine.request import SamplingParams, Sequence
-from engine.step_plan import ScheduledSequence, StepPlan
 from tests.support.checkpoints import ARCHITECTURES, make_checkpoint
 
 BLOCK_SIZE = 4
@@ -214,7 +214,7 @@ def test_a_model_that_cannot_be_captured_runs_without_graphs(
     monkeypatch.setattr(torch.cuda, "set_stream", streams.append)
     monkeypatch.setattr(graphs._DecodeStep, "capture", capture)
     steps = fixed._static
-    with caplog.at_level(logging.WARNING, logger="engine.model.graphs"):
+    with caplog.at_level(logging.WARNING, logger="kvscope_engine.model.graphs"):
         assert not fixed.capture_graphs()
     assert tried == [6, 4], "the largest first"
     assert streams == ["outer"], "torch leaves a failed capture on its own stream"

@@ -1,19 +1,18 @@
 """The demo model: the same everywhere, from nothing but a seed."""
 
 import torch
-
-from engine.config import ModelConfig
-from engine.hashing import PrefixHasher
-from engine.model.attention.torch_backend import TorchAttention
-from engine.model.demo import demo_model
-from engine.model.execution import Execution
-from engine.model.kv_cache import KVCache
-from engine.model.limits import max_model_len
-from engine.model.loader import load_model
-from engine.model.runner import ModelRunner
-from engine.model.step_batch import StepBatch
-from engine.request import SamplingParams, Sequence
-from engine.step_plan import ScheduledSequence, StepPlan
+from kvscope_engine.config import ModelConfig
+from kvscope_engine.hashing import PrefixHasher
+from kvscope_engine.model.attention.torch_backend import TorchAttention
+from kvscope_engine.model.demo import demo_model
+from kvscope_engine.model.execution import Execution
+from kvscope_engine.model.kv_cache import KVCache
+from kvscope_engine.model.limits import max_model_len
+from kvscope_engine.model.loader import load_model
+from kvscope_engine.model.runner import ModelRunner
+from kvscope_engine.model.step_batch import StepBatch
+from kvscope_engine.request import SamplingParams, Sequence
+from kvscope_engine.step_plan import ScheduledSequence, StepPlan
 
 CPU = torch.device("cpu")
 

@@ -4,16 +4,16 @@ from itertools import pairwise
 
 import pytest
 import torch
+from kvscope_engine.config import ModelConfig
+from kvscope_engine.hashing import PrefixHasher
+from kvscope_engine.model.execution import Execution
+from kvscope_engine.model.kv_cache import FP8
+from kvscope_engine.model.loader import load_model
+from kvscope_engine.model.runner import ModelRunner
+from kvscope_engine.request import SamplingParams, Sequence
+from kvscope_engine.step_plan import ScheduledSequence
 from transformers import PreTrainedModel
 
-from engine.config import ModelConfig
-from engine.hashing import PrefixHasher
-from engine.model.execution import Execution
-from engine.model.kv_cache import FP8
-from engine.model.loader import load_model
-from engine.model.runner import ModelRunner
-from engine.request import SamplingParams, Sequence
-from engine.step_plan import ScheduledSequence
 from tests.support.checkpoints import make_checkpoint
 
 LENGTH = 40

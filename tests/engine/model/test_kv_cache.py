@@ -2,10 +2,9 @@
 
 import pytest
 import torch
+from kvscope_engine.model.errors import UnsupportedArchitectureError
+from kvscope_engine.model.kv_cache import FP8, KVCache, KVLayout, LayerShape, kv_layout
 from transformers import Gemma4TextConfig, GPTBigCodeConfig, LlamaConfig, PreTrainedConfig
-
-from engine.model.errors import UnsupportedArchitectureError
-from engine.model.kv_cache import FP8, KVCache, KVLayout, LayerShape, kv_layout
 
 CPU = torch.device("cpu")
 

@@ -11,12 +11,9 @@ import pytest
 import torch
 import transformers
 from huggingface_hub.errors import LocalEntryNotFoundError
-from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, BloomConfig, GPTJConfig, GptOssConfig
-
-from engine.config import ModelConfig
-from engine.model import loader
-from engine.model.errors import (
+from kvscope_engine.config import ModelConfig
+from kvscope_engine.model import loader
+from kvscope_engine.model.errors import (
     CheckpointError,
     CheckpointFileError,
     CheckpointNotFoundError,
@@ -25,9 +22,12 @@ from engine.model.errors import (
     UnsafeWeightsError,
     UnsupportedArchitectureError,
 )
-from engine.model.limits import max_model_len
-from engine.model.loader import load_model
-from engine.model.memory_report import weight_bytes
+from kvscope_engine.model.limits import max_model_len
+from kvscope_engine.model.loader import load_model
+from kvscope_engine.model.memory_report import weight_bytes
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, BloomConfig, GPTJConfig, GptOssConfig
+
 from tests.support.checkpoints import make_checkpoint, make_config
 
 AGAIN = "download the checkpoint again"
@@ -355,7 +355,7 @@ def test_loading_prints_nothing_and_logs_one_line(
     with caplog.at_level(logging.INFO):
         load_model(ModelConfig(model=str(folder), device="cpu"))
     assert capfd.readouterr() == ("", "")
-    assert [record.name for record in caplog.records] == ["engine.model.loader"]
+    assert [record.name for record in caplog.records] == ["kvscope_engine.model.loader"]
     assert caplog.messages[0].startswith(f"loaded {folder}: llama, torch.float32 on cpu, ")
     assert transformers.logging.get_verbosity() == verbosity
 

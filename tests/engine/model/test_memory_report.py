@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-
-from engine.model.memory_report import MemoryReporter
+from kvscope_engine.model.memory_report import MemoryReporter
 
 WEIGHTS, POOL, PROFILED = 100, 1000, 30
 

@@ -4,17 +4,17 @@ from typing import Any
 
 import pytest
 import torch
+from kvscope_engine.hashing import PrefixHasher
+from kvscope_engine.model.attention.interface import IMPLEMENTATION
+from kvscope_engine.model.forward import forward_of
+from kvscope_engine.model.memory_report import parameter_bytes
+from kvscope_engine.model.plain_decoder import plain_decoder
+from kvscope_engine.model.runner import ModelRunner
+from kvscope_engine.request import SamplingParams, Sequence
+from kvscope_engine.step_plan import ScheduledSequence
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from engine.hashing import PrefixHasher
-from engine.model.attention.interface import IMPLEMENTATION
-from engine.model.forward import forward_of
-from engine.model.memory_report import parameter_bytes
-from engine.model.plain_decoder import plain_decoder
-from engine.model.runner import ModelRunner
-from engine.request import SamplingParams, Sequence
-from engine.step_plan import ScheduledSequence
 from tests.support.checkpoints import make_config
 
 PLAIN = ("llama", "mistral", "qwen2", "qwen3")
@@ -70,7 +70,7 @@ def test_logits_equal_those_of_transformers_layers(
 ) -> None:
     model = make_model(architecture)
     with monkeypatch.context() as patched:
-        patched.setattr("engine.model.forward.plain_decoder", lambda model, kernels: None)
+        patched.setattr("kvscope_engine.model.forward.plain_decoder", lambda model, kernels: None)
         expected = logits_of(model)
     assert plain_decoder(model) is not None
     torch.testing.assert_close(logits_of(model), expected, atol=1e-4, rtol=1e-4)

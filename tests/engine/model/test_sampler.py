@@ -4,15 +4,14 @@ from collections import Counter
 
 import pytest
 import torch
+from kvscope_engine.hashing import PrefixHasher
+from kvscope_engine.model.sampler import Sampler
+from kvscope_engine.request import SamplingParams, Sequence
+from kvscope_engine.step_plan import SampledToken
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
-
-from engine.hashing import PrefixHasher
-from engine.model.sampler import Sampler
-from engine.request import SamplingParams, Sequence
-from engine.step_plan import SampledToken
 
 
 def make_sequence(sequence_id: int = 0, length: int = 5, **sampling: object) -> Sequence:
@@ -178,7 +177,7 @@ def test_rows_copied_in_several_pieces_are_those_copied_at_once(
         for row in range(11)
     ]
     at_once = Sampler(seed=0).sample(logits, sequences)
-    monkeypatch.setattr("engine.model.sampler._ELEMENTS_AT_ONCE", 2 * logits.shape[1])
+    monkeypatch.setattr("kvscope_engine.model.sampler._ELEMENTS_AT_ONCE", 2 * logits.shape[1])
     assert Sampler(seed=0).sample(logits, sequences) == at_once
 
 
@@ -191,7 +190,7 @@ def test_only_the_logits_themselves_are_as_large_as_a_batch(
     sampling: dict[str, float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows, vocab_size, rows_at_once = 64, 5000, 2
-    monkeypatch.setattr("engine.model.sampler._ELEMENTS_AT_ONCE", rows_at_once * vocab_size)
+    monkeypatch.setattr("kvscope_engine.model.sampler._ELEMENTS_AT_ONCE", rows_at_once * vocab_size)
     logits = make_logits(rows, vocab_size)
     sequences = [
         make_sequence(row, logprobs=3, logit_bias=((1, 2.0),), **sampling) for row in range(rows)

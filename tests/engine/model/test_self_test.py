@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 import torch
-
-from engine.config import ModelConfig
-from engine.model.loader import load_model
-from engine.model.runner import ModelRunner
+from kvscope_engine.config import ModelConfig
+from kvscope_engine.model.loader import load_model
+from kvscope_engine.model.runner import ModelRunner
 
 
 @pytest.fixture(scope="module")

@@ -4,10 +4,9 @@ from random import Random
 
 import pytest
 import torch
+from kvscope_engine.model.kv_cache import FP8, KVCache, KVLayout, LayerShape
+from kvscope_engine.model.swap_space import STAGING_BYTES, SwapSpace
 from torch import Tensor
-
-from engine.model.kv_cache import FP8, KVCache, KVLayout, LayerShape
-from engine.model.swap_space import STAGING_BYTES, SwapSpace
 
 BLOCKS, HOST_BLOCKS, BLOCK_SIZE = 12, 20, 4
 ONE_SHAPE = (LayerShape(2, 8),) * 3
@@ -31,7 +30,7 @@ def make_cache(
 def make_space(cache: KVCache, monkeypatch: pytest.MonkeyPatch) -> SwapSpace:
     """On a CUDA device, two blocks to a chunk: calls of 5 or 6 use a lane's buffers twice."""
     staging_bytes = 4 * cache.layout.bytes_per_block
-    monkeypatch.setattr("engine.model.swap_space.STAGING_BYTES", staging_bytes)
+    monkeypatch.setattr("kvscope_engine.model.swap_space.STAGING_BYTES", staging_bytes)
     return SwapSpace(cache, HOST_BLOCKS)
 
 

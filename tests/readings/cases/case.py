@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from exporter.catalogue import metric
-from exporter.readings.mapping import PageMapper, PageReading
-from exporter.readings.tables import TABLES
+from kvscope_exporter.catalogue import metric
+from kvscope_exporter.readings.mapping import PageMapper, PageReading
+from kvscope_exporter.readings.tables import TABLES
+
 from kvscope_events.vocabulary import ServerKind
 
 NOW = 1_795_000_000.0

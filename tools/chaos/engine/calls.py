@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
-
-from engine.request import Request, SamplingParams
-from engine.server.protocol import CompletionRequest
-from engine.server.requests import RequestFactory
+from kvscope_engine.request import Request, SamplingParams
+from kvscope_engine.server.protocol import CompletionRequest
+from kvscope_engine.server.requests import RequestFactory
 
 MAX_PROMPT_TOKENS = 160
 MAX_OUTPUT_TOKENS = 40

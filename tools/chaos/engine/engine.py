@@ -6,14 +6,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from kvscope_engine.build import build_engine
+from kvscope_engine.config import (
+    CacheConfig,
+    EngineConfig,
+    ModelConfig,
+    PreemptionPolicy,
+    SwapConfig,
+)
+from kvscope_engine.request import Request
+from kvscope_engine.server.requests import RequestFactory
+from kvscope_engine.step import StepOutput
+from kvscope_engine.step_plan import ScheduledSequence
+from kvscope_exporter.fold import Ledger
 
-from engine.build import build_engine
-from engine.config import CacheConfig, EngineConfig, ModelConfig, PreemptionPolicy, SwapConfig
-from engine.request import Request
-from engine.server.requests import RequestFactory
-from engine.step import StepOutput
-from engine.step_plan import ScheduledSequence
-from exporter.fold import Ledger
 from kvscope_events.bus import EventBus
 from kvscope_events.events import RequestPreempted, StepCompleted
 from tests.support.faults import FaultyRunner

@@ -11,7 +11,8 @@ import time
 from collections import Counter
 from dataclasses import replace
 
-from engine.config import PreemptionPolicy
+from kvscope_engine.config import PreemptionPolicy
+
 from tools.chaos.engine.calls import MAX_MODEL_LEN, Call, random_calls
 from tools.chaos.engine.engine import BLOCK_SIZE, MAX_NUM_SEQS, ChaosEngine, Outcome
 from tools.chaos.frame import Figures, Say, figures_of

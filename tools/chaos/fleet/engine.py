@@ -15,13 +15,14 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-import engine.request_book
-import engine.scheduler
-import engine.step
-from engine.step_plan import SampledToken, StepPlan
-from exporter.machine.gpu import Reading
-from exporter.machine.host_memory import HostMemory
-from exporter.machine.machine import Machine
+import kvscope_engine.request_book
+import kvscope_engine.scheduler
+import kvscope_engine.step
+from kvscope_engine.step_plan import SampledToken, StepPlan
+from kvscope_exporter.machine.gpu import Reading
+from kvscope_exporter.machine.host_memory import HostMemory
+from kvscope_exporter.machine.machine import Machine
+
 from kvscope_events.events import (
     DeviceMemorySampled,
     EngineEvent,
@@ -37,7 +38,11 @@ GPUS = 8
 STEP_NS, TOKEN_NS = 22_000_000, 100_000
 """Times of a large model over eight cards: forty tokens a second, ten thousand prompt tokens."""
 SYSTEM_PROMPTS, SYSTEM_TOKENS = 12, 320
-_CLOCKED: tuple[Any, ...] = (engine.scheduler, engine.step, engine.request_book)
+_CLOCKED: tuple[Any, ...] = (
+    kvscope_engine.scheduler,
+    kvscope_engine.step,
+    kvscope_engine.request_book,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import pynvml
 import pytest
+from kvscope_engine.config import CacheConfig, EngineConfig, ModelConfig
+from kvscope_engine.introduction import Introduction
+from kvscope_exporter.machine.gpu import Cadence, GpuPoller, Reading
+from kvscope_exporter.watched.exporter import Exporter, in_process
 
-from engine.config import CacheConfig, EngineConfig, ModelConfig
-from engine.introduction import Introduction
-from exporter.machine.gpu import Cadence, GpuPoller, Reading
-from exporter.watched.exporter import Exporter, in_process
 from kvscope_events.bus import EventBus
 from tests.fakes.nvml import GIB, MIB, Simulated, build_library, h200
 from tests.fakes.nvml import machine as hardware

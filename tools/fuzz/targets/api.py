@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from typing import NoReturn
 from urllib.parse import urlsplit
 
-from engine.request import Request
-from engine.step_loop import QueueFullError
+from kvscope_engine.request import Request
+from kvscope_engine.step_loop import QueueFullError
+
 from tests.support.server import serving
 from tools.fuzz.target import Codec, Parse, Target
 

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from engine.model.checkpoint import check_files
-from engine.model.errors import CheckpointError
-from engine.sizing import ConfigError, read_config
+from kvscope_engine.model.checkpoint import check_files
+from kvscope_engine.model.errors import CheckpointError
+from kvscope_engine.sizing import ConfigError, read_config
+
 from kvscope.plan.shape import shape_from_config
 from tools.fuzz.target import CORPUS, Codec, Parse, Target
 

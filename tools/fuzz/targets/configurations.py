@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from exporter.configuration import ConfigurationError, read_configuration
-from exporter.web.access.keys import read_keys
-from exporter.web.access.web_config import read_web_config
+from kvscope_exporter.configuration import ConfigurationError, read_configuration
+from kvscope_exporter.web.access.keys import read_keys
+from kvscope_exporter.web.access.web_config import read_web_config
+
 from tools.fuzz.target import Parse, Target
 
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import msgspec
+from kvscope_exporter.sources.kv_events.decoder import Decoded, Decoder
 
-from exporter.sources.kv_events.decoder import Decoded, Decoder
 from kvscope_events.wire.frame import (
     FrameError,
     FrameKind,

@@ -7,9 +7,10 @@ import contextlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from exporter.readings.detect import detect
-from exporter.readings.mapping import PageMapper
-from exporter.readings.tables import TABLES
+from kvscope_exporter.readings.detect import detect
+from kvscope_exporter.readings.mapping import PageMapper
+from kvscope_exporter.readings.tables import TABLES
+
 from kvscope.diagnosis.scrape import ScrapeError, parse_page
 from tools.fuzz.target import Parse, Target
 

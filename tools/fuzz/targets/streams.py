@@ -4,8 +4,9 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from exporter.fetch.error import FetchError
-from exporter.fetch.unpacking import unpacker
+from kvscope_exporter.fetch.error import FetchError
+from kvscope_exporter.fetch.unpacking import unpacker
+
 from tools.fuzz.target import Parse, Target
 
 _PORTION = 100

@@ -2,12 +2,11 @@
 
 import pytest
 import torch
-
-from engine.model import decoder_kernels
-from engine.model.attention.backend import LayerOptions
-from engine.model.attention.interface import PagedStep
-from engine.model.kv_cache import FP8, KVCache, KVLayout, LayerShape
-from engine.model.plain_decoder import _KernelOperations, _Layer, _Norm, _TorchOperations
+from kvscope_engine.model import decoder_kernels
+from kvscope_engine.model.attention.backend import LayerOptions
+from kvscope_engine.model.attention.interface import PagedStep
+from kvscope_engine.model.kv_cache import FP8, KVCache, KVLayout, LayerShape
+from kvscope_engine.model.plain_decoder import _KernelOperations, _Layer, _Norm, _TorchOperations
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 STORED = {"plain": False, "fp8": True} if DEVICE.type == "cuda" else {"plain": False}

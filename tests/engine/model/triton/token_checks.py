@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from kvscope_engine.config import CacheConfig, EngineConfig, ModelConfig, SchedulerConfig
+from kvscope_engine.hashing import PrefixHasher
+from kvscope_engine.model.attention.choice import choose_attention
+from kvscope_engine.model.execution import execution_of
+from kvscope_engine.model.loader import load_model
+from kvscope_engine.model.runner import ModelRunner
+from kvscope_engine.request import SamplingParams, Sequence
+from kvscope_engine.step_plan import ScheduledSequence, StepPlan
 from transformers import AutoModelForCausalLM
 
-from engine.config import CacheConfig, EngineConfig, ModelConfig, SchedulerConfig
-from engine.hashing import PrefixHasher
-from engine.model.attention.choice import choose_attention
-from engine.model.execution import execution_of
-from engine.model.loader import load_model
-from engine.model.runner import ModelRunner
-from engine.request import SamplingParams, Sequence
-from engine.step_plan import ScheduledSequence, StepPlan
 from tests.support.checkpoints import make_checkpoint
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

@@ -1,0 +1,294 @@
+"""Service levels: burn rates over pairs of windows, by model. An objective holds for the service,
+not for one replica.
+
+Bad ones and the total are recorded once, over five minutes. The long windows are sums of these: a
+day of a fleet's raw buckets would be millions of samples in each evaluation.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from kvscope_monitoring import formulas
+from kvscope_monitoring import objectives as promised
+
+from kvscope_alerts.objectives import Objectives
+from kvscope_alerts.rule import MODEL, SERVERS, Alert, Group, Record, Rule, Topic
+from kvscope_alerts.timing import Timing
+
+_NEAREST = " (or the nearest bound of the server's histogram)"
+INTERVAL = "1m"
+"""Interval of evaluation: the sums count the samples of the recorded rates."""
+
+
+class Text(NamedTuple):
+    """Names, wording and waits of the alerts of a pace."""
+
+    name: str
+    pace: promised.Pace
+    wait: str
+    windows: str
+    summary: str
+    keep: str | None = None
+
+
+PACES = (
+    Text(
+        *("Fast", promised.FAST, "2m"),
+        windows="in the last hour, or in the last six",
+        summary="within days.",
+        # Shorter than what KvscopeErrorOutlier, which silences it, takes to forget a failure.
+        keep="3m",
+    ),
+    Text(
+        *("Slowly", promised.SLOWLY, "1h"),
+        windows="in the last day, or in the last three",
+        summary="faster than it comes back.",
+    ),
+)
+_PAIRS = [pair for text in PACES for pair in text.pace.pairs]
+_LONG = sorted({pair.long for pair in _PAIRS})
+_WINDOWS = sorted({pair.short for pair in _PAIRS} | {*_LONG})
+
+
+class Slo(NamedTuple):
+    """An objective for the share of good ones among those that count."""
+
+    flag: str
+    alert: str
+    topic: Topic
+    metric: str
+    what: str
+    missed: Callable[[Objectives], str]
+    budgets: Callable[[Objectives], tuple[float, Mapping[str, float]]]
+    """The objective of every other model, and those of single models."""
+    min_bad: int
+    """Minimum number of bad ones for a page, and for a warning."""
+    warn_bad: int
+
+
+def _by_model(default: float, own: Mapping[str, float]) -> str:
+    """A number as text for a description, each model's own."""
+    text = f"{default:.4g}"
+    for model, number in own.items():
+        text = (
+            f"{{{{ if eq $labels.model_name {json.dumps(model)} }}}}{number:.4g}"
+            f"{{{{ else }}}}{text}{{{{ end }}}}"
+        )
+    return text
+
+
+def _error_budgets(objectives: Objectives) -> tuple[float, Mapping[str, float]]:
+    own = {model: 1 - share for model, share in objectives.errors.items()}
+    return 1 - objectives.errors_default, own
+
+
+TTFT = Slo(
+    flag="ttft",
+    alert="KvscopeTtftBudgetBurns",
+    topic="slo-ttft",
+    metric="kvscope_ttft",
+    what="first tokens",
+    missed=lambda o: (
+        f"of the requests to {MODEL} had no first token within "
+        f"{_by_model(o.ttft_default, o.ttft)} s{_NEAREST}"
+    ),
+    budgets=lambda _: (1 - promised.TTFT_OBJECTIVE, {}),
+    min_bad=promised.BURN_MIN_BAD,
+    warn_bad=promised.BURN_WARN_BAD,
+)
+ITL = Slo(
+    flag="itl",
+    alert="KvscopeItlBudgetBurns",
+    topic="slo-itl",
+    metric="kvscope_itl",
+    what="the time between two tokens",
+    missed=lambda o: (
+        f"of the tokens of {MODEL} came later than "
+        f"{_by_model(o.itl_default, o.itl)} s{_NEAREST} after the one before"
+    ),
+    budgets=lambda _: (1 - promised.ITL_OBJECTIVE, {}),
+    min_bad=promised.BURN_MIN_BAD_TOKENS,
+    warn_bad=promised.BURN_WARN_BAD_TOKENS,
+)
+ERRORS = Slo(
+    flag="errors",
+    alert="KvscopeErrorBudgetBurns",
+    topic="slo-errors",
+    metric="kvscope_request_errors",
+    what="requests",
+    missed=lambda _: f"of the requests to {MODEL} failed or were refused for lack of room",
+    budgets=_error_budgets,
+    min_bad=promised.BURN_MIN_BAD,
+    warn_bad=promised.BURN_WARN_BAD,
+)
+SLOS = (TTFT, ITL, ERRORS)
+
+
+def slo_groups(timing: Timing, objectives: Objectives) -> list[Group]:
+    return [
+        *(
+            Group(
+                name=f"kvscope-slo-{slo.flag}.rules",
+                rules=_recorded(slo, timing, objectives),
+                interval=INTERVAL,
+            )
+            for slo in SLOS
+        ),
+        Group(
+            name="kvscope-slo",
+            rules=[
+                alert for slo in SLOS for text in PACES for alert in _alerts(slo, text, objectives)
+            ],
+            interval=INTERVAL,
+        ),
+    ]
+
+
+def _recorded(slo: Slo, timing: Timing, objectives: Objectives) -> list[Rule]:
+    # shortened rules are evaluated every second
+    interval = timing.seconds(INTERVAL) if timing.divisor == 1 else 1
+    bad, judged = f"model:{slo.metric}_bad:rate5m", f"model:{slo.metric}_judged:rate5m"
+    judged_expr, bad_expr = _judge(slo, judged, timing.range("5m"), objectives)
+    rules: list[Rule] = [
+        Record(record=judged, expr=judged_expr),
+        Record(record=bad, expr=bad_expr),
+    ]
+    rules += [
+        Record(
+            record=f"model:{slo.metric}_bad:ratio_rate{window}",
+            expr=formulas.share(
+                f"sum_over_time({bad}[{timing.range(window)}])",
+                f"sum_over_time({judged}[{timing.range(window)}])",
+            )
+            if window != "5m"
+            else formulas.share(bad, judged),
+        )
+        for window in _WINDOWS
+    ]
+    rules += [
+        Record(
+            record=f"model:{slo.metric}_bad:increase{window}",
+            expr=f"sum_over_time({bad}[{timing.range(window)}]) * {interval:g}",
+        )
+        for window in _LONG
+    ]
+    ordinary = f"avg_over_time({judged}[{timing.range(promised.ORDINARY)}])"
+    rules.append(Record(record=_ordinary(slo), expr=ordinary))
+    return rules
+
+
+def _ordinary(slo: Slo) -> str:
+    return f"model:{slo.metric}_judged:mean_rate{promised.ORDINARY}"
+
+
+def _judge(slo: Slo, record: str, window: str, objectives: Objectives) -> tuple[str, str]:
+    """The total per second and model, and the bad ones; `record` has the former by then."""
+    by = f"by ({objectives.scope.model})"
+    exempt = sorted(objectives.exempt.get(slo.flag, ()))
+    held = _but(exempt)
+    if slo is ERRORS:
+        return (
+            formulas.judged_requests(window, by, held),
+            formulas.failed_requests(window, by, held),
+        )
+    if slo is ITL:
+        default, own = objectives.itl_default, objectives.itl
+        timely = _by_limit(formulas.timely_token_gaps, window, by, default, own, exempt)
+        return formulas.token_gaps(window, by, held), f"{record} - {timely}"
+    default, own = objectives.ttft_default, objectives.ttft
+    timely = _by_limit(formulas.timely_first_tokens, window, by, default, own, exempt)
+    given_up = _by_limit(formulas.abandoned_late, window, by, default, own, exempt)
+    judged = formulas.first_tokens(window, by, held)
+    if given_up:  # a server that is read only from its own page does not report it
+        judged = f"{judged}\n+ {given_up}\nor {judged}"
+    return judged, f"{record} - {timely}"
+
+
+def _but(models: Iterable[str]) -> str:
+    return ",".join(f"model_name!={json.dumps(model)}" for model in models)
+
+
+def _by_limit(
+    count: Callable[[str, str, float, str], str],
+    window: str,
+    by: str,
+    default: float,
+    own: Mapping[str, float],
+    exempt: Iterable[str],
+) -> str:
+    """A count for each model at its own limit; empty if no model has one."""
+    each = [count(window, by, default, _but([*own, *exempt]))]
+    each += [
+        count(window, by, limit, f"model_name={json.dumps(model)}") for model, limit in own.items()
+    ]
+    each = [expr for expr in each if expr]
+    return f"({' or '.join(each)})" if len(each) > 1 else "".join(each)
+
+
+def _burns(slo: Slo, record: str, factor: float, objectives: Objectives) -> str:
+    """Models whose ratio is this many times their budget."""
+    default, own = slo.budgets(objectives)
+    if not own:
+        return f"{record} > {factor * default:.4g}"
+    each = [f"{record}{{{_but(own)}}} > {factor * default:.4g}"]
+    each += [
+        f"{record}{{model_name={json.dumps(model)}}} > {factor * budget:.4g}"
+        for model, budget in own.items()
+    ]
+    return f"({' or '.join(each)})"
+
+
+def _alerts(slo: Slo, text: Text, objectives: Objectives) -> list[Alert]:
+    """Fast burns with few bad ones are a warning: the budget burns at the same pace, but hardly
+    anyone is affected."""
+    warning = _alert(slo, text, objectives, lambda bad: f"and {bad} >= {slo.warn_bad}")
+    if text.pace.severity == "warning":
+        return [warning]
+    hour = promised.BURN_MIN_BAD_SHARE * 3600
+    enough = f"{{bad}} >= {slo.min_bad} and {{bad}} > {hour:g} * {_ordinary(slo)}"
+    return [
+        _alert(slo, text, objectives, lambda bad: f"and ({enough.format(bad=bad)})"),
+        replace(
+            _alert(
+                slo,
+                text,
+                objectives,
+                lambda bad: f"and {bad} >= {slo.warn_bad}\nunless ({enough.format(bad=bad)})",
+            ),
+            severity="warning",
+        ),
+    ]
+
+
+def _alert(slo: Slo, text: Text, objectives: Objectives, enough: Callable[[str], str]) -> Alert:
+    """enough: the condition on a series that counts the bad ones."""
+    default, own = slo.budgets(objectives)
+    percent = _by_model(100 * default, {model: 100 * budget for model, budget in own.items()})
+    ratio = f"model:{slo.metric}_bad:ratio_rate"
+    least = min(pair.factor for pair in text.pace.pairs)
+    return Alert(
+        name=slo.alert + text.name,
+        severity=text.pace.severity,
+        topic=slo.topic,
+        expr="\nor\n".join(
+            f"{_burns(slo, ratio + pair.long, pair.factor, objectives)}\n"
+            + "".join(
+                f"and {_burns(slo, ratio + window, pair.factor, objectives)}\n"
+                for window in (pair.short, pair.now)
+                if window
+            )
+            + enough(f"model:{slo.metric}_bad:increase{pair.long}")
+            for pair in text.pace.pairs
+        ),
+        wait=text.wait,
+        keep=text.keep,
+        summary=f"The error budget of {slo.what} is being used up {text.summary}",
+        description=f"{{{{ $value | humanizePercentage }}}} {slo.missed(objectives)} "
+        f"{text.windows}; {percent}% is the budget, and this rate is {least:g} times that or "
+        "more.",
+        board="kvscope-service-levels",
+        by=("model_name",),
+        servers=SERVERS,
+    )

@@ -1,4 +1,0 @@
-"""Triton kernels that read K and V from their blocks in place, and the backend made of them.
-
-Importing anything in here imports Triton; only `engine.model.attention.choice` does so.
-"""

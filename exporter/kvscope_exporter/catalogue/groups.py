@@ -1,0 +1,129 @@
+"""Groups: pools that hold several kinds of KV cache, by kind; absent for pools of one group."""
+
+from typing import get_args
+
+from kvscope_events.vocabulary import EvictionCause, GroupKind, ServerKind
+from kvscope_exporter.catalogue.metric import ENGINE, Labels, Metric
+from kvscope_exporter.catalogue.pool import STATE_EVENTS
+from kvscope_exporter.fold.cache.vetoes import VETO_CAUSES
+
+_VLLM: tuple[ServerKind, ...] = ("vllm",)
+"""Its observer reports groups; our own engine has none."""
+_BY_KIND: Labels = {**ENGINE, "kind": get_args(GroupKind)}
+_LOOKUPS = ("PrefixLookup", "PoolCreated")
+_ALONE = (
+    "Groups of one kind count as one, which allows what the least of them allows. First admissions "
+    "only. Only of pools with several groups of layers."
+)
+
+GROUP_METRICS = (
+    Metric(
+        name="kvscope_kv_group_blocks",
+        kind="gauge",
+        help="Blocks of a pool with several groups of layers, by kind of the group and state.",
+        notes="Blocks whose group is not known are left out: those handed out for no sequence. "
+        "Free and reserved blocks belong to no group.",
+        unit="blocks",
+        within="kvscope_kv_capacity_blocks",
+        group="pool",
+        labels={**_BY_KIND, "state": ("active", "cached")},
+        servers=_VLLM,
+        otel_name="kvscope.kv.group.blocks",
+        events=STATE_EVENTS,
+    ),
+    Metric(
+        name="kvscope_kv_drafter_blocks",
+        kind="gauge",
+        help="Blocks of groups whose layers belong to a draft model, by state; part of "
+        "kvscope_kv_group_blocks.",
+        notes="Absent for models without such a group: what drafts by n-grams has no layers.",
+        unit="blocks",
+        within="kvscope_kv_capacity_blocks",
+        group="pool",
+        labels={**ENGINE, "state": ("active", "cached")},
+        servers=_VLLM,
+        otel_name="kvscope.kv.drafter.blocks",
+        events=STATE_EVENTS,
+    ),
+    Metric(
+        name="kvscope_kv_group_evictions_total",
+        kind="counter",
+        help="Cached blocks that lost their content, by kind of their group and cause; only of "
+        "pools with several groups of layers.",
+        unit="blocks",
+        group="pool",
+        labels={**_BY_KIND, "cause": get_args(EvictionCause)},
+        servers=_VLLM,
+        otel_name="kvscope.kv.group.evictions",
+        events=("BlocksEvicted", "PoolCreated"),
+    ),
+    Metric(
+        name="kvscope_kv_group_idle_seconds_total",
+        kind="counter",
+        help="Time that blocks had not been referenced when they were evicted for room, summed by "
+        "kind of their group.",
+        notes="Divide by kvscope_kv_group_idle_evictions_total for the mean: how long the cache "
+        "keeps the blocks of a kind. Blocks released before kvscope watched are in neither.",
+        unit="seconds",
+        group="pool",
+        labels=_BY_KIND,
+        servers=_VLLM,
+        otel_name="kvscope.kv.group.idle_time",
+        events=("BlocksEvicted", "BlocksReleased", "PoolCreated"),
+    ),
+    Metric(
+        name="kvscope_kv_group_idle_evictions_total",
+        kind="counter",
+        help="Blocks in kvscope_kv_group_idle_seconds_total.",
+        unit="blocks",
+        group="pool",
+        labels=_BY_KIND,
+        servers=_VLLM,
+        otel_name="kvscope.kv.group.idle_evictions",
+        events=("BlocksEvicted", "BlocksReleased", "PoolCreated"),
+    ),
+    Metric(
+        name="kvscope_prefix_cache_group_hit_tokens_total",
+        kind="counter",
+        help="Prompt tokens that the groups of one kind alone would have found at first "
+        "admissions; a lookup finds what all kinds allow.",
+        notes=_ALONE,
+        unit="tokens",
+        group="prefix",
+        labels=_BY_KIND,
+        servers=_VLLM,
+        otel_name="kvscope.prefix_cache.group.hit_tokens",
+        events=_LOOKUPS,
+    ),
+    Metric(
+        name="kvscope_prefix_cache_vetoed_tokens_total",
+        kind="counter",
+        help="Prompt tokens that another kind of layers had and this kind vetoed at first "
+        "admissions, by the reason why it lacked its part.",
+        notes="The kind that allowed least is the one that vetoed; of several, states before "
+        "windows. evicted: a block that it needs there had been evicted. never_kept: it had none "
+        "there, which windows and states keep only where a later prompt is expected to resume. "
+        "unaligned: it has its part up to the last of its blocks that ends before. unknown: after "
+        "lost events. " + _ALONE,
+        unit="tokens",
+        group="prefix",
+        labels={**_BY_KIND, "cause": VETO_CAUSES},
+        servers=_VLLM,
+        otel_name="kvscope.prefix_cache.vetoed_tokens",
+        events=(*_LOOKUPS, "BlocksCached", "BlocksEvicted"),
+    ),
+    Metric(
+        name="kvscope_prefix_cache_below_block_tokens_total",
+        kind="counter",
+        help="Tokens of sequences that are too short for any hit at first admissions: a hit is a "
+        "multiple of what the largest blocks of all groups hold.",
+        notes="Only of pools with several groups of layers, whose blocks may hold hundreds of "
+        "tokens.",
+        unit="tokens",
+        within="kvscope_prefix_cache_queried_tokens_total",
+        group="prefix",
+        servers=_VLLM,
+        otel_name="kvscope.prefix_cache.below_block_tokens",
+        events=_LOOKUPS,
+    ),
+)

@@ -1,0 +1,5 @@
+"""Sources of batches, and the events that each kind of server can report."""
+
+from kvscope_exporter.sources.source import Seen, Source
+
+__all__ = ["Seen", "Source"]

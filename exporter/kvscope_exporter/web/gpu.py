@@ -1,0 +1,39 @@
+"""Releases the GPUs for a reset or a change of MIG mode, and resumes polling afterwards.
+
+These routes do not check a key: the app that includes them controls access.
+"""
+
+from typing import Protocol
+
+from fastapi import APIRouter, Response
+
+from kvscope_exporter.machine.gpu import State
+
+
+class Releasable(Protocol):
+    """The part of a GPU poller that an operator controls."""
+
+    def release(self) -> State: ...
+
+    def resume(self) -> State: ...
+
+
+def gpu_router(poller: Releasable) -> APIRouter:
+    """`POST /api/gpu/release` and `/api/gpu/resume`; both answer with the poller's state.
+
+    The answer to a release is 202 while the driver still holds one of our calls.
+    """
+    router = APIRouter(prefix="/api/gpu", include_in_schema=False)
+
+    @router.post("/release")
+    def release(response: Response) -> dict[str, str]:
+        state = poller.release()
+        if state == "releasing":
+            response.status_code = 202
+        return {"state": state}
+
+    @router.post("/resume")
+    def resume() -> dict[str, str]:
+        return {"state": poller.resume()}
+
+    return router

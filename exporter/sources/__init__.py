@@ -1,5 +1,0 @@
-"""Sources of batches, and the events that each kind of server can report."""
-
-from exporter.sources.source import Seen, Source
-
-__all__ = ["Seen", "Source"]

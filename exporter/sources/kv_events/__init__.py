@@ -1,5 +1,0 @@
-"""KV events of other servers: stored and removed content of their caches, published over ZMQ."""
-
-from exporter.sources.kv_events.source import KvEventsSource
-
-__all__ = ["KvEventsSource"]

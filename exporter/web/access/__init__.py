@@ -1,6 +1,0 @@
-"""Access control: decided in front of an app, before a byte of the body is read."""
-
-from exporter.web.access.credentials import Credentials
-from exporter.web.access.permissions import Access, AccessConfig
-
-__all__ = ["Access", "AccessConfig", "Credentials"]
