@@ -29,7 +29,8 @@ RUN --mount=type=cache,target=/pip-cache \
 RUN --mount=type=cache,target=/pip-cache \
     /opt/kvscope/bin/pip install -c /tmp/constraints.txt -r /tmp/exporter.txt -r /tmp/engine.txt
 COPY LICENSE README.md hatch_build.py ./
-COPY alerts alerts
+COPY alerts/*.rules.yml alerts/
+COPY alerts/kvscope_alerts alerts/kvscope_alerts
 COPY dashboards/*.json dashboards/
 COPY deploy/alertmanager/alertmanager.yml deploy/alertmanager/
 COPY engine engine
@@ -43,7 +44,8 @@ FROM build AS build-exporter
 RUN --mount=type=cache,target=/pip-cache \
     /opt/kvscope/bin/pip install -c /tmp/constraints.txt -r /tmp/exporter.txt
 COPY LICENSE README.md hatch_build.py ./
-COPY alerts alerts
+COPY alerts/*.rules.yml alerts/
+COPY alerts/kvscope_alerts alerts/kvscope_alerts
 COPY dashboards/*.json dashboards/
 COPY deploy/alertmanager/alertmanager.yml deploy/alertmanager/
 COPY engine engine

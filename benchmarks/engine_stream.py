@@ -12,7 +12,6 @@ from kvscope_engine.request import Sequence as EngineSequence
 from kvscope_engine.scheduler import Scheduler
 from kvscope_engine.step import Step
 from kvscope_engine.step_plan import SampledToken, StepPlan
-
 from kvscope_events.bus import EventBus, Subscription
 from kvscope_events.events import CONTRACT_VERSION, Batch, DeviceMemorySampled, Hello
 from kvscope_events.producers import ENGINE_EVENTS, in_order

@@ -14,23 +14,6 @@ from functools import partial
 from statistics import median
 
 import msgspec
-from kvscope_exporter.clock import Clock
-from kvscope_exporter.fold import (
-    Cache,
-    Census,
-    Churn,
-    DeviceMemory,
-    Exhaustion,
-    Fold,
-    Latency,
-    Ledger,
-    Preemption,
-    Requests,
-    Steps,
-    Vllm,
-)
-from kvscope_exporter.sources.attachments import SourceKind
-from kvscope_exporter.sources.pipeline import CHUNK_BATCHES, Pipeline
 
 from benchmarks.engine_stream import HELLO
 from benchmarks.report import repeated, report, thread_ns
@@ -52,6 +35,23 @@ from kvscope_events.events import (
     SequenceFinished,
     StepCompleted,
 )
+from kvscope_exporter.clock import Clock
+from kvscope_exporter.fold import (
+    Cache,
+    Census,
+    Churn,
+    DeviceMemory,
+    Exhaustion,
+    Fold,
+    Latency,
+    Ledger,
+    Preemption,
+    Requests,
+    Steps,
+    Vllm,
+)
+from kvscope_exporter.sources.attachments import SourceKind
+from kvscope_exporter.sources.pipeline import CHUNK_BATCHES, Pipeline
 
 BLOCK_SIZE = 16
 PROMPT_BLOCKS = 8

@@ -15,14 +15,13 @@ import gc
 import tracemalloc
 from statistics import median
 
-from kvscope_exporter.catalogue import COMPAT_SETS
-from kvscope_exporter.clock import Clock
-from kvscope_exporter.watched.target import Target
-
 from benchmarks.engine_stream import Recording, block_events, churn
 from benchmarks.fold_cost import Replay, Stream, hello
 from benchmarks.report import report, thread_ns
 from kvscope_events.events import Batch
+from kvscope_exporter.catalogue import COMPAT_SETS
+from kvscope_exporter.clock import Clock
+from kvscope_exporter.watched.target import Target
 
 TARGET_RATE = 1_000_000
 TARGET_GROWTH = 1.5

@@ -16,15 +16,15 @@ from itertools import count
 from statistics import median
 
 import msgspec
+
+from benchmarks.report import alternate, report, thread_ns
+from kvscope_events.events import Batch
 from kvscope_exporter.clock import Clock
 from kvscope_exporter.collect.parts import parts_of
 from kvscope_exporter.fold import Folds
 from kvscope_exporter.sources.kv_events import KvEventsSource
 from kvscope_exporter.sources.kv_events.decoder import Decoded, Decoder
 from kvscope_exporter.sources.pipeline import Pipeline
-
-from benchmarks.report import alternate, report, thread_ns
-from kvscope_events.events import Batch
 from tests.kv_events.dialects import BY_NAME, Dialect, Removed, Said, Stored
 from tests.kv_events.publisher import Publisher
 

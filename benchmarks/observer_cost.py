@@ -17,13 +17,13 @@ from random import Random
 from statistics import median
 
 import torch
-from kvscope_exporter.clock import Clock
-from kvscope_exporter.otlp.outlet import Outlet, Served
-from kvscope_exporter.otlp.settings import OtlpConfig
 
 from benchmarks.offline import OfflineEngine
 from benchmarks.processes import answering
 from benchmarks.report import alternate, ratios, report
+from kvscope_exporter.clock import Clock
+from kvscope_exporter.otlp.outlet import Outlet, Served
+from kvscope_exporter.otlp.settings import OtlpConfig
 from tests.playback.recorded import make_recorder
 
 SEQUENCES = (1, 8, 32)

@@ -15,6 +15,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from prometheus_client.parser import text_string_to_metric_families
+
+from benchmarks.processes import answering
+from benchmarks.report import alternate, repeated, report
+from kvscope_events.bus import Subscription
 from kvscope_exporter.clock import Clock
 from kvscope_exporter.readings import PageReader
 from kvscope_exporter.readings.mapping import PageMapper
@@ -22,11 +27,6 @@ from kvscope_exporter.readings.tables import TABLES
 from kvscope_exporter.sources.pipeline import InProcessSource
 from kvscope_exporter.watched.exporter import Exporter
 from kvscope_exporter.watched.target import Target
-from prometheus_client.parser import text_string_to_metric_families
-
-from benchmarks.processes import answering
-from benchmarks.report import alternate, repeated, report
-from kvscope_events.bus import Subscription
 from tests.exporter.page import FIXED_CLOCK, hello, put
 from tests.exporter.scenario import play
 from tests.readings.cases.case import NOW, histogram

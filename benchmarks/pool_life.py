@@ -16,10 +16,9 @@ from collections.abc import Callable
 from statistics import median
 from time import perf_counter
 
+from benchmarks.report import alternate, report
 from kvscope_engine.block_pool import BlockPool
 from kvscope_engine.hashing import PrefixHasher, chain_seed
-
-from benchmarks.report import alternate, report
 from kvscope_events.bus import EventBus
 
 Lives = Callable[[int], None]  # run that many requests

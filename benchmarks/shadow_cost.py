@@ -16,11 +16,6 @@ from math import isinf
 from random import Random
 from statistics import median
 
-from kvscope_exporter.fold.shadow.budget import Budget
-from kvscope_exporter.fold.shadow.coordinator import Coordinator
-from kvscope_exporter.fold.shadow.groups import layers_of
-from kvscope_exporter.fold.shadow.simulation import SCALES, Simulation
-
 from benchmarks.report import report, thread_ns
 from kvscope_events.events import (
     Batch,
@@ -36,6 +31,10 @@ from kvscope_events.events import (
     StepScheduled,
 )
 from kvscope_events.names import CONTENT_BYTES, suffix_of
+from kvscope_exporter.fold.shadow.budget import Budget
+from kvscope_exporter.fold.shadow.coordinator import Coordinator
+from kvscope_exporter.fold.shadow.groups import layers_of
+from kvscope_exporter.fold.shadow.simulation import SCALES, Simulation
 
 SIZE = 16
 GROUPS = [

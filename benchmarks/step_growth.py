@@ -9,14 +9,13 @@ here answers with a constant.
 from statistics import median
 from time import perf_counter
 
+from benchmarks.report import report
 from kvscope_engine.block_pool import BlockPool
 from kvscope_engine.config import SchedulerConfig
 from kvscope_engine.hashing import PrefixHasher, chain_seed
 from kvscope_engine.kv_manager import KVManager
 from kvscope_engine.request import Request, SamplingParams, Sequence
 from kvscope_engine.scheduler import Scheduler
-
-from benchmarks.report import report
 from kvscope_events.bus import EventBus
 from kvscope_events.events import StepCompleted
 

@@ -13,10 +13,10 @@ from statistics import median
 from time import perf_counter
 
 import torch
-from kvscope_engine.model.kv_cache import KVCache, KVLayout, LayerShape
-from kvscope_engine.model.swap_space import SwapSpace
 
 from benchmarks.report import report
+from kvscope_engine.model.kv_cache import KVCache, KVLayout, LayerShape
+from kvscope_engine.model.swap_space import SwapSpace
 
 REPETITIONS = 15
 COPIED_BYTES = 96 * 2**20

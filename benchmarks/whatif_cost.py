@@ -20,14 +20,13 @@ from pathlib import Path
 from random import Random
 from statistics import median
 
-from kvscope_engine.block_pool import BlockPool
-from kvscope_exporter.fold import Cache
-from kvscope_exporter.fold.cache.run_stack import RunStack
-
 from benchmarks.engine_stream import taken
 from benchmarks.report import report, thread_ns
+from kvscope_engine.block_pool import BlockPool
 from kvscope_events.bus import EventBus
 from kvscope_events.events import Batch, CacheGroup, PoolCreated, PrefixLookup
+from kvscope_exporter.fold import Cache
+from kvscope_exporter.fold.cache.run_stack import RunStack
 
 POOL_BLOCKS = 4_000
 SIZES = (1_000, 1_000_000)

@@ -18,10 +18,6 @@ from collections.abc import Callable
 from functools import partial
 from statistics import median
 
-from kvscope_exporter.clock import Clock
-from kvscope_exporter.sources.listener import Listener
-from kvscope_exporter.sources.pipeline import Pipeline
-
 from benchmarks.engine_stream import block_events
 from benchmarks.fold_cost import FOLDS, Stream, hello
 from benchmarks.report import repeated, report, thread_ns
@@ -29,6 +25,9 @@ from kvscope_events.bus import EventBus
 from kvscope_events.events import Batch
 from kvscope_events.wire.publisher import WirePublisher
 from kvscope_events.wire.subscriber import WireSubscriber
+from kvscope_exporter.clock import Clock
+from kvscope_exporter.sources.listener import Listener
+from kvscope_exporter.sources.pipeline import Pipeline
 
 REPETITIONS = 7
 TARGET_US = {32: 5.0, 512: 40.0}

@@ -5,12 +5,11 @@ import argparse
 import os
 from pathlib import Path
 
-from kvscope_alerts.bare.server import SERVERS
-from kvscope_alerts.options import add_options, chosen
-
 from deploy import remote_write
 from deploy.manifests import DASHBOARDS, FOLDER, KUSTOMIZATION, MARK, manifests, of_dashboards
 from deploy.monitoring import RELEASE
+from kvscope_alerts.bare.server import SERVERS
+from kvscope_alerts.options import add_options, chosen
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -1,10 +1,9 @@
 """The component that follows all pods with a sidecar as a fleet, and how it finds them."""
 
-from kvscope_alerts.thresholds import FLEET_JOB
-
 from deploy.monitoring import POD_LABELS, POD_PORT, fleet_monitor
 from deploy.workloads import USER, labelled
 from kvscope.inject.pod import EXPORTER_IMAGE, PORT, UNPRIVILEGED
+from kvscope_alerts.thresholds import FLEET_JOB
 
 NAME, SIDECARS = FLEET_JOB, "kvscope-sidecars"
 _LABELS = labelled(NAME)

@@ -4,17 +4,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from kvscope_alerts.edits import Edits
-from kvscope_alerts.objectives import Objectives
-from kvscope_alerts.rule import Places
-from kvscope_alerts.yaml_text import to_yaml
-
 from deploy.fleet import NAME as FLEET
 from deploy.fleet import fleet
 from deploy.monitoring import NAME, RELEASE, dashboards, monitoring, network_policy, other_ports
 from deploy.packs import packs
 from deploy.workloads import engine, labelled, sglang, vllm
 from kvscope.inject.pod import KEY, KEYS, SIDECAR
+from kvscope_alerts.edits import Edits
+from kvscope_alerts.objectives import Objectives
+from kvscope_alerts.rule import Places
+from kvscope_alerts.yaml_text import to_yaml
 
 FOLDER = Path(__file__).parent / "kubernetes"
 DASHBOARDS = FOLDER.parent.parent / "dashboards"

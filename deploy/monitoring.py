@@ -3,14 +3,13 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from kvscope.inject.pod import LABEL, OBSERVED, PORT, PORT_NAME
 from kvscope_alerts.edits import Edits
 from kvscope_alerts.objectives import Objectives
 from kvscope_alerts.rule import Places
 from kvscope_alerts.rules import groups as rule_groups
 from kvscope_alerts.thresholds import FLEET_JOB, JOB
 from kvscope_alerts.timing import Timing
-
-from kvscope.inject.pod import LABEL, OBSERVED, PORT, PORT_NAME
 
 RELEASE = "kube-prometheus-stack"
 """kube-prometheus-stack's Prometheus reads only objects labelled with the name of its release."""

@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping
 
+from deploy.monitoring import prometheus_rule
 from kvscope_alerts.bare.limits import Settings
 from kvscope_alerts.bare.packs import groups
 from kvscope_alerts.bare.server import SERVERS
 from kvscope_alerts.rule import Places
 from kvscope_alerts.timing import Timing
-
-from deploy.monitoring import prometheus_rule
 
 
 def packs(

@@ -9,6 +9,7 @@ from urllib.parse import quote, urlencode
 import httpx
 import msgspec
 import typer
+
 from kvscope_exporter.fetch.error import JSON_ERRORS, FetchError
 from kvscope_exporter.fetch.fetch import Document, Fetcher
 from kvscope_exporter.paths import ANSWERS

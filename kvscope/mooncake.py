@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated
 
 import msgspec
+
 from kvscope_exporter.fetch.error import JSON_ERRORS
 
 TRACE_BLOCK_TOKENS = 512

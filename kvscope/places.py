@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
-from kvscope_exporter.paths import LIVE
 
 from kvscope.answer_document import AnswerError, fetch_document
 from kvscope.options.configuration import SIDECAR_PORT, ListenConfig
 from kvscope.output import fail
+from kvscope_exporter.paths import LIVE
 
 if TYPE_CHECKING:
     from kvscope_exporter.flight.reader import RecordingFile

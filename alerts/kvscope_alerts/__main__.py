@@ -8,7 +8,7 @@ from kvscope_alerts.options import add_options, chosen
 from kvscope_alerts.rules import rule_file
 from kvscope_alerts.timing import Timing
 
-RULE_FILE = Path(__file__).parent / "kvscope.rules.yml"
+RULE_FILE = Path(__file__).parents[1] / "kvscope.rules.yml"
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -1,13 +1,12 @@
 """Alerts about a server's API responses, which the engines behind it do not see."""
 
-from kvscope_monitoring import formulas
-from kvscope_monitoring.objectives import BURN_MIN_BAD, BURN_WARN_BAD, FAILING_SHARE
-from kvscope_monitoring.selectors import series
-
 from kvscope_alerts.paging import graded
 from kvscope_alerts.rule import SERVER, Alert, Group, Record
 from kvscope_alerts.scope import Scope
 from kvscope_alerts.timing import Timing
+from kvscope_monitoring import formulas
+from kvscope_monitoring.objectives import BURN_MIN_BAD, BURN_WARN_BAD, FAILING_SHARE
+from kvscope_monitoring.selectors import series
 
 _FAILURES = "server:kvscope_api_failures:rate"
 

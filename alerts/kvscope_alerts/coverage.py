@@ -11,11 +11,6 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from kvscope_exporter.catalogue import Metric, metric
-from kvscope_exporter.readings.row import Row
-from kvscope_exporter.readings.tables import TABLES
-from kvscope_monitoring.bounds import BOUNDS
-
 from kvscope_alerts.rule import Group, Record
 from kvscope_alerts.rules import groups
 from kvscope_events.producers import (
@@ -26,6 +21,10 @@ from kvscope_events.producers import (
     VLLM_EVENTS,
 )
 from kvscope_events.vocabulary import ServerKind
+from kvscope_exporter.catalogue import Metric, metric
+from kvscope_exporter.readings.row import Row
+from kvscope_exporter.readings.tables import TABLES
+from kvscope_monitoring.bounds import BOUNDS
 
 _HARDWARE = ("kvscope_gpu_memory_headroom_bytes",)
 """Families of torch's figures that need the driver's as well."""

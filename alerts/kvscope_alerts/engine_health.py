@@ -1,14 +1,13 @@
 """Alerts about the engine and the exporter itself."""
 
-from kvscope_monitoring import formulas
-from kvscope_monitoring.selectors import series
-from kvscope_monitoring.thresholds import STEP_AGE_SECONDS
-
 from kvscope_alerts.rule import COUNT, ENGINE, Alert, Group
 from kvscope_alerts.scope import Scope
 from kvscope_alerts.server_state import silent
 from kvscope_alerts.thresholds import STARVED_FACTOR, STARVED_SECONDS
 from kvscope_alerts.timing import Timing
+from kvscope_monitoring import formulas
+from kvscope_monitoring.selectors import series
+from kvscope_monitoring.thresholds import STEP_AGE_SECONDS
 
 
 def engine_groups(timing: Timing, scope: Scope) -> list[Group]:

@@ -3,9 +3,6 @@
 import json
 from collections.abc import Callable, Collection
 
-from kvscope_monitoring import formulas
-from kvscope_monitoring.selectors import series
-
 from kvscope_alerts.fleet_cache import fleet_cache_alerts
 from kvscope_alerts.paging import graded
 from kvscope_alerts.recordings import (
@@ -33,6 +30,8 @@ from kvscope_alerts.thresholds import (
     TTFT_OUTLIER_SECONDS,
 )
 from kvscope_alerts.timing import Timing
+from kvscope_monitoring import formulas
+from kvscope_monitoring.selectors import series
 
 
 def fleet_groups(timing: Timing, scope: Scope, to_zero: Collection[str]) -> list[Group]:

@@ -1,13 +1,12 @@
 """Alerts about the caches of a fleet, from the page of `kvscope fleet`."""
 
-from kvscope_monitoring import fleet
-from kvscope_monitoring.selectors import rate, series
-from kvscope_monitoring.thresholds import FLEET_FULL, ROUTING_LOSS_ROSE, WORKLOAD_AS_BEFORE
-
 from kvscope_alerts.rule import COUNT, MODEL, Alert
 from kvscope_alerts.scope import Scope
 from kvscope_alerts.thresholds import FLEET_JOB, PREFIX_TOKENS_PER_SECOND
 from kvscope_alerts.timing import Timing
+from kvscope_monitoring import fleet
+from kvscope_monitoring.selectors import rate, series
+from kvscope_monitoring.thresholds import FLEET_FULL, ROUTING_LOSS_ROSE, WORKLOAD_AS_BEFORE
 
 _PROCESS = "The process that follows the fleet, {{ $labels.instance }},"
 

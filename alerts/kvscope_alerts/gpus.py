@@ -2,14 +2,13 @@
 
 from dataclasses import replace
 
-from kvscope_monitoring.selectors import series
-
 from kvscope_alerts.paging import paged_below
 from kvscope_alerts.recordings import GPUS, GPUS_SEEN, LAST_ANSWER
 from kvscope_alerts.rule import COUNT, GPU, SERVER, Alert, Group, Severity
 from kvscope_alerts.scope import Scope
 from kvscope_alerts.thresholds import LINK_BUSY, LINK_SHARE, NVLINK_XIDS, SLOWED_SHARE, XIDS
 from kvscope_alerts.timing import Timing
+from kvscope_monitoring.selectors import series
 
 _DEVICE = ("instance", "uuid")
 _LOOK_AT_IT = (

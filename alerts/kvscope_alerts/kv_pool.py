@@ -1,5 +1,9 @@
 """Alerts about the KV pool and preemption."""
 
+from kvscope_alerts.recordings import RECOMPUTED_RATIO_10M
+from kvscope_alerts.rule import ENGINE, Alert, Group
+from kvscope_alerts.thresholds import HELD_SECONDS, HELD_SHARE
+from kvscope_alerts.timing import Timing
 from kvscope_monitoring.selectors import series
 from kvscope_monitoring.thresholds import (
     EXHAUSTION_LEVEL,
@@ -9,11 +13,6 @@ from kvscope_monitoring.thresholds import (
     RECOMPUTED_NOTICEABLE,
     RECOMPUTED_SHARE,
 )
-
-from kvscope_alerts.recordings import RECOMPUTED_RATIO_10M
-from kvscope_alerts.rule import ENGINE, Alert, Group
-from kvscope_alerts.thresholds import HELD_SECONDS, HELD_SHARE
-from kvscope_alerts.timing import Timing
 
 _ACTIVE = series("kvscope_kv_active_ratio")
 

@@ -1,14 +1,13 @@
 """Alerts about device memory and host memory."""
 
-from kvscope_monitoring import formulas
-from kvscope_monitoring.selectors import series
-from kvscope_monitoring.thresholds import HOST_USED_SHARE
-
 from kvscope_alerts.paging import graded
 from kvscope_alerts.rule import COUNT, ENGINE, GPU, Alert, Group
 from kvscope_alerts.scope import Scope
 from kvscope_alerts.thresholds import HOST_GROWS_MINUTES, NEIGHBOUR_GREW_BYTES
 from kvscope_alerts.timing import Timing
+from kvscope_monitoring import formulas
+from kvscope_monitoring.selectors import series
+from kvscope_monitoring.thresholds import HOST_USED_SHARE
 
 _DEVICE = ("instance", "uuid")
 

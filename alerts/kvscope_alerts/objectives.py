@@ -5,12 +5,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from kvscope_monitoring.bounds import FIRST_TOKEN, TOKEN_GAP, limits
-from kvscope_monitoring.objectives import ERROR_OBJECTIVE, ITL_SECONDS, TTFT_SECONDS
-
 from kvscope_alerts.scope import Scope
 from kvscope_alerts.thresholds import PAGE_BELOW
 from kvscope_alerts.timing import seconds_of
+from kvscope_monitoring.bounds import FIRST_TOKEN, TOKEN_GAP, limits
+from kvscope_monitoring.objectives import ERROR_OBJECTIVE, ITL_SECONDS, TTFT_SECONDS
 
 _NOBODY: Mapping[str, float] = MappingProxyType({})
 _NO_MODELS: Mapping[str, frozenset[str]] = MappingProxyType({})

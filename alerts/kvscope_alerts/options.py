@@ -3,14 +3,13 @@
 import argparse
 from typing import NamedTuple
 
-from kvscope_monitoring.addresses import GRAFANA, RUNBOOKS
-
 from kvscope_alerts.edits import Edits
 from kvscope_alerts.objectives import Objectives
 from kvscope_alerts.rule import Places
 from kvscope_alerts.rules import groups
 from kvscope_alerts.scope import Scope
 from kvscope_alerts.thresholds import LOADING, PAGE_BELOW
+from kvscope_monitoring.addresses import GRAFANA, RUNBOOKS
 
 
 class Options(NamedTuple):

@@ -1,9 +1,5 @@
 """Alerts about the prefix cache, and about the curve that says whether more memory helps it."""
 
-from kvscope_monitoring import formulas
-from kvscope_monitoring.selectors import rate, series
-from kvscope_monitoring.thresholds import REGRETTED_SHARE, WHATIF_ERROR
-
 from kvscope_alerts.recordings import HIT_RATIO_6H, HIT_RATIO_10M
 from kvscope_alerts.rule import COUNT, ENGINE, Alert, Group
 from kvscope_alerts.scope import Scope
@@ -15,6 +11,9 @@ from kvscope_alerts.thresholds import (
     WHATIF_BLOCKS,
 )
 from kvscope_alerts.timing import Timing
+from kvscope_monitoring import formulas
+from kvscope_monitoring.selectors import rate, series
+from kvscope_monitoring.thresholds import REGRETTED_SHARE, WHATIF_ERROR
 
 
 def prefix_cache_groups(timing: Timing, scope: Scope) -> list[Group]:

@@ -5,13 +5,12 @@ Levels: `engine` keeps the labels that distinguish engines (job, instance, model
 place.
 """
 
-from kvscope_monitoring import formulas
-from kvscope_monitoring.selectors import series
-
 from kvscope_alerts.rule import Group, Record, Rule
 from kvscope_alerts.scope import Scope
 from kvscope_alerts.thresholds import JOB, SEEN
 from kvscope_alerts.timing import Timing
+from kvscope_monitoring import formulas
+from kvscope_monitoring.selectors import series
 
 PREEMPTIONS = "kvscope_preemptions_total"
 

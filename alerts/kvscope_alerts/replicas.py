@@ -3,9 +3,6 @@
 They do not hurt users yet, and nothing else shows them: service levels are the model's.
 """
 
-from kvscope_monitoring import formulas
-from kvscope_monitoring.selectors import series
-
 from kvscope_alerts.rule import ENGINE, Alert, Group
 from kvscope_alerts.scope import Scope
 from kvscope_alerts.thresholds import (
@@ -16,6 +13,8 @@ from kvscope_alerts.thresholds import (
     THRASH_SHARE,
 )
 from kvscope_alerts.timing import Timing
+from kvscope_monitoring import formulas
+from kvscope_monitoring.selectors import series
 
 
 def replica_groups(timing: Timing, scope: Scope) -> list[Group]:

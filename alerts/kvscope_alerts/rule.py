@@ -3,9 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from kvscope_monitoring.addresses import GRAFANA, RUNBOOKS
-
 from kvscope_alerts.timing import Timing
+from kvscope_monitoring.addresses import GRAFANA, RUNBOOKS
 
 Severity = Literal["critical", "warning", "info", "none"]
 """`none` is for an alert that always fires."""

@@ -9,14 +9,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from kvscope_monitoring.selectors import series
-
 from kvscope_alerts.paging import paged_below
 from kvscope_alerts.recordings import LAST_ANSWER, READY_SEEN
 from kvscope_alerts.rule import SERVER, Alert, Group
 from kvscope_alerts.scope import Scope
 from kvscope_alerts.thresholds import LOADING, SILENCE_SECONDS
 from kvscope_alerts.timing import Timing
+from kvscope_monitoring.selectors import series
 
 _EXPECTED, _LOADING, _GONE = 1, 2, 3
 """Values of the alert's expression, for its text."""

@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from kvscope_monitoring import formulas
-from kvscope_monitoring import objectives as promised
-
 from kvscope_alerts.objectives import Objectives
 from kvscope_alerts.rule import MODEL, SERVERS, Alert, Group, Record, Rule, Topic
 from kvscope_alerts.timing import Timing
+from kvscope_monitoring import formulas
+from kvscope_monitoring import objectives as promised
 
 _NEAREST = " (or the nearest bound of the server's histogram)"
 INTERVAL = "1m"

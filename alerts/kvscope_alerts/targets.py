@@ -1,13 +1,12 @@
 """Alerts about targets: servers that do not answer, or come and go. And the watchdog."""
 
-from kvscope_monitoring.selectors import series
-
 from kvscope_alerts.paging import paged_below
 from kvscope_alerts.recordings import LAST_ANSWER, SIDECAR_SEEN
 from kvscope_alerts.rule import COUNT, SERVER, Alert, Group
 from kvscope_alerts.scope import Scope
 from kvscope_alerts.thresholds import JOB, MANY_TARGETS, MANY_TARGETS_SHARE, OUTAGES, SEEN
 from kvscope_alerts.timing import Timing, seconds_of
+from kvscope_monitoring.selectors import series
 
 _UP = f'up{{job="{JOB}"}}'
 _STARTED = f'process_start_time_seconds{{job="{JOB}"}}'

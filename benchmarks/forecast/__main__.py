@@ -10,11 +10,10 @@ from random import Random
 from statistics import mean
 from typing import NamedTuple
 
-from kvscope_exporter.fold.exhaustion import HORIZONS, Exhaustion
-
 from benchmarks.forecast.loads import LOADS, Load
 from benchmarks.forecast.simulator import SECOND, Simulator
 from kvscope_events.events import AllocationFailed, StepCompleted
+from kvscope_exporter.fold.exhaustion import HORIZONS, Exhaustion
 
 EVERY_SECONDS = 5.0
 """Between two forecasts that are scored."""

@@ -18,7 +18,6 @@ from kvscope_engine.request import Request, SamplingParams, Sequence
 from kvscope_engine.scheduler import Scheduler
 from kvscope_engine.step import Step
 from kvscope_engine.step_plan import SampledToken, StepPlan
-
 from kvscope_events.events import Batch, DeviceMemorySampled, EngineEvent, StepCompleted
 
 SECOND = 10**9

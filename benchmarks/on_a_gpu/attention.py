@@ -5,14 +5,14 @@ from collections.abc import Callable
 from itertools import product
 
 import torch
-from kvscope_engine.model.attention.backend import LayerOptions
-from kvscope_engine.model.attention.triton.backend import static_attention
-from kvscope_engine.model.kv_cache import FP8, KVCache, KVLayout, LayerShape
 from torch import Tensor
 
 from benchmarks.on_a_gpu.ceilings import Ceilings
 from benchmarks.on_a_gpu.clock import device_seconds
 from benchmarks.on_a_gpu.report import Figure
+from kvscope_engine.model.attention.backend import LayerOptions
+from kvscope_engine.model.attention.triton.backend import static_attention
+from kvscope_engine.model.kv_cache import FP8, KVCache, KVLayout, LayerShape
 
 DEVICE = torch.device("cuda")
 ROWS = (1, 4, 16, 64, 256)

@@ -8,11 +8,11 @@ from dataclasses import fields
 from pathlib import Path
 
 import torch
-from kvscope_exporter.machine.gpu import Cadence, GpuPoller
-from kvscope_exporter.machine.gpu.sample import DeviceSample, Sensors
 
 from benchmarks.on_a_gpu.ceilings import PRODUCT
 from benchmarks.on_a_gpu.report import Figure
+from kvscope_exporter.machine.gpu import Cadence, GpuPoller
+from kvscope_exporter.machine.gpu.sample import DeviceSample, Sensors
 
 MIB, MEGA = 2**20, 1e6
 WARM_SECONDS = 6.0

@@ -8,11 +8,11 @@ import tempfile
 from pathlib import Path
 
 import torch
-from kvscope_engine.model.demo import demo_tokenizer
 
 from benchmarks.on_a_gpu.nvml import COMPONENT, TARGET, samples, total
 from benchmarks.on_a_gpu.report import Figure
 from benchmarks.on_a_gpu.step import random_model
+from kvscope_engine.model.demo import demo_tokenizer
 
 REST_MIB = 64
 """Less than a step of the largest size takes."""

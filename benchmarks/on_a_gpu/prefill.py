@@ -7,15 +7,15 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from kvscope_engine.model.attention.backend import LayerOptions
-from kvscope_engine.model.attention.triton.backend import TritonAttention
-from kvscope_engine.model.attention.triton.plan import PREFILL_TILE, PrefillTiles
-from kvscope_engine.model.kv_cache import FP8, KVLayout
 
 from benchmarks.on_a_gpu.attention import BLOCK_SIZE, DEVICE, QUERY_HEADS, SHAPE, scattered
 from benchmarks.on_a_gpu.ceilings import Ceilings
 from benchmarks.on_a_gpu.clock import device_seconds
 from benchmarks.on_a_gpu.report import Figure
+from kvscope_engine.model.attention.backend import LayerOptions
+from kvscope_engine.model.attention.triton.backend import TritonAttention
+from kvscope_engine.model.attention.triton.plan import PREFILL_TILE, PrefillTiles
+from kvscope_engine.model.kv_cache import FP8, KVLayout
 
 TOKENS = 8192
 """New tokens of each batch."""

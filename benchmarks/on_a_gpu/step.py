@@ -9,6 +9,12 @@ from pathlib import Path
 from statistics import median
 
 import torch
+from torch.profiler import ProfilerActivity, profile
+from transformers import LlamaConfig, PreTrainedModel
+from transformers.models.auto import AutoModelForCausalLM
+
+from benchmarks.on_a_gpu.ceilings import Ceilings
+from benchmarks.on_a_gpu.report import Figure
 from kvscope_engine.config import SchedulerConfig
 from kvscope_engine.hashing import PrefixHasher
 from kvscope_engine.model.attention.choice import TORCH, choose_attention
@@ -22,12 +28,6 @@ from kvscope_engine.model.profile import graph_bytes, step_peaks
 from kvscope_engine.model.runner import ModelRunner
 from kvscope_engine.request import SamplingParams, Sequence
 from kvscope_engine.step_plan import ScheduledSequence, StepPlan
-from torch.profiler import ProfilerActivity, profile
-from transformers import LlamaConfig, PreTrainedModel
-from transformers.models.auto import AutoModelForCausalLM
-
-from benchmarks.on_a_gpu.ceilings import Ceilings
-from benchmarks.on_a_gpu.report import Figure
 
 DEVICE = torch.device("cuda")
 BLOCK_SIZE = 16

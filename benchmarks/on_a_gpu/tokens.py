@@ -15,6 +15,11 @@ from random import Random
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
+from transformers import DynamicCache, LlamaConfig, PreTrainedModel
+from transformers.models.auto import AutoModelForCausalLM
+
+from benchmarks.on_a_gpu.report import Figure
 from kvscope_engine.hashing import PrefixHasher
 from kvscope_engine.model.attention.choice import choose_attention
 from kvscope_engine.model.attention.interface import IMPLEMENTATION
@@ -24,11 +29,6 @@ from kvscope_engine.model.kv_cache import FP8
 from kvscope_engine.model.runner import ModelRunner
 from kvscope_engine.request import SamplingParams, Sequence
 from kvscope_engine.step_plan import ScheduledSequence
-from torch import Tensor
-from transformers import DynamicCache, LlamaConfig, PreTrainedModel
-from transformers.models.auto import AutoModelForCausalLM
-
-from benchmarks.on_a_gpu.report import Figure
 
 CHECKS = (
     *("triton/attention_checks.py", "triton/decoder_checks.py", "triton/token_checks.py"),

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 from grafana_foundation_sdk.builders import dashboard as db
 from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models import dashboard as dm
-from kvscope_monitoring.addresses import RUNBOOKS
 
 from dashboards.kit.links import SOURCE, VLLM
 from dashboards.kit.panels import Panel
@@ -20,6 +19,7 @@ from dashboards.kit.variables import (
     level_variables,
     place_variables,
 )
+from kvscope_monitoring.addresses import RUNBOOKS
 
 __all__ = ["Row", "assemble", "engine_variables", "every_variable"]
 

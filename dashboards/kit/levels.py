@@ -4,12 +4,11 @@ A tile and a table judge by the burn rate, as the alerts do: at 1 the budget is 
 the rate that pages it is red. No other limit stands for the same promise.
 """
 
-from kvscope_monitoring import formulas, identity
-from kvscope_monitoring.formulas import share
-
 from dashboards.kit import thresholds as limits
 from dashboards.kit.panels import OBJECTIVE, Q
 from dashboards.kit.queries import BY_ENGINE, ENGINE, TILE_WINDOW, series, total, worst
+from kvscope_monitoring import formulas, identity
+from kvscope_monitoring.formulas import share
 
 FIRST_TOKEN, TOKEN_GAP = (
     "kvscope_time_to_first_token_seconds",

@@ -5,6 +5,7 @@ from typing import NamedTuple
 from grafana_foundation_sdk.builders import dashboard as db
 from grafana_foundation_sdk.models import common
 from grafana_foundation_sdk.models import dashboard as dm
+
 from kvscope_monitoring.addresses import RUNBOOKS
 
 SOURCE = common.DataSourceRef(type_val="prometheus", uid="${datasource}")

@@ -3,11 +3,10 @@
 Under load one of many engines is always full, and a pool that is full of work is fine.
 """
 
-from kvscope_monitoring.thresholds import EXHAUSTION_LEVEL, EXHAUSTION_PROBABILITY, POOL_SATURATED
-
 from dashboards.kit import thresholds as limits
 from dashboards.kit.panels import Q
 from dashboards.kit.queries import BY_ENGINE, peak, rate, recent, series, total, worst
+from kvscope_monitoring.thresholds import EXHAUSTION_LEVEL, EXHAUSTION_PROBABILITY, POOL_SATURATED
 
 CALM, CROWDED, SOON = "no pressure", "pressure", "pressure soon"
 """Legends of the states; one of them has a value."""

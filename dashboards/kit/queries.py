@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 
+from dashboards.kit.thresholds import SEVERITIES
 from kvscope_exporter.readings.labels import Passed
 from kvscope_exporter.readings.tables import TABLES
 from kvscope_monitoring import identity, selectors
 from kvscope_monitoring.formulas import share
 from kvscope_monitoring.objectives import FAST
-
-from dashboards.kit.thresholds import SEVERITIES
 
 PLACE = 'cluster=~"$cluster",namespace=~"$namespace",pod=~"$pod"'
 """The place of a server. "All" includes servers without the label."""

@@ -5,12 +5,12 @@ from typing import Literal
 
 from grafana_foundation_sdk.builders import dashboard as db
 from grafana_foundation_sdk.models import dashboard as dm
-from kvscope_exporter.fold.buckets import FIRST_TOKEN_SECONDS, INTER_TOKEN_SECONDS
-from kvscope_monitoring.bounds import at_or_below
-from kvscope_monitoring.objectives import ERROR_OBJECTIVE, ITL_SECONDS, TTFT_OBJECTIVE, TTFT_SECONDS
 
 from dashboards.kit.links import SOURCE
 from dashboards.kit.queries import PLACE
+from kvscope_exporter.fold.buckets import FIRST_TOKEN_SECONDS, INTER_TOKEN_SECONDS
+from kvscope_monitoring.bounds import at_or_below
+from kvscope_monitoring.objectives import ERROR_OBJECTIVE, ITL_SECONDS, TTFT_OBJECTIVE, TTFT_SECONDS
 
 EVERY_ENGINE = "kvscope_source_up"
 """A family that every engine has on its page from the start, even while it loads its model."""

@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from kvscope_exporter import words
-from kvscope_exporter.answers.tenants import OneDemand, TenantsAnswer
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from kvscope_events.printable import quoted
+from kvscope_exporter import words
+from kvscope_exporter.answers.tenants import OneDemand, TenantsAnswer
 
 _NO_USER = "(no user)"
 _LEGEND = (

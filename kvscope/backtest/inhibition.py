@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import kvscope_alerts
 import yaml
 
+import kvscope_alerts
 from kvscope.backtest import BacktestError
 from kvscope.backtest.evaluation import EVERY_SECONDS, Firing
 
@@ -15,7 +15,7 @@ _CONFIGURATION = Path(kvscope_alerts.__file__).parent / "alertmanager.yml"
 SHIPPED = (
     _CONFIGURATION
     if _CONFIGURATION.exists()
-    else _CONFIGURATION.parents[1] / "deploy" / "alertmanager" / "alertmanager.yml"
+    else _CONFIGURATION.parents[2] / "deploy" / "alertmanager" / "alertmanager.yml"
 )
 """The wheel has it beside the rules' package, a checkout where it is deployed from."""
 _MATCHER = re.compile(

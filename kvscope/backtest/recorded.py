@@ -3,11 +3,10 @@
 from collections.abc import Set
 from pathlib import Path
 
-from kvscope_exporter.flight.reader import RecordingFile
-from kvscope_exporter.playback.playback import Playback
-
 from kvscope.backtest import BacktestError
 from kvscope.backtest.samples import Samples
+from kvscope_exporter.flight.reader import RecordingFile
+from kvscope_exporter.playback.playback import Playback
 
 STEP_SECONDS = 15
 

@@ -15,10 +15,9 @@ from kvscope.places import SERVER_HELP, server_asked
 from kvscope_events.printable import printable
 
 if TYPE_CHECKING:
+    from kvscope.answer_document import EngineAnswer
     from kvscope_exporter.adviser.proposal import Proposal
     from kvscope_exporter.answers.advice import AdviceAnswer
-
-    from kvscope.answer_document import EngineAnswer
 
 _STYLES = {"high": "green", "medium": "yellow", "low": "red"}
 _IDLE_SECONDS = 60.0
@@ -56,9 +55,8 @@ def advise(
 
     Example: kvscope advise http://127.0.0.1:8010
     """
-    from kvscope_exporter.answers.advice import ADVICE, AdviceAnswer
-
     from kvscope.answer_document import AnswerError, decode, fetch
+    from kvscope_exporter.answers.advice import ADVICE, AdviceAnswer
 
     url = server_asked(server, "advise")
     try:

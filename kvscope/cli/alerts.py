@@ -90,12 +90,12 @@ def alerts(
     Example: kvscope alerts try --prometheus http://127.0.0.1:9090 --days 7 --timezone Europe/Berlin
     """
     import msgspec
-    from kvscope_exporter.flight.format import RecordingError
 
     from kvscope.backtest import BacktestError
     from kvscope.backtest.evaluation import evaluate, promtool
     from kvscope.backtest.inhibition import SHIPPED, held_back, inhibition_rules
     from kvscope.backtest.report import lines_of, trial
+    from kvscope_exporter.flight.format import RecordingError
 
     if bool(files) == bool(prometheus):
         raise fail("give recordings or --prometheus URL, one of both")
@@ -133,10 +133,9 @@ def alerts(
 
 
 def _rules(ttft: list[str], itl: list[str], errors: list[str]) -> "Rules":
+    from kvscope.backtest.evaluation import Rules
     from kvscope_alerts.objectives import Objectives
     from kvscope_alerts.rules import rule_file
-
-    from kvscope.backtest.evaluation import Rules
 
     try:
         return Rules(rule_file(objectives=Objectives.parse(ttft, itl, errors)))
@@ -159,9 +158,8 @@ def _queried(
     ca: Path | None,
     seconds: float,
 ) -> "list[Samples]":
-    from kvscope_exporter.web.access.keys import read_keys
-
     from kvscope.backtest.queried import queried
+    from kvscope_exporter.web.access.keys import read_keys
 
     labels = {}
     for text in only:

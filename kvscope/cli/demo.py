@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import httpx
 import typer
-from kvscope_engine.config import CacheConfig, EngineConfig, ModelConfig
-from kvscope_exporter.catalogue import DEFAULT_COMPAT
 
 from kvscope.diagnosis.scrape import ScrapedPage, ScrapeError, scrape
 from kvscope.options.configuration import ListenConfig, TelemetryConfig
@@ -19,6 +17,8 @@ from kvscope.options.server import Host, Port
 from kvscope.options.tracing import OtlpTracesEndpoint, chosen_traces
 from kvscope.output import configure_logging
 from kvscope.serving.stacks import show_stacks
+from kvscope_engine.config import CacheConfig, EngineConfig, ModelConfig
+from kvscope_exporter.catalogue import DEFAULT_COMPAT
 
 if TYPE_CHECKING:
     from kvscope.serving.run import AppServer

@@ -10,9 +10,8 @@ from kvscope.output import fail
 from kvscope_events.printable import printable
 
 if TYPE_CHECKING:
-    from kvscope_exporter.answers.course import CourseAnswer
-
     from kvscope.cli.sides import Side
+    from kvscope_exporter.answers.course import CourseAnswer
 
     Engines = list[EngineAnswer[CourseAnswer]]
     Pair = tuple[EngineAnswer[CourseAnswer], EngineAnswer[CourseAnswer]]

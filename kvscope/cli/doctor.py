@@ -55,12 +55,11 @@ def doctor(
 
     Example: kvscope doctor --target http://127.0.0.1:8000
     """
-    from kvscope_exporter.machine.gpu import GpuPoller
-    from kvscope_exporter.readings import Tls
-
     from kvscope.diagnosis.gpus import gpu_findings, gpu_reports
     from kvscope.diagnosis.host import host_findings
     from kvscope.diagnosis.target import target_report
+    from kvscope_exporter.machine.gpu import GpuPoller
+    from kvscope_exporter.readings import Tls
 
     asked_for = target is not None
     url = server_named(target or DEFAULT_TARGET, ListenConfig().port)

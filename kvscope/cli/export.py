@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
-from kvscope_exporter.extras import lacking
 
 from kvscope.output import fail
 from kvscope_events.printable import printable
+from kvscope_exporter.extras import lacking
 
 if TYPE_CHECKING:
     from kvscope_exporter.flight.reader import RecordingFile
@@ -115,9 +115,8 @@ def export(
 def _write_pages(
     recording: "RecordingFile", path: Path, labels: dict[str, str], step_ns: int
 ) -> None:
-    from kvscope_exporter.playback.playback import Playback
-
     from kvscope.replaying.openmetrics import Pages, TooManyError
+    from kvscope_exporter.playback.playback import Playback
 
     pages = Pages({"job": "kvscope", "instance": recording.opened.server, **labels})
     try:
@@ -146,11 +145,10 @@ def _write_tables(recording: "RecordingFile", folder: Path) -> None:
 
 
 def _write_page(recording: "RecordingFile", path: Path, at: str | None) -> None:
-    from kvscope_exporter.playback.playback import index_of
-
     from kvscope.exporting.html import write_html
     from kvscope.exporting.moments import TooLargeError
     from kvscope.replaying.moment import moment_asked
+    from kvscope_exporter.playback.playback import index_of
 
     index = index_of(recording)
     marks = [mark.wall_ns for mark in index.marks]

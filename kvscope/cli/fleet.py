@@ -121,6 +121,11 @@ def fleet(
         host, metrics_key_file, web_config_file, allowed_host, ssl_certfile, ssl_keyfile
     )
 
+    from prometheus_client import CollectorRegistry, ProcessCollector
+
+    from kvscope.serving.listen import listening, url_of
+    from kvscope.serving.run import AppServer
+    from kvscope.serving.signals import signals_end
     from kvscope_exporter.clock import Clock
     from kvscope_exporter.fleet.collector import FleetCollector, FleetPage
     from kvscope_exporter.fleet.fleet import Fleet
@@ -129,11 +134,6 @@ def fleet(
     from kvscope_exporter.fleet.roster import Roster
     from kvscope_exporter.web.access import Access
     from kvscope_exporter.web.fleet import fleet_app
-    from prometheus_client import CollectorRegistry, ProcessCollector
-
-    from kvscope.serving.listen import listening, url_of
-    from kvscope.serving.run import AppServer
-    from kvscope.serving.signals import signals_end
 
     clock = Clock()
     follower = Follower(Fleet(remember_blocks, sample), clock)

@@ -47,9 +47,9 @@ def gpu(
     Example: kvscope gpu release http://127.0.0.1:8010
     """
     import msgspec
-    from kvscope_exporter.fetch.error import JSON_ERRORS
 
     from kvscope.answer_document import AnswerError, fetch
+    from kvscope_exporter.fetch.error import JSON_ERRORS
 
     class Answer(msgspec.Struct, frozen=True):
         state: str

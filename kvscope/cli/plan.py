@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from kvscope_engine.sizing import ConfigError
-from kvscope_exporter.extras import lacking
 from rich.console import Console
 
 from kvscope.options.generated import with_options
@@ -21,6 +19,8 @@ from kvscope.plan.report import document, notes
 from kvscope.plan.tables import tables
 from kvscope.plan.verdict import Verdict
 from kvscope.plan.wanted import planned
+from kvscope_engine.sizing import ConfigError
+from kvscope_exporter.extras import lacking
 
 _DEFAULT = PlanOptions()
 

@@ -5,16 +5,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from kvscope_engine.sizing import format_bytes, parse_bytes
 
 from kvscope.cli.interrupts import Stop
 from kvscope.output import fail
+from kvscope_engine.sizing import format_bytes, parse_bytes
 from kvscope_events.printable import printable
 
 if TYPE_CHECKING:
-    from kvscope_exporter.flight.stream_file import StreamFile
-
     from kvscope_events.wire.subscriber import WireSubscriber
+    from kvscope_exporter.flight.stream_file import StreamFile
 
 DEFAULT_MAX_BYTES = "1GiB"
 PATTERN = "/*"
@@ -58,11 +57,10 @@ def record(
 
     Example: kvscope record ipc:///run/user/1000/kvscope/qwen.sock qwen.kvsr --seconds 600
     """
-    from kvscope_exporter.clock import Clock
-    from kvscope_exporter.flight.stream_file import StreamFile
-
     from kvscope_events.wire.endpoint import EndpointError
     from kvscope_events.wire.subscriber import WireSubscriber
+    from kvscope_exporter.clock import Clock
+    from kvscope_exporter.flight.stream_file import StreamFile
 
     try:
         limit = parse_bytes(max_bytes)

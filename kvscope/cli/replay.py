@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from kvscope_engine.sizing import format_bytes
 
 from kvscope.options.configuration import ListenConfig
 from kvscope.options.server import Host
 from kvscope.output import configure_logging, fail
+from kvscope_engine.sizing import format_bytes
 from kvscope_events.printable import printable
 
 if TYPE_CHECKING:
@@ -50,10 +50,9 @@ def replay(
 
     Example: kvscope replay incident.kvsr --port 8020
     """
-    from kvscope_exporter.flight.format import RecordingError
-
     from kvscope.replaying.moment import moment_within, shown
     from kvscope.replaying.player import Player
+    from kvscope_exporter.flight.format import RecordingError
 
     try:
         player = Player(file)
@@ -95,14 +94,13 @@ def _summarise(recording: "RecordingFile", file: Path) -> None:
 
 
 def _serve(player: "object", host: str, port: int, speed: float, *, playing: bool) -> None:
-    from kvscope_exporter.web.access import Access
-
     from kvscope.replaying.app import replay_app
     from kvscope.replaying.player import Player
     from kvscope.serving.listen import listening, url_of
     from kvscope.serving.protection import protection_of_metrics
     from kvscope.serving.run import AppServer
     from kvscope.serving.signals import signals_end
+    from kvscope_exporter.web.access import Access
 
     assert isinstance(player, Player)
     configure_logging()

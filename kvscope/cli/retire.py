@@ -32,9 +32,9 @@ def retire(
     Example: kvscope retire http://127.0.0.1:8010 --target llama
     """
     import msgspec
-    from kvscope_exporter.fetch.error import JSON_ERRORS
 
     from kvscope.answer_document import AnswerError, fetch
+    from kvscope_exporter.fetch.error import JSON_ERRORS
 
     class Retired(msgspec.Struct, frozen=True):
         retired: list[str]

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import typer
-from kvscope_engine.config import EngineConfig
 
 from kvscope.options import protection as protection
 from kvscope.options import server as server
@@ -24,6 +23,7 @@ from kvscope.options.recording import (
 from kvscope.options.tracing import OtlpTracesEndpoint, chosen_traces
 from kvscope.output import configure_logging, fail
 from kvscope.serving.stacks import show_stacks
+from kvscope_engine.config import EngineConfig
 
 _DEFAULT = EngineConfig()
 _LISTEN = ListenConfig()

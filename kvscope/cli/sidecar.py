@@ -186,6 +186,13 @@ def _run(
     recording: RecordingConfig | None,
 ) -> None:
     """Serve until a signal. Raises typer.Exit(2)."""
+    from kvscope.plan.form import plan_router
+    from kvscope.replaying.past import past_router
+    from kvscope.serving.listen import listening, url_of
+    from kvscope.serving.reloading import hangups, reloading
+    from kvscope.serving.run import AppServer
+    from kvscope.serving.signals import signals_end
+    from kvscope_events.wire.endpoint import EndpointError
     from kvscope_exporter.clock import Clock
     from kvscope_exporter.configuration import ConfigurationError
     from kvscope_exporter.fetch.address import is_address
@@ -196,14 +203,6 @@ def _run(
     from kvscope_exporter.web.gpu import gpu_router
     from kvscope_exporter.web.limits import allow_files
     from kvscope_exporter.web.sidecar_app import finder, projections_of, sidecar_app
-
-    from kvscope.plan.form import plan_router
-    from kvscope.replaying.past import past_router
-    from kvscope.serving.listen import listening, url_of
-    from kvscope.serving.reloading import hangups, reloading
-    from kvscope.serving.run import AppServer
-    from kvscope.serving.signals import signals_end
-    from kvscope_events.wire.endpoint import EndpointError
 
     if where.address is not None and not is_address(where.address):
         raise fail(f"--address {where.address!r}: expected HOST:PORT")

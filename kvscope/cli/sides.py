@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
-from kvscope_exporter.answers.course import COURSE, CourseAnswer
 
 from kvscope.answer_document import AnswerError, EngineAnswer, decode, fetch
 from kvscope.output import fail
 from kvscope.places import check_target, source_named
+from kvscope_exporter.answers.course import COURSE, CourseAnswer
 
 if TYPE_CHECKING:
     from kvscope_exporter.playback.playback import Playback
@@ -46,6 +46,7 @@ def engines_of(
 
 def _recorded(side: Side, path: Path) -> list[EngineAnswer[CourseAnswer]]:
     import msgspec
+
     from kvscope_exporter.flight.format import RecordingError
     from kvscope_exporter.flight.reader import RecordingFile
     from kvscope_exporter.playback.playback import Playback

@@ -36,10 +36,9 @@ def tenants(
 
     Example: kvscope tenants http://10.0.0.7:8000 http://10.0.0.8:8000
     """
-    from kvscope_exporter.answers.tenants import TENANTS, TenantsAnswer
-
     from kvscope.answer_document import AnswerError, decode, fetch
     from kvscope.answer_text.tenants import tenants_text
+    from kvscope_exporter.answers.tenants import TENANTS, TenantsAnswer
 
     answers: list[TenantsAnswer] = []
     failed = False

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from kvscope_exporter.extras import lacking
 
 from kvscope.answer_document import Authorities, KeyFile, TargetName
 from kvscope.output import USAGE_ERROR, LineFormatter, fail
 from kvscope.places import SOURCE_HELP, check_target, server_found, source_named
+from kvscope_exporter.extras import lacking
 
 if TYPE_CHECKING:
     from kvscope.replaying.player import Player
@@ -82,10 +82,9 @@ def top(
 
     Example: kvscope top --json | jq '.servers[].engines[].headline'
     """
-    from kvscope_exporter.fetch.fetch import MAX_BYTES
-
     from kvscope.answer_document import fetch_document
     from kvscope.top.sources import UrlSource
+    from kvscope_exporter.fetch.fetch import MAX_BYTES
 
     named = [source_named(place) for place in places or ()] or [server_found("top")]
     fetch = partial(
@@ -118,11 +117,10 @@ def _recording(
     path: Path, at: str | None, speed: float, interval: float, target: str, *, once: bool
 ) -> "RecordingSource":
     """A recording at its first moment, or playing."""
-    from kvscope_exporter.flight.format import RecordingError
-
     from kvscope.replaying.moment import moment_within
     from kvscope.replaying.player import Player
     from kvscope.top.sources import RecordingSource
+    from kvscope_exporter.flight.format import RecordingError
 
     try:
         player = Player(path)

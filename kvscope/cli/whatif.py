@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from kvscope_exporter.extras import lacking
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -21,6 +20,7 @@ from kvscope.options.routing import RoutingOptions
 from kvscope.output import EXIT_SIGNALLED, fail
 from kvscope.whatif.findings import Findings, WhatIfError, save_plot
 from kvscope_events.printable import printable
+from kvscope_exporter.extras import lacking
 
 if TYPE_CHECKING:
     from kvscope.whatif.routing.workload import Workload

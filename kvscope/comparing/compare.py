@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Sequence
 
 import msgspec
-from kvscope_exporter.answers.course import CourseAnswer, Fact
 
 from kvscope.comparing.measures import Topic, Unit, is_reported, measures_of
 from kvscope.comparing.surprise import SURPRISING, Estimate, estimate, surprise
+from kvscope_exporter.answers.course import CourseAnswer, Fact
 
 _GPU_FLOOR_BYTES = 512 << 20
 """Less of another process is daily life, as for `why`."""

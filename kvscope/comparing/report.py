@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 
-from kvscope_exporter import words
-from kvscope_exporter.answers.course import Fact
-
 from kvscope.comparing.compare import Comparison, Figure
 from kvscope.comparing.surprise import MOST
 from kvscope_events.printable import printable
+from kvscope_exporter import words
+from kvscope_exporter.answers.course import Fact
 
 _TEXT_WIDTH = 36
 _COLUMN = 14

@@ -2,9 +2,6 @@
 
 from typing import NamedTuple
 
-from kvscope_exporter.catalogue import CATALOGUE, metric
-from kvscope_exporter.readings import TABLES
-
 from kvscope_events.producers import (
     CONTENT_EVENTS,
     ENGINE_EVENTS,
@@ -13,6 +10,8 @@ from kvscope_events.producers import (
     VLLM_EVENTS,
 )
 from kvscope_events.vocabulary import ServerKind
+from kvscope_exporter.catalogue import CATALOGUE, metric
+from kvscope_exporter.readings import TABLES
 
 
 class Concept(NamedTuple):

@@ -5,15 +5,14 @@ from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import urlsplit
 
-from kvscope_exporter.fetch.error import FetchError
-from kvscope_exporter.readings import detect
-from kvscope_exporter.sources.kv_events.discovery import PATHS, NoStreams, Stream, read_streams
-
 from kvscope.diagnosis.command_line import command_on, is_local
 from kvscope.diagnosis.concepts import OBSERVED, lost
 from kvscope.diagnosis.identity import Asker, Identity
 from kvscope.diagnosis.observers import Observer
 from kvscope_events.vocabulary import ServerKind
+from kvscope_exporter.fetch.error import FetchError
+from kvscope_exporter.readings import detect
+from kvscope_exporter.sources.kv_events.discovery import PATHS, NoStreams, Stream, read_streams
 
 State = Literal["yes", "no", "unknown", "-"]
 """`-`: this kind of server has no such depth."""

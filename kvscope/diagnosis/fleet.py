@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Iterator
 
 import msgspec
-from kvscope_exporter.fleet.answer import FleetAnswer
 
 from kvscope.diagnosis import Finding, Status
 from kvscope.diagnosis.identity import Asker, Identity
 from kvscope.diagnosis.observers import Observer
 from kvscope_events.events import Hello
+from kvscope_exporter.fleet.answer import FleetAnswer
 
 _FAMILY = "\nkvscope_fleet_replicas{"
 

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from kvscope_exporter import words
-from kvscope_exporter.machine.gpu import DeviceSample, GpuPoller, GpuSample, Place, binding_problem
-
 from kvscope.diagnosis import Finding
 from kvscope.diagnosis.host import has_nvidia
+from kvscope_exporter import words
+from kvscope_exporter.machine.gpu import DeviceSample, GpuPoller, GpuSample, Place, binding_problem
 
 POLL_SECONDS = 0.02
 

@@ -4,10 +4,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from kvscope.diagnosis import Finding
 from kvscope_exporter import words
 from kvscope_exporter.machine.host_memory import host_memory, read_text
-
-from kvscope.diagnosis import Finding
 
 _DEVICE_FILES = ("nvidiactl", "nvidia[0-9]*", "nvidia-uvm")
 _CONTAINER_MARKS = (".dockerenv", "run/.containerenv", "var/run/secrets/kubernetes.io")

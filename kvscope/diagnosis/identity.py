@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import msgspec
+
+from kvscope.diagnosis.scrape import PAGE_FORMATS
+from kvscope_events.vocabulary import ServerKind
 from kvscope_exporter.fetch.error import JSON_ERRORS, FetchError, FetchErrorKind
 from kvscope_exporter.fetch.fetch import Document, Fetcher
 from kvscope_exporter.readings import TABLES, Tls, detect
 from kvscope_exporter.readings.detect import is_declared, may_be_idle, why_unread
 from kvscope_exporter.readings.mapping import PageMapper
-
-from kvscope.diagnosis.scrape import PAGE_FORMATS
-from kvscope_events.vocabulary import ServerKind
 
 READ_SECONDS = 5.0
 """Seconds for one document; a server that is slower than this cannot be scraped either."""

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import TextIO, cast
 
 import httpx
+from prometheus_client.openmetrics.parser import text_fd_to_metric_families as openmetrics
+from prometheus_client.parser import text_fd_to_metric_families as text
+
 from kvscope_exporter.catalogue import metric
 from kvscope_exporter.fetch.error import FetchError
 from kvscope_exporter.fetch.fetch import MAX_BYTES, Fetcher
 from kvscope_exporter.readings.samples import MAX_LINE
-from prometheus_client.openmetrics.parser import text_fd_to_metric_families as openmetrics
-from prometheus_client.parser import text_fd_to_metric_families as text
 
 TIMEOUT_SECONDS = 5.0
 MAX_LINES = 200_000

@@ -3,9 +3,6 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from kvscope_exporter.readings import Tls
-from kvscope_exporter.readings.detect import KNOWN
-
 from kvscope.diagnosis import Finding, Status
 from kvscope.diagnosis.depth import Depths, depths
 from kvscope.diagnosis.fleet import fleet_findings, name_findings
@@ -13,6 +10,8 @@ from kvscope.diagnosis.identity import READ_SECONDS, Asker, Identity, identify
 from kvscope.diagnosis.observers import Observer, observers
 from kvscope.diagnosis.scrape import ScrapeError, parse_page
 from kvscope_events.vocabulary import ServerKind
+from kvscope_exporter.readings import Tls
+from kvscope_exporter.readings.detect import KNOWN
 
 _HEALTH: frozenset[ServerKind] = frozenset({"kvscope", "vllm", "llama.cpp"})
 """Servers whose /health may be queried; an idle SGLang generates a token for each query."""

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator
 
+from kvscope.documents.pages import attached_pages, page_rows, reasons
 from kvscope_exporter.catalogue import CATALOGUE, GROUPS, Metric
 from kvscope_exporter.sources.attachments import ATTACHMENTS, Attachment, Depth
-
-from kvscope.documents.pages import attached_pages, page_rows, reasons
 
 _HEAD = """\
 # Servers

@@ -6,8 +6,6 @@ followed as the pool has blocks.
 
 from collections.abc import Callable
 
-from kvscope_exporter.fold.fold import Fold
-
 from kvscope.exporting.course import Span
 from kvscope.exporting.rows import BlockLife
 from kvscope_events.events import (
@@ -21,6 +19,7 @@ from kvscope_events.events import (
     PoolCreated,
     PoolSnapshot,
 )
+from kvscope_exporter.fold.fold import Fold
 
 
 class BlockLives(Fold):

@@ -3,11 +3,10 @@
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
-from kvscope_exporter.flight.reader import RecordingFile
-from kvscope_exporter.flight.records import Entered, Lost, Marked, Opened, Renewed, Took
-
 from kvscope_events.events import Batch, Hello, StepCompleted
 from kvscope_events.wire.frame import FrameError, decode_batch
+from kvscope_exporter.flight.reader import RecordingFile
+from kvscope_exporter.flight.records import Entered, Lost, Marked, Opened, Renewed, Took
 
 _LATEST_NS = 1 << 62
 """The latest moment; a hostile recording may name any."""

@@ -14,11 +14,11 @@ from importlib.resources import files
 from typing import BinaryIO
 
 import msgspec
-from kvscope_exporter.flight.reader import RecordingFile
-from kvscope_exporter.playback.playback import Index
 
 from kvscope.exporting.moments import Inside, gather
 from kvscope_events.printable import quoted
+from kvscope_exporter.flight.reader import RecordingFile
+from kvscope_exporter.playback.playback import Index
 
 _IMPORTED = re.compile(r"(?<= from ')\./(?=\w+\.js';)")
 

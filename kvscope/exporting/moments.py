@@ -10,6 +10,8 @@ from collections.abc import Generator
 from typing import Any, NamedTuple
 
 import msgspec
+
+from kvscope.replaying.player import Status, status_of
 from kvscope_exporter import build_version
 from kvscope_exporter.answers.course import COURSE, CourseAnswer
 from kvscope_exporter.answers.preemptions import PREEMPTIONS
@@ -26,8 +28,6 @@ from kvscope_exporter.live.view import UnknownHereError, View
 from kvscope_exporter.playback.playback import Index, Playback
 from kvscope_exporter.watched.reply import Reply
 from kvscope_exporter.web.live import Overview, ServerRow
-
-from kvscope.replaying.player import Status, status_of
 
 NUM_MOMENTS = 128
 """At even distances, a tenth of a second apart at least. The last marks have one each besides."""

@@ -12,11 +12,11 @@ from typing import BinaryIO, get_args, get_type_hints
 
 import duckdb
 import msgspec
-from kvscope_exporter.flight.reader import RecordingFile
 
 from kvscope.exporting.course import Course
 from kvscope.exporting.rows import BlockLife, Preempted, Request, Row, Step
 from kvscope.exporting.tables import Tables
+from kvscope_exporter.flight.reader import RecordingFile
 
 TABLES: dict[type[Row], str] = {
     Step: "steps",

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Any, BinaryIO
 
-from kvscope_exporter.flight.reader import RecordingFile
-from kvscope_exporter.flight.records import Marked
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as protos
 from perfetto.trace_builder.proto_builder import StreamingTraceProtoBuilder
 
@@ -18,6 +16,8 @@ from kvscope.exporting.phases import Details, Phase, Phases
 from kvscope.exporting.victims import Victims
 from kvscope_events.events import Batch, BlocksEvicted, Hello, PagesEvicted, StepCompleted
 from kvscope_events.printable import one_line
+from kvscope_exporter.flight.reader import RecordingFile
+from kvscope_exporter.flight.records import Marked
 
 _LARGEST = (1 << 63) - 1
 _COUNTERS = {

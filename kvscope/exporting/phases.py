@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Literal, Protocol
 
-from kvscope_exporter.fold.fold import Fold
-
 from kvscope.exporting.course import Span
 from kvscope_events.events import (
     Batch,
@@ -17,6 +15,7 @@ from kvscope_events.events import (
     SequenceFinished,
     StepCompleted,
 )
+from kvscope_exporter.fold.fold import Fold
 
 Phase = Literal["queued", "prefill", "decode", "preempted"]
 Details = Mapping[str, int | str]

@@ -3,10 +3,6 @@
 from collections import OrderedDict
 from collections.abc import Callable
 
-from kvscope_exporter.fold.fold import Fold
-from kvscope_exporter.fold.preemption import Victim
-from kvscope_exporter.fold.tenants import name_of
-
 from kvscope.exporting.block_lives import BlockLives
 from kvscope.exporting.course import Span
 from kvscope.exporting.rows import Preempted, Request, Row, Step, Taker
@@ -22,6 +18,9 @@ from kvscope_events.events import (
     RequestScheduled,
     StepCompleted,
 )
+from kvscope_exporter.fold.fold import Fold
+from kvscope_exporter.fold.preemption import Victim
+from kvscope_exporter.fold.tenants import name_of
 
 MAX_OPEN = 1 << 16
 """Requests that have not ended; the oldest is given out without its end."""

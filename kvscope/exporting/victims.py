@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kvscope_exporter.fold.preemption import Preemption, Victim
-
 from kvscope.exporting.course import Span
 from kvscope_events.events import Batch, RequestPreempted
+from kvscope_exporter.fold.preemption import Preemption, Victim
 
 
 class Taking(NamedTuple):

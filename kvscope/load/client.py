@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 import httpx
 import msgspec
-from kvscope_exporter.fetch.error import JSON_ERRORS
 
 from kvscope.load.scenarios import Job, Reply
 from kvscope.load.spec import LoadSpec
 from kvscope_events.printable import quoted
+from kvscope_exporter.fetch.error import JSON_ERRORS
 
 MAX_RETRIES = 5
 """Retries of one request that gets 429, before it counts as failed."""

@@ -7,10 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from math import ceil
 
-from kvscope_exporter import words
-
 from kvscope.load.client import Exchange
 from kvscope_events.printable import quoted
+from kvscope_exporter import words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

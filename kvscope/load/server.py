@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 import httpx
 import msgspec
-from kvscope_exporter.fetch.error import JSON_ERRORS
 
 from kvscope.load.client import authorization, describe, error_detail
 from kvscope.load.scenarios import CHAT_COMPLETIONS
 from kvscope.load.spec import LoadSpec
 from kvscope.load.text import TextCost, words
 from kvscope_events.printable import quoted
+from kvscope_exporter.fetch.error import JSON_ERRORS
 
 _HELLO_TIMEOUT_SECONDS = 10.0
 """Limit for the list of models, an answer that takes no computation."""

@@ -3,9 +3,9 @@
 from typing import Annotated
 
 import typer
-from kvscope_exporter.catalogue import COMPAT_SETS, DEFAULT_COMPAT
 
 from kvscope.output import fail
+from kvscope_exporter.catalogue import COMPAT_SETS, DEFAULT_COMPAT
 
 DEFAULT_SETS = ",".join(sorted(DEFAULT_COMPAT))
 """The default for our own engine, whose page is the only one."""

@@ -4,10 +4,9 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from kvscope_exporter.otlp.settings import OtlpConfig
-
 from kvscope.options.gpu_devices import GpuDevices
 from kvscope.options.recording import RecordingConfig
+from kvscope_exporter.otlp.settings import OtlpConfig
 
 SIDECAR_PORT = 8010
 """The page of `kvscope sidecar` and `run`. Not 9400, where NVIDIA's DCGM exporter listens."""

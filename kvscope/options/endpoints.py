@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable
 
 import msgspec
+
 from kvscope_exporter.configuration import ConfigurationError, ServerConfig, SidecarConfig
 from kvscope_exporter.configuration.check import check
 from kvscope_exporter.configuration.check_server import NAME, NAME_RULE

@@ -8,9 +8,9 @@ from functools import wraps
 from typing import Annotated, Any, get_type_hints
 
 import typer
-from kvscope_engine.option import Setting, built, settings
 
 from kvscope.output import fail
+from kvscope_engine.option import Setting, built, settings
 
 _KIND = inspect.Parameter.POSITIONAL_OR_KEYWORD
 

@@ -8,11 +8,11 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from kvscope.output import fail
 from kvscope_exporter.clock import Clock
 from kvscope_exporter.extras import lacking
 from kvscope_exporter.otlp.settings import OtlpConfig, OtlpSettingError, Signal, otlp_config
-
-from kvscope.output import fail
 
 if TYPE_CHECKING:
     from kvscope_exporter.otlp.feed import Observed

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from kvscope_engine.sizing import parse_bytes
 
 from kvscope.output import fail
+from kvscope_engine.sizing import parse_bytes
 from kvscope_events.printable import printable
 
 if TYPE_CHECKING:

@@ -5,11 +5,11 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from kvscope_exporter.clock import Clock
-from kvscope_exporter.otlp.settings import OtlpConfig, OtlpSettingError
 
 from kvscope.options.otlp import config_of
 from kvscope.output import fail
+from kvscope_exporter.clock import Clock
+from kvscope_exporter.otlp.settings import OtlpConfig, OtlpSettingError
 
 if TYPE_CHECKING:
     from kvscope_exporter.tracing.session import Origin, Tracing

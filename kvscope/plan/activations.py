@@ -17,10 +17,6 @@ engine runs.
 
 from dataclasses import dataclass
 
-from kvscope_engine.sizing.config_json import Fields
-from kvscope_engine.sizing.dtypes import Dtype
-from kvscope_engine.sizing.heads import num_heads
-
 from kvscope.plan.decoder import (
     dense_width,
     expert_width,
@@ -32,6 +28,9 @@ from kvscope.plan.families import Family
 from kvscope.plan.layouts import Layer, MixerKind, layers_of
 from kvscope.plan.mixers import mixer
 from kvscope.plan.weights import Split
+from kvscope_engine.sizing.config_json import Fields
+from kvscope_engine.sizing.dtypes import Dtype
+from kvscope_engine.sizing.heads import num_heads
 
 
 @dataclass(frozen=True, slots=True)

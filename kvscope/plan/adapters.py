@@ -2,10 +2,9 @@
 
 from dataclasses import dataclass
 
-from kvscope_engine.sizing.dtypes import Dtype
-
 from kvscope.plan.parallel import Parallelism
 from kvscope.plan.weights import Matrix, Split, Weights
+from kvscope_engine.sizing.dtypes import Dtype
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,12 +2,11 @@
 
 from dataclasses import replace
 
-from kvscope_engine.sizing.config_json import Fields
-
 from kvscope.plan.families import Family
 from kvscope.plan.layouts import Layer, layers_of, num_experts
 from kvscope.plan.mixers import mixer
 from kvscope.plan.weights import Matrix, Part, Split, Weights
+from kvscope_engine.sizing.config_json import Fields
 
 
 def decoder_weights(fields: Fields, family: Family) -> Weights:

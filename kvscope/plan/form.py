@@ -7,14 +7,14 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
-from kvscope_engine.sizing import ConfigError
-from kvscope_exporter.paths import ANSWERS
-from kvscope_exporter.web.metrics import METHODS
 
 from kvscope.options.plan import PlanOptions
 from kvscope.plan.gpus import GPUS
 from kvscope.plan.report import document
 from kvscope.plan.wanted import planned
+from kvscope_engine.sizing import ConfigError
+from kvscope_exporter.paths import ANSWERS
+from kvscope_exporter.web.metrics import METHODS
 
 _MOST_TOKENS = 100_000_000
 

@@ -10,11 +10,10 @@ tests/vllm/test_planned_pools.py compares.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from kvscope_engine.sizing.config_json import ConfigError
-from kvscope_engine.sizing.dtypes import Dtype
-
 from kvscope.plan.layers import KVLayer
 from kvscope.plan.layouts import MixerKind
+from kvscope_engine.sizing.config_json import ConfigError
+from kvscope_engine.sizing.dtypes import Dtype
 
 _KERNEL_BLOCK = 16
 """Tokens that attention kernels take at once: every block size is a multiple."""

@@ -2,12 +2,11 @@
 
 from dataclasses import dataclass
 
+from kvscope.plan.families import Family
+from kvscope.plan.layouts import Layer, MixerKind, layers_of
 from kvscope_engine.sizing.config_json import ConfigError, Fields
 from kvscope_engine.sizing.dtypes import Dtype
 from kvscope_engine.sizing.heads import head_dim, num_heads
-
-from kvscope.plan.families import Family
-from kvscope.plan.layouts import Layer, MixerKind, layers_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,11 +3,10 @@
 from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple
 
+from kvscope.plan.families import Family, Layout
 from kvscope_engine.sizing.config_json import ConfigError, Fields
 from kvscope_engine.sizing.heads import head_dim, num_kv_heads, num_layers
 from kvscope_engine.sizing.units import MAX_LAYERS
-
-from kvscope.plan.families import Family, Layout
 from kvscope_events.printable import one_line
 
 MixerKind = Literal["full", "sliding", "chunked", "latent", "state"]

@@ -2,9 +2,6 @@
 
 from collections.abc import Callable, Mapping
 
-from kvscope_engine.sizing.config_json import Fields
-from kvscope_engine.sizing.heads import head_dim, num_heads
-
 from kvscope.plan.families import Family, StateKind
 from kvscope.plan.layers import (
     delta_net_heads,
@@ -17,6 +14,8 @@ from kvscope.plan.layers import (
 )
 from kvscope.plan.layouts import Layer, MixerKind
 from kvscope.plan.weights import Matrix, Part, Split
+from kvscope_engine.sizing.config_json import Fields
+from kvscope_engine.sizing.heads import head_dim, num_heads
 
 
 def mixer(fields: Fields, family: Family, kind: MixerKind, layer: Layer, hidden: int) -> Part:

@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from kvscope_engine.sizing.config_json import ConfigError
-
 from kvscope_events.printable import one_line
 
 MAX_MODULES = 1_000_000

@@ -5,18 +5,17 @@ from functools import cached_property
 from math import ceil
 from typing import Literal
 
-from kvscope_engine.config import DEFAULT_GPU_MEMORY_UTILIZATION
-from kvscope_engine.sizing.config_json import ConfigError
-from kvscope_engine.sizing.dtypes import Dtype
-from kvscope_engine.sizing.memory import cpu_pool_blocks, kv_budget, requested_bytes
-from kvscope_engine.sizing.units import MAX_SIZE, at_most
-
 from kvscope.plan.adapters import Adapters
 from kvscope.plan.groups import Group, PoolRules, groups_of
 from kvscope.plan.parallel import Parallelism, check_heads
 from kvscope.plan.shape import ModelShape
 from kvscope.plan.speculation import Speculation
 from kvscope.plan.storage import Storage
+from kvscope_engine.config import DEFAULT_GPU_MEMORY_UTILIZATION
+from kvscope_engine.sizing.config_json import ConfigError
+from kvscope_engine.sizing.dtypes import Dtype
+from kvscope_engine.sizing.memory import cpu_pool_blocks, kv_budget, requested_bytes
+from kvscope_engine.sizing.units import MAX_SIZE, at_most
 
 Prefill = Literal["chunked", "whole"]
 

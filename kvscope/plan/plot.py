@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from kvscope_engine.sizing.units import GIB
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import StrMethodFormatter
 
 from kvscope.plan.plan import Plan
 from kvscope.plan.report import PREFILLS, contexts
+from kvscope_engine.sizing.units import GIB
 
 _PARTS = {
     "weights": "#4c72b0",

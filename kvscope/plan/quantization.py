@@ -2,11 +2,10 @@
 
 from collections.abc import Callable, Mapping
 
-from kvscope_engine.sizing.config_json import ConfigError, Fields
-from kvscope_engine.sizing.dtypes import Dtype
-
 from kvscope.plan.modules import MAX_MODULES, Modules, modules_of
 from kvscope.plan.storage import Format, Storage
+from kvscope_engine.sizing.config_json import ConfigError, Fields
+from kvscope_engine.sizing.dtypes import Dtype
 from kvscope_events.printable import one_line
 
 _SKIP_FIELDS = ("modules_to_not_convert", "ignore", "exclude_modules", "llm_int8_skip_modules")

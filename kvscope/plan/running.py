@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 import httpx
-from kvscope_exporter.fetch.error import FetchError
-from kvscope_exporter.fetch.fetch import Fetcher
 
 from kvscope.diagnosis.scrape import TIMEOUT_SECONDS, ScrapedPage, scrape
+from kvscope_exporter.fetch.error import FetchError
+from kvscope_exporter.fetch.fetch import Fetcher
 
 _MAX_MODELS_BYTES = 1 << 20
 _CONFIGURATION = "vllm:cache_config_info"

@@ -3,11 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kvscope_engine.sizing.config_json import Config, ConfigError, Fields, decoder_config
-from kvscope_engine.sizing.dtypes import Dtype, parse_dtype
-from kvscope_engine.sizing.heads import num_heads, num_kv_heads
-from kvscope_engine.sizing.units import MAX_LAYERS, MAX_SIZE, at_most
-
 from kvscope.plan.activations import Widths, widths
 from kvscope.plan.decoder import decoder_weights
 from kvscope.plan.families import Family, find_family
@@ -16,6 +11,10 @@ from kvscope.plan.layouts import layers_of
 from kvscope.plan.quantization import storage_of
 from kvscope.plan.storage import Storage
 from kvscope.plan.weights import Weights
+from kvscope_engine.sizing.config_json import Config, ConfigError, Fields, decoder_config
+from kvscope_engine.sizing.dtypes import Dtype, parse_dtype
+from kvscope_engine.sizing.heads import num_heads, num_kv_heads
+from kvscope_engine.sizing.units import MAX_LAYERS, MAX_SIZE, at_most
 from kvscope_events.printable import one_line
 
 _OVERRIDES = {

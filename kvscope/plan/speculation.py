@@ -4,13 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import msgspec
-from kvscope_engine.sizing.config_json import Config, ConfigError
 
 from kvscope.plan.layers import KVLayer
 from kvscope.plan.parallel import Parallelism
 from kvscope.plan.shape import ModelShape, shape_from_config
 from kvscope.plan.storage import Storage
 from kvscope.plan.weights import Matrix, Part, Split, Weights
+from kvscope_engine.sizing.config_json import Config, ConfigError
 from kvscope_events.printable import one_line
 
 _OWN = ("mtp", "deepseek_mtp", "qwen3_next_mtp")

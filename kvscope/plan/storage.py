@@ -2,10 +2,9 @@
 
 from dataclasses import dataclass, field
 
-from kvscope_engine.sizing.dtypes import Dtype
-
 from kvscope.plan.modules import Modules
 from kvscope.plan.weights import Matrix, Weights
+from kvscope_engine.sizing.dtypes import Dtype
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,12 +3,12 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from kvscope_engine.sizing import format_bytes
 from rich.table import Table
 
 from kvscope.plan.groups import Page
 from kvscope.plan.plan import Budget, Plan
 from kvscope.plan.report import PREFILLS, batches, contexts, grid, reservations
+from kvscope_engine.sizing import format_bytes
 
 UNKNOWN = "unknown"
 _NO_FIT = "✗"

@@ -3,11 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kvscope_engine.sizing.config_json import ConfigError
-from kvscope_engine.sizing.units import format_bytes
-
 from kvscope.plan.parallel import TIMES, Parallelism
 from kvscope.plan.plan import Plan
+from kvscope_engine.sizing.config_json import ConfigError
+from kvscope_engine.sizing.units import format_bytes
 
 _TENSOR = (1, 2, 4, 8)
 """Within one machine; beyond it pipeline stages are added."""

@@ -2,9 +2,6 @@
 
 from dataclasses import replace
 
-from kvscope_engine.sizing import Dtype, parse_bytes, parse_dtype
-from kvscope_engine.sizing.units import MAX_PARAMETERS
-
 from kvscope.options.plan import PlanOptions
 from kvscope.plan.adapters import Adapters
 from kvscope.plan.gpus import find_gpu
@@ -16,6 +13,8 @@ from kvscope.plan.speculation import Speculation, speculation_of
 from kvscope.plan.storage import Storage, plain_storage
 from kvscope.plan.verdict import Verdict, smallest, verdict
 from kvscope.plan.weights import bulk
+from kvscope_engine.sizing import Dtype, parse_bytes, parse_dtype
+from kvscope_engine.sizing.units import MAX_PARAMETERS
 
 DEFAULT_MAX_MODEL_LEN = 4096
 """Used where neither an option nor the checkpoint gives one."""

@@ -3,16 +3,16 @@
 import msgspec
 from fastapi import APIRouter, FastAPI, Response
 from fastapi.responses import PlainTextResponse
+
+from kvscope.plan.form import plan_router
+from kvscope.replaying.moment import parse_moment
+from kvscope.replaying.player import Player
 from kvscope_exporter.paths import HEALTH
 from kvscope_exporter.web.answers import answers_router, only
 from kvscope_exporter.web.compact import compact_router
 from kvscope_exporter.web.landing import Listed, landing_router
 from kvscope_exporter.web.live import live_router
 from kvscope_exporter.web.metrics import METHODS, bare_app, metrics_router
-
-from kvscope.plan.form import plan_router
-from kvscope.replaying.moment import parse_moment
-from kvscope.replaying.player import Player
 
 _ENCODE = msgspec.json.Encoder().encode
 

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator, Mapping
 
-from kvscope_exporter.playback.playback import Playback
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric as Family
 from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
+
+from kvscope_exporter.playback.playback import Playback
 
 MAX_SAMPLES = 4_000_000
 """They are held in memory until all are known, since a family's lines stand together: 2 GB."""

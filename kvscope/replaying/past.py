@@ -15,6 +15,8 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import PlainTextResponse
+
+from kvscope.replaying.player import Player
 from kvscope_exporter.answers.question import Question
 from kvscope_exporter.answers.questions import QUESTIONS
 from kvscope_exporter.flight.format import RecordingError
@@ -27,8 +29,6 @@ from kvscope_exporter.watched.reply import Reply
 from kvscope_exporter.web.answers import NoServerError
 from kvscope_exporter.web.metrics import METHODS
 from kvscope_exporter.web.recordings import Recorded
-
-from kvscope.replaying.player import Player
 
 KEPT_SECONDS = 60.0
 """An opened past is closed this long after it was last asked."""

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+
+from kvscope.replaying.resting import Resting
 from kvscope_exporter.answers.question import Question
 from kvscope_exporter.flight.reader import RecordingFile
 from kvscope_exporter.flight.recorder import Recorder
@@ -17,8 +19,6 @@ from kvscope_exporter.playback.playback import Index, Playback
 from kvscope_exporter.watched.presence import Presence
 from kvscope_exporter.watched.reply import Reply
 from kvscope_exporter.watched.target import Target
-
-from kvscope.replaying.resting import Resting
 
 MAX_SPEED = 1000.0
 _NEAR_NS = 10 * 10**9

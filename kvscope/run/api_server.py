@@ -93,6 +93,7 @@ def _options(arguments: Sequence[str]) -> dict[str, str]:
 def _of_file(path: str) -> dict[str, str]:
     """The options in the server's own configuration file; empty if it cannot read it either."""
     import yaml
+
     from kvscope_exporter.configuration import ConfigurationError
     from kvscope_exporter.configuration.error import read_text
 

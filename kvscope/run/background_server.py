@@ -3,6 +3,12 @@
 import logging
 from collections.abc import Collection
 
+from kvscope.plan.form import plan_router
+from kvscope.replaying.past import past_router
+from kvscope.run.discovered import Sightings
+from kvscope.serving.listen import url_of
+from kvscope.serving.protection import Protection
+from kvscope_events.vocabulary import ServerKind
 from kvscope_exporter.configuration import ServerConfig, TlsConfig
 from kvscope_exporter.flight.flight import Flight
 from kvscope_exporter.machine.gpu import GpuPoller
@@ -11,13 +17,6 @@ from kvscope_exporter.web.access import Access
 from kvscope_exporter.web.gpu import gpu_router
 from kvscope_exporter.web.http_server import HttpServer
 from kvscope_exporter.web.sidecar_app import finder, sidecar_app
-
-from kvscope.plan.form import plan_router
-from kvscope.replaying.past import past_router
-from kvscope.run.discovered import Sightings
-from kvscope.serving.listen import url_of
-from kvscope.serving.protection import Protection
-from kvscope_events.vocabulary import ServerKind
 
 logger = logging.getLogger("kvscope")
 

@@ -4,10 +4,9 @@ import logging
 import time
 from collections.abc import Callable
 
+from kvscope_events.events import Hello
 from kvscope_exporter.fold import Introduction
 from kvscope_exporter.watched.exporter import Exporter
-
-from kvscope_events.events import Hello
 
 logger = logging.getLogger("kvscope")
 

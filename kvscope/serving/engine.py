@@ -8,14 +8,6 @@ from typing import TYPE_CHECKING
 
 import typer
 from fastapi import FastAPI
-from kvscope_exporter.extras import lacking
-from kvscope_exporter.paths import HEALTH
-from kvscope_exporter.web.access import Access
-from kvscope_exporter.web.gpu import gpu_router
-from kvscope_exporter.web.limits import allow_files
-from kvscope_exporter.web.metrics import bare_app
-from kvscope_exporter.web.refusal import Refused
-from kvscope_exporter.web.requests import CountedRequests
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -29,6 +21,14 @@ from kvscope.serving.run import FORCED_SECONDS, AppServer
 from kvscope.serving.signals import signals_end
 from kvscope.serving.telemetry import Telemetry, telemetry
 from kvscope_events.tenants import share_secret
+from kvscope_exporter.extras import lacking
+from kvscope_exporter.paths import HEALTH
+from kvscope_exporter.web.access import Access
+from kvscope_exporter.web.gpu import gpu_router
+from kvscope_exporter.web.limits import allow_files
+from kvscope_exporter.web.metrics import bare_app
+from kvscope_exporter.web.refusal import Refused
+from kvscope_exporter.web.requests import CountedRequests
 
 if TYPE_CHECKING:
     from kvscope_engine.build import Engine

@@ -5,10 +5,10 @@ import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from kvscope_exporter.web.http_server import HttpServer, bind
 from starlette.types import ASGIApp
 
 from kvscope.output import fail
+from kvscope_exporter.web.http_server import HttpServer, bind
 
 
 @contextmanager

@@ -6,10 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kvscope_exporter.extras import lacking
-
 from kvscope.options.configuration import ProtectionConfig
 from kvscope.output import fail
+from kvscope_exporter.extras import lacking
 
 if TYPE_CHECKING:
     from kvscope_exporter.web.access import Credentials

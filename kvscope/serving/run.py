@@ -8,11 +8,11 @@ import threading
 from collections.abc import Callable
 from types import FrameType
 
-from kvscope_exporter.web.limits import Limits
-from kvscope_exporter.web.server import WebServer
 from starlette.types import ASGIApp
 
 from kvscope.serving.signals import Ending
+from kvscope_exporter.web.limits import Limits
+from kvscope_exporter.web.server import WebServer
 
 FORCED_SECONDS = 1.0
 """Time for aborted requests to send their last chunk, after a second signal."""

@@ -6,6 +6,16 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from fastapi import APIRouter
+
+from kvscope.options.configuration import TelemetryConfig
+from kvscope.options.gpu_devices import polling
+from kvscope.options.otlp import exporting, instance_of, outlet_of, served_as
+from kvscope.options.recording import flight_of, in_flight
+from kvscope.options.tracing import tracing_of, tracing_until_end
+from kvscope.output import fail
+from kvscope.plan.form import plan_router
+from kvscope.replaying.past import past_router
+from kvscope_events.bus import EventBus, NullBus
 from kvscope_exporter.clock import Clock
 from kvscope_exporter.machine.gpu import GpuPoller
 from kvscope_exporter.machine.machine import polled
@@ -18,16 +28,6 @@ from kvscope_exporter.web.metrics import metrics_router, no_metrics_router
 from kvscope_exporter.web.projection import Projections, projection_router
 from kvscope_exporter.web.recordings import recordings_router
 from kvscope_exporter.web.requests import RequestCounts
-
-from kvscope.options.configuration import TelemetryConfig
-from kvscope.options.gpu_devices import polling
-from kvscope.options.otlp import exporting, instance_of, outlet_of, served_as
-from kvscope.options.recording import flight_of, in_flight
-from kvscope.options.tracing import tracing_of, tracing_until_end
-from kvscope.output import fail
-from kvscope.plan.form import plan_router
-from kvscope.replaying.past import past_router
-from kvscope_events.bus import EventBus, NullBus
 
 AUTO = "auto"
 """Value of --event-endpoint for a socket in the run directory."""

@@ -36,9 +36,8 @@ class WatchList:
 
     def read_again(self) -> "SidecarConfig":
         """Raises ConfigurationError, or ValueError for an option."""
-        from kvscope_exporter.configuration import SidecarConfig, read_configuration
-
         from kvscope.options.endpoints import servers_of
+        from kvscope_exporter.configuration import SidecarConfig, read_configuration
 
         if self.file is None:
             return SidecarConfig(servers=tuple(servers_of(self.events, self.urls)))
@@ -56,9 +55,8 @@ class WatchList:
 
     def reload(self, sidecar: "Sidecar", reloads: "Reloads", at_start: "SidecarConfig") -> None:
         """Read the file again; an error in it is logged in one line, and changes nothing."""
-        from kvscope_exporter.configuration import ConfigurationError
-
         from kvscope_events.wire.endpoint import EndpointError
+        from kvscope_exporter.configuration import ConfigurationError
 
         try:
             wanted = self.read_again()

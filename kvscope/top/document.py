@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from kvscope_exporter import build_version
 
 from kvscope.top.course import latest
 from kvscope.top.follower import Seen
 from kvscope.top.headline import HEADLINES
 from kvscope.top.reading import ASKED, SEQUENCES, EngineReading, ServerReading, Unknown
+from kvscope_exporter import build_version
 
 _COMPONENTS = "kvscope_gpu_memory_component_bytes"
 

@@ -10,12 +10,11 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from kvscope_exporter import words
-
 from kvscope.top.course import Course, Values
 from kvscope.top.figures import EngineName
 from kvscope.top.reading import ReadingError, ServerReading
 from kvscope.top.sources import Source
+from kvscope_exporter import words
 
 logger = logging.getLogger(__name__)
 

@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-from kvscope_exporter import words
-from kvscope_exporter.answers.why.question import WHY
 from rich.cells import cell_len
 from rich.text import Text
 
@@ -13,6 +11,8 @@ from kvscope.top.pool_strip import legend_of, parts, strip
 from kvscope.top.reading import Unknown
 from kvscope.top.situation import Situation, Watched, wrapped
 from kvscope_events.printable import one_line, quoted
+from kvscope_exporter import words
+from kvscope_exporter.answers.why.question import WHY
 
 _BARS = "▁▂▃▄▅▆▇█"
 _LABEL, _FIGURE, _SPARK = 10, 7, 7

@@ -6,10 +6,9 @@ Levels are read; rates, ratios and quantiles are the differences of counters bet
 from collections.abc import Callable
 from typing import NamedTuple
 
+from kvscope.top.figures import Figures
 from kvscope_exporter import words
 from kvscope_exporter.answers.why.course import quantile
-
-from kvscope.top.figures import Figures
 
 Mark = tuple[float, ...]
 """Values of one moment from which a headline number is made."""

@@ -7,12 +7,12 @@ the latest used to the next victim, and what is free last.
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from kvscope_exporter import words
-from kvscope_exporter.answers.residency import RESIDENCY
 from rich.text import Text
 
 from kvscope.top.reading import Unknown
 from kvscope.top.situation import Watched
+from kvscope_exporter import words
+from kvscope_exporter.answers.residency import RESIDENCY
 
 
 class Part(NamedTuple):

@@ -5,6 +5,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import msgspec
+
+from kvscope.diagnosis.scrape import ScrapedPage
+from kvscope.replaying.player import Status
+from kvscope.top.figures import EngineName, Figures, engines_of
+from kvscope_events.printable import quoted
 from kvscope_exporter.answers.preemptions import PREEMPTIONS, Preemptions
 from kvscope_exporter.answers.prefixes import PREFIXES, PrefixesAnswer
 from kvscope_exporter.answers.question import Question
@@ -14,11 +19,6 @@ from kvscope_exporter.answers.whatif import WHATIF, WhatIf
 from kvscope_exporter.answers.why.question import WHY, WhyAnswer
 from kvscope_exporter.fetch.error import JSON_ERRORS
 from kvscope_exporter.live.documents import MAGIC, Pool, SequenceRow
-
-from kvscope.diagnosis.scrape import ScrapedPage
-from kvscope.replaying.player import Status
-from kvscope.top.figures import EngineName, Figures, engines_of
-from kvscope_events.printable import quoted
 
 ASKED: tuple[tuple[Question[Any], type[Any]], ...] = (
     (WHY, WhyAnswer),

@@ -7,11 +7,6 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 import msgspec
-from kvscope_exporter.fetch.error import JSON_ERRORS
-from kvscope_exporter.fetch.fetch import Document
-from kvscope_exporter.live.hub import Hub
-from kvscope_exporter.live.view import UnknownHereError
-from kvscope_exporter.paths import ANSWERS, LIVE_DATA, METRICS, SCRAPE, TARGETS
 
 from kvscope.answer_document import AnswerError, NothingKnownError, decode
 from kvscope.diagnosis.scrape import ScrapeError, parse_page
@@ -27,6 +22,11 @@ from kvscope.top.reading import (
     sequences_of,
     server_reading,
 )
+from kvscope_exporter.fetch.error import JSON_ERRORS
+from kvscope_exporter.fetch.fetch import Document
+from kvscope_exporter.live.hub import Hub
+from kvscope_exporter.live.view import UnknownHereError
+from kvscope_exporter.paths import ANSWERS, LIVE_DATA, METRICS, SCRAPE, TARGETS
 
 _TEXT = "text/plain;version=0.0.4"
 """Cheaper to parse than OpenMetrics, which has nothing that is shown besides."""

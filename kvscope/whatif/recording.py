@@ -7,13 +7,6 @@ batch missing. The curve is that of the last stretch with look-ups.
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from kvscope_exporter.fold.cache.contents import Contents
-from kvscope_exporter.fold.cache.curve import HitCurve
-from kvscope_exporter.fold.cache.depths import MOST_SCALE, Looked
-from kvscope_exporter.fold.shadow.fold import can_simulate
-from kvscope_exporter.fold.shadow.follower import Follower
-from kvscope_exporter.fold.shadow.simulation import AGREE_RATIO
-
 from kvscope.whatif.batches import Batches, Stream, Taken
 from kvscope.whatif.findings import Findings, Point, Pool, WhatIfError
 from kvscope_events.events import (
@@ -23,6 +16,12 @@ from kvscope_events.events import (
     PoolSnapshot,
     PrefixLookup,
 )
+from kvscope_exporter.fold.cache.contents import Contents
+from kvscope_exporter.fold.cache.curve import HitCurve
+from kvscope_exporter.fold.cache.depths import MOST_SCALE, Looked
+from kvscope_exporter.fold.shadow.fold import can_simulate
+from kvscope_exporter.fold.shadow.follower import Follower
+from kvscope_exporter.fold.shadow.simulation import AGREE_RATIO
 
 TELL_EVERY = 256
 """Batches between two calls of `on_progress`."""

@@ -6,7 +6,6 @@ asked for, in full blocks."""
 from itertools import pairwise
 
 from kvscope_exporter.catalogue.fleet import STEPS
-
 from kvscope_monitoring.formulas import share
 from kvscope_monitoring.selectors import rate
 

@@ -1,7 +1,6 @@
 """Selectors from the catalogue: a typo in a name or a label raises KeyError."""
 
 from kvscope_exporter.catalogue import Metric, metric
-
 from kvscope_monitoring.elsewhere import ELSEWHERE
 
 _HISTOGRAM_SUFFIXES = ("_bucket", "_sum", "_count")

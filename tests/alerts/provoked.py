@@ -1,7 +1,6 @@
 """The alerts that test_provoked.py provokes, by the part of its run in which each of them fires."""
 
 from kvscope_alerts.rules import alerts
-
 from tests.alerts.tools import WATCHDOG
 
 SIDE_BY_SIDE = {

@@ -11,18 +11,18 @@ from typing import Any
 import httpx
 import pynvml
 import pytest
+
 from kvscope_engine.config import CacheConfig, ModelConfig
 from kvscope_engine.out_of_memory import DeviceOutOfMemoryError
 from kvscope_engine.step_plan import SampledToken, StepPlan
+from kvscope_events.bus import EventBus
+from kvscope_events.events import DeviceMemorySampled, PrefixLookup
 from kvscope_exporter.machine.gpu import Cadence, GpuPoller, xids
 from kvscope_exporter.machine.host_memory import HostMemory, host_memory
 from kvscope_exporter.machine.machine import Machine
 from kvscope_exporter.watched.exporter import in_process
 from kvscope_exporter.web.http_server import HttpServer
 from kvscope_exporter.web.metrics import metrics_app
-
-from kvscope_events.bus import EventBus
-from kvscope_events.events import DeviceMemorySampled, PrefixLookup
 from tests.fakes.nvml import Simulated, build_library, h200, machine
 from tests.gpu.scrapes import SERVER_PID, torch_sample
 from tests.support import server as server_module

@@ -15,9 +15,9 @@ from typing import Any
 
 import httpx
 import yaml
+
 from kvscope_alerts.rules import rule_file
 from kvscope_alerts.timing import Timing, seconds_of
-
 from tests.alerts.tools import ALERTMANAGER
 from tests.support.waiting import wait_for
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 import yaml
+
 from kvscope_alerts.bare import packs
 from kvscope_alerts.bare.server import SERVERS
 from kvscope_alerts.rule import Alert
 from kvscope_alerts.rules import alerts
 from kvscope_alerts.timing import seconds_of
-
 from tests.alerts.tools import ALERTMANAGER, run
 
 ALERTS = [*alerts(), *(alert for server in SERVERS for alert in packs.alerts(server))]

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import yaml
-from kvscope_alerts.coverage import KINDS, NO, WITH_NVML, YES, Kind, coverage, table
 
+from kvscope_alerts.coverage import KINDS, NO, WITH_NVML, YES, Kind, coverage, table
 from tests.alerts.tools import CASE_FILES, DAYS, RULE_FILE, WATCHDOG, promtools, rules_of, run
 from tests.repo.checkout import ROOT
 

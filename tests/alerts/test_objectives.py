@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 import yaml
+from prometheus_client.utils import floatToGoString
+
 from kvscope_alerts.__main__ import main
 from kvscope_alerts.bare.__main__ import main as bare_main
 from kvscope_alerts.objectives import Objectives
@@ -21,8 +23,6 @@ from kvscope_monitoring.bounds import (
     judged_at,
     limits,
 )
-from prometheus_client.utils import floatToGoString
-
 from tests.alerts.tools import promtools, run
 from tests.repo.checkout import ROOT
 

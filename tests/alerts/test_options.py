@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 import yaml
+
 from kvscope_alerts.__main__ import main
 from kvscope_alerts.objectives import Objectives
 from kvscope_alerts.rules import rule_file
-
 from tests.alerts.tools import promtools, run
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from kvscope_alerts.rules import alerts
 
 from kvscope.cli.app import app
+from kvscope_alerts.rules import alerts
 from tests.alerts.runbook_commands import (
     ANYWHERE,
     OF_ALERTS,

@@ -1,6 +1,7 @@
 """Durations of the shipped rules stay as written; shortened ones stay usable."""
 
 import pytest
+
 from kvscope_alerts.timing import Timing, seconds_of
 from kvscope_monitoring.selectors import bucket, series
 

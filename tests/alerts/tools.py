@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from kvscope_exporter.catalogue import CATALOGUE
 
+from kvscope_exporter.catalogue import CATALOGUE
 from tests.repo.checkout import ROOT
 
 ALERTS = ROOT / "alerts"

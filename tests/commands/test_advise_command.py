@@ -7,11 +7,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from kvscope_exporter.adviser.rank import advise
-from kvscope_exporter.answers.advice import AdviceAnswer
 from typer.testing import CliRunner
 
 from kvscope.cli.app import app
+from kvscope_exporter.adviser.rank import advise
+from kvscope_exporter.answers.advice import AdviceAnswer
 from tests.exporter.advised import curve, facts, room, slot
 from tests.support.http_peer import Answer, json, serving, text
 

@@ -5,9 +5,6 @@ from pathlib import Path
 
 import httpx
 import pytest
-from kvscope_exporter.sources.pipeline import InProcessSource
-from kvscope_exporter.watched.exporter import Exporter
-from kvscope_exporter.watched.target import Target
 
 from kvscope.options.configuration import ProtectionConfig
 from kvscope.run.background_server import Beside
@@ -15,6 +12,9 @@ from kvscope.run.discovered import Sightings
 from kvscope.serving.protection import Protection
 from kvscope_events.bus import Subscription
 from kvscope_events.events import ObserverStopped
+from kvscope_exporter.sources.pipeline import InProcessSource
+from kvscope_exporter.watched.exporter import Exporter
+from kvscope_exporter.watched.target import Target
 from tests.exporter.page import FIXED_CLOCK, hello, put
 
 OPEN = Protection(ProtectionConfig())

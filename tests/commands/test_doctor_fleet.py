@@ -2,12 +2,12 @@
 
 import msgspec
 import pytest
-from kvscope_exporter.fleet.answer import fleet_answer
-from kvscope_exporter.fleet.fleet import Fleet
 
 from kvscope.diagnosis.fleet import name_findings
 from kvscope.diagnosis.observers import Observer
 from kvscope.diagnosis.target import target_report
+from kvscope_exporter.fleet.answer import fleet_answer
+from kvscope_exporter.fleet.fleet import Fleet
 from tests.exporter.stream import hello
 from tests.exporter.test_fleet_contradictions import Stored, document, names, part
 from tests.support.http_peer import json, serving, text

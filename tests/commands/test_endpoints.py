@@ -1,9 +1,9 @@
 """`--events [NAME=]ENDPOINT`: names given and derived, engines of one server, mistakes."""
 
 import pytest
-from kvscope_exporter.configuration import ServerConfig
 
 from kvscope.options.endpoints import servers_of
+from kvscope_exporter.configuration import ServerConfig
 
 A, B = "tcp://127.0.0.1:5557", "ipc:///run/kvscope/serve-8000.sock"
 U = "http://127.0.0.1:8000"

@@ -6,11 +6,6 @@ from pathlib import Path
 
 import pytest
 import typer
-from kvscope_exporter.clock import Clock
-from kvscope_exporter.configuration import ServerConfig
-from kvscope_exporter.sidecar.sidecar import Sidecar
-from kvscope_exporter.web.http_server import HttpServer
-from kvscope_exporter.web.sidecar_app import sidecar_app
 from typer.testing import CliRunner, Result
 
 from kvscope import places
@@ -18,6 +13,11 @@ from kvscope.cli.app import app
 from kvscope.places import server_named, source_named
 from kvscope.replaying.app import replay_app
 from kvscope.replaying.player import Player
+from kvscope_exporter.clock import Clock
+from kvscope_exporter.configuration import ServerConfig
+from kvscope_exporter.sidecar.sidecar import Sidecar
+from kvscope_exporter.web.http_server import HttpServer
+from kvscope_exporter.web.sidecar_app import sidecar_app
 from tests.commands.test_why_command import recorder_of
 from tests.playback.recorded import save
 from tests.support.http_peer import json, serving

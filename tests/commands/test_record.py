@@ -10,9 +10,6 @@ from io import FileIO
 from pathlib import Path
 
 import pytest
-from kvscope_exporter.clock import Clock
-from kvscope_exporter.flight.stream_file import StreamFile
-from kvscope_exporter.sources.pipeline import InProcessSource
 from typer.testing import CliRunner, Result
 
 from kvscope.cli.app import app
@@ -20,6 +17,9 @@ from kvscope.whatif.batches import Batches
 from kvscope_events.bus import EventBus
 from kvscope_events.events import Batch
 from kvscope_events.wire.publisher import WirePublisher
+from kvscope_exporter.clock import Clock
+from kvscope_exporter.flight.stream_file import StreamFile
+from kvscope_exporter.sources.pipeline import InProcessSource
 from tests.events.producers import Producer, steps_of
 from tests.support.process import forked_kvscope
 from tests.support.waiting import wait_for

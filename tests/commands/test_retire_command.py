@@ -5,14 +5,14 @@ from pathlib import Path
 
 import httpx
 import pytest
+from typer.testing import CliRunner
+
+from kvscope.cli.app import app
 from kvscope_exporter.configuration import ServerConfig
 from kvscope_exporter.sidecar.sidecar import Sidecar
 from kvscope_exporter.web.access import Access, AccessConfig, Credentials
 from kvscope_exporter.web.http_server import HttpServer
 from kvscope_exporter.web.sidecar_app import sidecar_app
-from typer.testing import CliRunner
-
-from kvscope.cli.app import app
 from tests.exporter.test_presence import Engine, state
 from tests.support.waiting import wait_for
 

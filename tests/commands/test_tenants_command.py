@@ -4,11 +4,11 @@ import re
 
 import msgspec
 import pytest
-from kvscope_exporter.answers.tenants import TENANTS
 from typer.testing import CliRunner
 
 from kvscope.cli.app import app
 from kvscope_events.events import PoolCreated, RequestArrived, RequestScheduled
+from kvscope_exporter.answers.tenants import TENANTS
 from tests.exporter.page import make_exporter
 from tests.exporter.stream import ended, finished, put, step
 from tests.exporter.test_tenants import ALICE, SECOND_NS

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 
 import msgspec
 import pytest
+from typer.testing import CliRunner, Result
+
+from kvscope.cli.app import app
 from kvscope_exporter.answers.why.question import WHY
 from kvscope_exporter.clock import Clock
 from kvscope_exporter.flight.recorder import Limits, Recorder
 from kvscope_exporter.flight.ring import Ring
-from typer.testing import CliRunner, Result
-
-from kvscope.cli.app import app
 from tests.playback.recorded import save
 from tests.support.http_peer import json, serving
 from tests.why.stage import GIB, Stage, chat, play

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 import httpx
 import pytest
 import uvicorn
+from typer.testing import CliRunner, Result
+
+from kvscope.cli.app import app
 from kvscope_exporter.clock import Clock
 from kvscope_exporter.flight.flight import Flight
 from kvscope_exporter.flight.recorder import Limits, Recorder
 from kvscope_exporter.web.metrics import bare_app
 from kvscope_exporter.web.recordings import recordings_router
-from typer.testing import CliRunner, Result
-
-from kvscope.cli.app import app
 from tests.support.http_peer import json as answer
 from tests.support.http_peer import serving
 from tests.support.waiting import wait_for

@@ -9,11 +9,10 @@ import os
 import sys
 from pathlib import Path
 
+from kvscope.cli.app import app
 from kvscope_engine.model.runner import ModelRunner
 from kvscope_engine.out_of_memory import DeviceOutOfMemoryError
 from kvscope_engine.step_plan import SampledToken, StepPlan
-
-from kvscope.cli.app import app
 from kvscope_events.events import DeviceMemorySampled
 from tests.fakes.nvml import GIB, MIB, Simulated, h200, machine
 from tests.gpu.scrapes import torch_sample

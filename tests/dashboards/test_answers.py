@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kvscope_exporter.catalogue import metric
 
 from dashboards.boards.prefix_cache import whatif
 from dashboards.generate import FOLDER
+from kvscope_exporter.catalogue import metric
 from tests.dashboards.evaluate import Series, check, query
 
 pytestmark = pytest.mark.promtool

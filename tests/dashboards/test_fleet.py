@@ -4,14 +4,14 @@ import json
 from pathlib import Path
 
 import pytest
-from kvscope_alerts.bare.limits import SECONDS
-from kvscope_alerts.bare.server import VLLM
-from kvscope_monitoring import objectives
 
 from dashboards.generate import BOARDS
 from dashboards.kit.fleet import SHOWN
 from dashboards.kit.panels import MEDIAN
 from dashboards.kit.variables import ANSWERED, FIRST_TOKEN, IN_TIME, TOKEN_GAP
+from kvscope_alerts.bare.limits import SECONDS
+from kvscope_alerts.bare.server import VLLM
+from kvscope_monitoring import objectives
 from tests.dashboards.evaluate import Series, board, check, query
 from tests.dashboards.promql import panels_of
 

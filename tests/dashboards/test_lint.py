@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 import yaml
-from kvscope_exporter.catalogue import CATALOGUE
-from kvscope_monitoring.elsewhere import ELSEWHERE
 
 from dashboards.generate import BOARDS, FOLDER
+from kvscope_exporter.catalogue import CATALOGUE
+from kvscope_monitoring.elsewhere import ELSEWHERE
 from tests.dashboards.exceptions import NOT_SHOWN
 from tests.dashboards.fleet import Stage
 from tests.dashboards.lint import lint

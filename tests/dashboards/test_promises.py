@@ -4,15 +4,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kvscope_alerts.objectives import Objectives
-from kvscope_alerts.slo import ERRORS, ITL, PACES, TTFT, Slo, slo_groups
-from kvscope_alerts.timing import Timing
 
 from dashboards.generate import BOARDS
 from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import OPEN_ROWS
 from dashboards.kit.levels import TOKEN_GAP, broken, used
 from dashboards.kit.queries import BY_ENGINE, TILE_WINDOW
+from kvscope_alerts.objectives import Objectives
+from kvscope_alerts.slo import ERRORS, ITL, PACES, TTFT, Slo, slo_groups
+from kvscope_alerts.timing import Timing
 from tests.dashboards.evaluate import Series, board, check, filled, query
 from tests.dashboards.promql import panels_of
 

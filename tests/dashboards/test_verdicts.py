@@ -4,12 +4,12 @@ import re
 from pathlib import Path
 
 import pytest
-from kvscope_alerts.objectives import Objectives
-from kvscope_alerts.slo import ERRORS, slo_groups
-from kvscope_alerts.timing import Timing
 
 from dashboards.generate import BOARDS
 from dashboards.kit.queries import every_part
+from kvscope_alerts.objectives import Objectives
+from kvscope_alerts.slo import ERRORS, slo_groups
+from kvscope_alerts.timing import Timing
 from tests.dashboards.evaluate import board, check, query
 from tests.dashboards.promql import panels_of
 

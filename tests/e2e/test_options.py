@@ -5,13 +5,13 @@ from typing import Any, Literal
 
 import pytest
 import typer
-from kvscope_engine.config import EngineConfig
-from kvscope_engine.option import built, option, settings
-from kvscope_exporter.adviser.flags import FLAGS
 from typer.testing import CliRunner
 
 from kvscope.cli.app import Daemon
 from kvscope.options.generated import with_options
+from kvscope_engine.config import EngineConfig
+from kvscope_engine.option import built, option, settings
+from kvscope_exporter.adviser.flags import FLAGS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import httpx
 import pytest
-from kvscope_exporter.flight.reader import RecordingFile
 from typer.testing import CliRunner
 
 from kvscope.cli.app import app
+from kvscope_exporter.flight.reader import RecordingFile
 from tests.e2e.test_recordings import JSON, SIDECAR, listed, saved_by
 from tests.playback.flights import Stage
 from tests.support.process import Process, forked_kvscope, started

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from kvscope_exporter.catalogue.server import SERVER_STATES
 
+from kvscope_exporter.catalogue.server import SERVER_STATES
 from tests.support.pages import sample
 from tests.support.process import Process, forked_kvscope, kvscope
 from tests.support.waiting import wait_for

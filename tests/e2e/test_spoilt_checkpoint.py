@@ -7,9 +7,9 @@ from pathlib import Path
 
 import httpx
 import pytest
+
 from kvscope_engine.config import ModelConfig
 from kvscope_engine.model.loader import load_model
-
 from tests.support.checkpoints import make_checkpoint
 from tests.support.process import START_SECONDS, forked_kvscope
 from tests.support.server import greedy

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import HealthCheck, event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
 from kvscope_engine.request import SequenceState
 from kvscope_engine.swap.chooser import Chooser
-
 from kvscope_events.events import (
     BlocksAllocated,
     BlocksReleased,

@@ -1,8 +1,8 @@
 """The pool's allocations, contents and evictions, call by call."""
 
 import pytest
-from kvscope_engine.block_pool import BlockPool, OutOfBlocksError
 
+from kvscope_engine.block_pool import BlockPool, OutOfBlocksError
 from kvscope_events.bus import EventBus
 from kvscope_events.events import (
     BlocksAllocated,

@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-from kvscope_engine.step_loop import QueueFullError
 
+from kvscope_engine.step_loop import QueueFullError
 from kvscope_events.events import (
     EngineEvent,
     FirstToken,

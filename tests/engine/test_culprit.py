@@ -5,10 +5,10 @@ import weakref
 from random import Random
 
 import pytest
+
 from kvscope_engine.out_of_memory import DeviceOutOfMemoryError
 from kvscope_engine.step import Step, execute
 from kvscope_engine.step_plan import SampledToken, ScheduledSequence, StepPlan
-
 from kvscope_events.events import RequestFinished, StepCompleted
 from kvscope_events.throttle import ThrottledLog
 from tests.support.accounting import Accounting, ContentRunner, continuation

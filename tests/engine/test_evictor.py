@@ -2,6 +2,7 @@
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
 from kvscope_engine.evictor import LruEvictor
 
 NUM_BLOCKS = 12

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from kvscope_engine.request import SequenceState
 
+from kvscope_engine.request import SequenceState
 from kvscope_events.events import (
     AllocationFailed,
     BlockCopied,

@@ -8,6 +8,7 @@ import sys
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kvscope_engine.hashing import PrefixHasher, chain_seed
 
 SEED = chain_seed("model")

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from kvscope_engine.config import MAX_NAME_CHARACTERS, ModelConfig
 from typer.testing import CliRunner
 
 from kvscope.cli.app import app
+from kvscope_engine.config import MAX_NAME_CHARACTERS, ModelConfig
 
 SPOILT = {
     "surrogates": "ab\udcff",

@@ -4,10 +4,10 @@ import logging
 
 import pytest
 import torch
+
 from kvscope_engine.model.torch_errors import device_out_of_memory
 from kvscope_engine.out_of_memory import DeviceOutOfMemoryError, OutOfMemoryLog
 from kvscope_engine.step_budget import FIRST_RETRY_STEPS, MAX_RETRY_STEPS, RAISE_STEPS
-
 from kvscope_events.events import RequestPreempted
 from tests.support.accounting import Accounting, continuation
 

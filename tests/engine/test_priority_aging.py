@@ -3,8 +3,8 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kvscope_engine.request import SequenceState
 
+from kvscope_engine.request import SequenceState
 from kvscope_events.events import RequestScheduled
 from tests.support.accounting import Accounting
 

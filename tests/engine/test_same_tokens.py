@@ -14,6 +14,8 @@ from random import Random
 
 import pytest
 import torch
+from transformers.models.auto import AutoModelForCausalLM
+
 from kvscope_engine.block_pool import BlockPool
 from kvscope_engine.config import AttentionName, ModelConfig, SchedulerConfig
 from kvscope_engine.hashing import PrefixHasher, chain_seed
@@ -25,9 +27,6 @@ from kvscope_engine.request import Request, SamplingParams, Sequence, SequenceSt
 from kvscope_engine.scheduler import Scheduler
 from kvscope_engine.swap.host_pool import HostPool
 from kvscope_engine.swap.manager import SwapManager
-from kvscope_exporter.fold import Ledger
-from transformers.models.auto import AutoModelForCausalLM
-
 from kvscope_events.bus import EventBus
 from kvscope_events.events import (
     EngineEvent,
@@ -35,6 +34,7 @@ from kvscope_events.events import (
     RequestPreempted,
     RequestResumed,
 )
+from kvscope_exporter.fold import Ledger
 from tests.support.checkpoints import ARCHITECTURES, make_checkpoint
 from tests.support.pool_state import pool_state
 from tests.support.served import served_execution

@@ -4,9 +4,9 @@ import gc
 from typing import Any
 
 import pytest
+
 from kvscope_engine.config import CacheConfig, SchedulerConfig
 from kvscope_engine.request import Sequence, SequenceState
-
 from kvscope_events.events import (
     AllocationFailed,
     PrefixLookup,

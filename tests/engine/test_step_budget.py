@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import pytest
+
 from kvscope_engine.step_budget import MAX_RETRY_STEPS, RAISE_STEPS, StepBudget
 
 LIMIT = 2048

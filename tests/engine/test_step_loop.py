@@ -5,9 +5,9 @@ import time
 import weakref
 
 import pytest
+
 from kvscope_engine.step_loop import EngineUnavailableError, QueueFullError
 from kvscope_engine.step_plan import SampledToken, StepPlan
-
 from kvscope_events.events import (
     DeviceMemorySampled,
     DeviceOutOfMemory,

@@ -5,10 +5,10 @@ import logging
 from typing import Any
 
 import pytest
+
 from kvscope_engine.request import Sequence, SequenceState
 from kvscope_engine.step import Step
 from kvscope_engine.swap.chooser import Chooser
-
 from kvscope_events.events import (
     BlocksAllocated,
     BlocksReleased,

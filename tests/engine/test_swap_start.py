@@ -2,6 +2,9 @@
 
 import msgspec
 import pytest
+from typer.testing import CliRunner
+
+from kvscope.cli.app import app
 from kvscope_engine.build import Engine, build_engine
 from kvscope_engine.config import (
     CacheConfig,
@@ -13,9 +16,6 @@ from kvscope_engine.config import (
 from kvscope_engine.model.demo import NAME
 from kvscope_engine.sizing import MainMemory, PoolSizeError
 from kvscope_engine.swap.start import num_swap_blocks
-from typer.testing import CliRunner
-
-from kvscope.cli.app import app
 from kvscope_events.bus import EventBus
 from kvscope_events.events import Hello, PoolCreated, PoolSnapshot
 

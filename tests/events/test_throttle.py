@@ -4,9 +4,9 @@ import asyncio
 import logging
 
 import pytest
-from kvscope_exporter.web.quiet import quieten
 
 from kvscope_events.throttle import MAX_KEYS, MINUTE_NS, Throttle, ThrottledLog
+from kvscope_exporter.web.quiet import quieten
 
 
 class Hand:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from hypothesis import strategies as st
+
 from kvscope_exporter.adviser.facts import Facts, HitCurve, Point, Room, Sizing
 from kvscope_exporter.adviser.proposal import Proposal
 from kvscope_exporter.adviser.rank import advise

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from kvscope_exporter.fold.cache.prefix_table import PrefixTable
-
 from kvscope_events.events import (
     BlocksAllocated,
     BlocksCached,
@@ -21,6 +19,7 @@ from kvscope_events.events import (
     PoolSnapshot,
     PrefixLookup,
 )
+from kvscope_exporter.fold.cache.prefix_table import PrefixTable
 from tests.exporter.cache_record import BLOCK_SIZE, Record
 
 

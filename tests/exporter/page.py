@@ -2,12 +2,12 @@
 
 from collections.abc import Collection
 
-from kvscope_exporter.catalogue import COMPAT_SETS
-from kvscope_exporter.clock import Clock
-from kvscope_exporter.watched.exporter import Exporter, in_process
 from prometheus_client.core import Metric as Family
 
 from kvscope_events.bus import Subscription
+from kvscope_exporter.catalogue import COMPAT_SETS
+from kvscope_exporter.clock import Clock
+from kvscope_exporter.watched.exporter import Exporter, in_process
 from tests.exporter.machine import MACHINE, NOW_NS
 from tests.exporter.stream import (
     HELLO,

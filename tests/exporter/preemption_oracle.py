@@ -4,8 +4,6 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, get_args
 
-from kvscope_exporter.fold.preemption import Preemption
-
 from kvscope_events.events import (
     AllocationFailed,
     Batch,
@@ -20,6 +18,7 @@ from kvscope_events.events import (
     StepCompleted,
 )
 from kvscope_events.vocabulary import PreemptionCause
+from kvscope_exporter.fold.preemption import Preemption
 
 
 class Gap:

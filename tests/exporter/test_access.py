@@ -9,12 +9,12 @@ from typing import Any
 import bcrypt
 import httpx
 import pytest
-from kvscope_exporter.web.access import Access, AccessConfig, Credentials
-from kvscope_exporter.web.access import passwords as passwords_module
-from kvscope_exporter.web.access.keys import MAX_KEYS, check_key, read_keys
 from starlette.types import Receive, Scope, Send
 
 from kvscope_events.vocabulary import CLIENT_KEY
+from kvscope_exporter.web.access import Access, AccessConfig, Credentials
+from kvscope_exporter.web.access import passwords as passwords_module
+from kvscope_exporter.web.access.keys import MAX_KEYS, check_key, read_keys
 
 pytestmark = pytest.mark.anyio
 

@@ -4,6 +4,9 @@ import dataclasses
 
 import msgspec
 import pytest
+
+from kvscope_events.bus import Subscription
+from kvscope_events.events import StartupProfiled
 from kvscope_exporter.adviser.facts import Facts
 from kvscope_exporter.answers.advice import ADVICE
 from kvscope_exporter.answers.gather import gather, has_watermark
@@ -14,9 +17,6 @@ from kvscope_exporter.machine.machine import Machine
 from kvscope_exporter.sources.pipeline import InProcessSource
 from kvscope_exporter.watched.reply import ask, memory_of
 from kvscope_exporter.watched.target import Target
-
-from kvscope_events.bus import Subscription
-from kvscope_events.events import StartupProfiled
 from tests.exporter.machine import GIB, NOW_NS
 from tests.exporter.page import HELLO, make_exporter, put, value
 from tests.exporter.scenario import play

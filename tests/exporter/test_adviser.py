@@ -4,10 +4,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
 from kvscope_exporter.adviser.facts import HitCurve, Point, Sizing
 from kvscope_exporter.adviser.pool_size import gain_of
 from kvscope_exporter.adviser.rank import advise
-
 from tests.exporter.advised import GIB, SECOND, curve, facts, needed, only, room, slot
 
 

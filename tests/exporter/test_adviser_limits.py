@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 import pytest
+
+from kvscope_events.events import PoolCreated, PoolSnapshot, SequenceAdded, StartupProfiled
 from kvscope_exporter.adviser.facts import Facts, Sizing
 from kvscope_exporter.adviser.pool_size import candidates
 from kvscope_exporter.adviser.proposal import Declined, Proposal
@@ -21,8 +23,6 @@ from kvscope_exporter.fold.recent import Recent
 from kvscope_exporter.machine.machine import Machine
 from kvscope_exporter.watched.advised import AdviceCollector
 from kvscope_exporter.watched.reply import memory_of
-
-from kvscope_events.events import PoolCreated, PoolSnapshot, SequenceAdded, StartupProfiled
 from tests.exporter.advised import SECOND, curve, facts, room, slot
 from tests.exporter.machine import GIB, UUID
 from tests.exporter.stream import batch_of, hello, step

@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
+
 from kvscope_exporter.adviser.facts import Facts
 from kvscope_exporter.adviser.proposal import Proposal
 from kvscope_exporter.adviser.rank import advise
-
 from tests.exporter.advised import GIB, curve, facts, room
 
 

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kvscope_exporter.adviser.facts import Facts, Room
 from kvscope_exporter.adviser.pool_size import gain_of
 from kvscope_exporter.adviser.rank import MAX_PROPOSALS, advise
-
 from tests.exporter.advised import any_facts
 
 

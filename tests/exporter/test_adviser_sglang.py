@@ -7,6 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
+from kvscope_events.bus import Subscription
+from kvscope_events.events import PoolCounted, PoolCreated
+from kvscope_events.producers import CONTENT_EVENTS, SGLANG_EVENTS, in_order
 from kvscope_exporter.adviser.facts import Facts, Sizing
 from kvscope_exporter.adviser.proposal import OPTIONS, Option, Proposal
 from kvscope_exporter.adviser.rank import advise
@@ -19,10 +23,6 @@ from kvscope_exporter.machine.machine import Machine
 from kvscope_exporter.sources.pipeline import InProcessSource
 from kvscope_exporter.watched.reply import memory_of
 from kvscope_exporter.watched.target import Target
-
-from kvscope_events.bus import Subscription
-from kvscope_events.events import PoolCounted, PoolCreated
-from kvscope_events.producers import CONTENT_EVENTS, SGLANG_EVENTS, in_order
 from tests.exporter.advised import SECOND, any_facts, curve, facts, needed, room, slot
 from tests.exporter.machine import GIB, NOW_NS
 from tests.exporter.page import put

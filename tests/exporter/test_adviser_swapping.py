@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
+from kvscope_events.events import RequestPreempted
 from kvscope_exporter.adviser.facts import Facts
 from kvscope_exporter.adviser.proposal import Proposal
 from kvscope_exporter.adviser.rank import advise
@@ -15,8 +17,6 @@ from kvscope_exporter.fold.preemption.victim import Victim
 from kvscope_exporter.machine.host_memory import Available, HostMemory
 from kvscope_exporter.machine.machine import Machine
 from kvscope_exporter.watched.reply import memory_of
-
-from kvscope_events.events import RequestPreempted
 from tests.exporter.advised import GIB, SECOND, facts, needed, room, slot
 from tests.support.loads import chats
 from tests.support.paced import Paced

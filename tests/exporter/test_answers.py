@@ -4,6 +4,8 @@ import httpx
 import msgspec
 import pytest
 from fastapi import FastAPI
+
+from kvscope_events.events import Batch, ObserverStopped, PoolCreated
 from kvscope_exporter.answers.advice import ADVICE
 from kvscope_exporter.answers.preemptions import PREEMPTIONS
 from kvscope_exporter.answers.prefixes import PREFIXES
@@ -15,8 +17,6 @@ from kvscope_exporter.fold import Cache, Introduction, Ledger
 from kvscope_exporter.paths import door_of
 from kvscope_exporter.web.answers import Answering, answers_router
 from kvscope_exporter.web.sidecar_app import sidecar_app
-
-from kvscope_events.events import Batch, ObserverStopped, PoolCreated
 from tests.exporter.page import make_exporter, put, step
 from tests.exporter.scenario import play
 

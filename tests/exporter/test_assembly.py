@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from kvscope_events.wire.endpoint import EndpointError
 from kvscope_exporter.clock import Clock
 from kvscope_exporter.configuration import (
     ConfigurationError,
@@ -17,8 +19,6 @@ from kvscope_exporter.configuration import (
 )
 from kvscope_exporter.sidecar.assembly import exporter_of
 from kvscope_exporter.watched.exporter import Exporter
-
-from kvscope_events.wire.endpoint import EndpointError
 from tests.exporter.page import value
 from tests.kv_events.dialects import Stored
 from tests.kv_events.publisher import Publisher

@@ -3,8 +3,8 @@
 import logging
 
 import pytest
-from kvscope_exporter.clock import BackgroundLoop
 
+from kvscope_exporter.clock import BackgroundLoop
 from tests.support.waiting import wait_for
 
 

@@ -6,9 +6,6 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from kvscope_exporter.catalogue import MISS_CAUSES
-from kvscope_exporter.fold import Cache
-from kvscope_exporter.fold.cache import Forgotten
 
 from kvscope_events.events import (
     BlocksAllocated,
@@ -22,6 +19,9 @@ from kvscope_events.events import (
     PrefixLookup,
 )
 from kvscope_events.vocabulary import ContentCause
+from kvscope_exporter.catalogue import MISS_CAUSES
+from kvscope_exporter.fold import Cache
+from kvscope_exporter.fold.cache import Forgotten
 from tests.exporter.stream import batch_of, block_hash
 
 A, B, C, D = (block_hash(number) for number in range(4))

@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 from hypothesis import given
+
+from kvscope_events.events import BlocksEvicted, PoolCreated, PrefixLookup
 from kvscope_exporter.answers import residency
 from kvscope_exporter.answers.ages import _CHUNK, PresentAges, present
 from kvscope_exporter.answers.prefixes import PREFIXES, PrefixesAnswer
@@ -16,8 +18,6 @@ from kvscope_exporter.clock import Clock
 from kvscope_exporter.fold import Cache, Folds, Ledger
 from kvscope_exporter.fold.buckets import RESIDENCY_SECONDS
 from kvscope_exporter.fold.cache.blocks import NEVER
-
-from kvscope_events.events import BlocksEvicted, PoolCreated, PrefixLookup
 from tests.exporter import cache_oracle as oracle
 from tests.exporter.cache_record import BLOCK_SIZE, Life, folded, lives, names_of
 from tests.exporter.machine import MACHINE

@@ -1,7 +1,6 @@
 """A stream that contradicts itself makes the names unknown; it neither raises nor fills memory."""
 
 import pytest
-from kvscope_exporter.fold import Cache
 
 from kvscope_events.events import (
     BlocksAllocated,
@@ -11,6 +10,7 @@ from kvscope_events.events import (
     PoolSnapshot,
     PrefixLookup,
 )
+from kvscope_exporter.fold import Cache
 from tests.exporter.stream import block_hash
 
 A, B = block_hash(1), block_hash(2)

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kvscope_exporter.fold.buckets import REGRET_AGE_SECONDS, RESIDENCY_SECONDS
 
 from kvscope.mooncake import read_trace
 from kvscope_events.events import (
@@ -19,6 +18,7 @@ from kvscope_events.events import (
     BlocksShared,
     PrefixLookup,
 )
+from kvscope_exporter.fold.buckets import REGRET_AGE_SECONDS, RESIDENCY_SECONDS
 from tests.exporter import cache_oracle as oracle
 from tests.exporter.cache_record import BLOCK_SIZE, QUARTER_NS, Life, Record, folded
 

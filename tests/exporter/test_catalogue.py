@@ -4,10 +4,10 @@ import re
 from typing import get_args
 
 import pytest
-from kvscope_exporter.catalogue import CATALOGUE, GROUPS, Metric, metric, name
 
 from kvscope_events.events import EngineEvent
 from kvscope_events.producers import VLLM_FRONT_END_EVENTS
+from kvscope_exporter.catalogue import CATALOGUE, GROUPS, Metric, metric, name
 
 EVENTS = {event.__name__ for event in get_args(EngineEvent)}
 OURS = [row for row in CATALOGUE if row.name.startswith("kvscope_")]

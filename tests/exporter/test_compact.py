@@ -2,6 +2,9 @@
 
 import httpx
 import pytest
+from prometheus_client.parser import text_string_to_metric_families as parse
+
+from kvscope_events.events import Batch, EngineEvent, PoolCreated, StepCompleted
 from kvscope_exporter.paths import door_of
 from kvscope_exporter.watched.compact import Pool, Signals, compact_page
 from kvscope_exporter.watched.exporter import Exporter
@@ -9,9 +12,6 @@ from kvscope_exporter.watched.target import Target
 from kvscope_exporter.web.compact import compact_router
 from kvscope_exporter.web.metrics import bare_app
 from kvscope_exporter.web.sidecar_app import sidecar_app
-from prometheus_client.parser import text_string_to_metric_families as parse
-
-from kvscope_events.events import Batch, EngineEvent, PoolCreated, StepCompleted
 from tests.exporter.page import (
     FIXED_CLOCK,
     HELLO,

@@ -5,6 +5,7 @@ import ssl
 from pathlib import Path
 
 import pytest
+
 from kvscope_exporter.configuration import (
     ConfigurationError,
     FileValue,
@@ -15,7 +16,6 @@ from kvscope_exporter.configuration import (
 )
 from kvscope_exporter.configuration.access import header_values, tls_digest, tls_of
 from kvscope_exporter.configuration.model import KINDS
-
 from tests.repo.checkout import ROOT
 from tests.support.http_peer import make_certificate
 

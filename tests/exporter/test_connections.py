@@ -15,12 +15,12 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.types import Receive, Scope, Send
+
 from kvscope_exporter.web import http_server
 from kvscope_exporter.web.http_server import HttpServer
 from kvscope_exporter.web.limits import Limits
 from kvscope_exporter.web.server import BURST
-from starlette.types import Receive, Scope, Send
-
 from tests.support.waiting import WAIT_SECONDS, wait_for
 
 pytestmark = pytest.mark.waits

@@ -5,7 +5,6 @@ from random import Random
 
 from hypothesis import given
 from hypothesis import strategies as st
-from kvscope_exporter.fold import Cache
 
 from kvscope_events.events import (
     BlocksAllocated,
@@ -29,6 +28,7 @@ from kvscope_events.events import (
     SequenceFinished,
 )
 from kvscope_events.producers import CONTENT_EVENTS, SGLANG_EVENTS, in_order
+from kvscope_exporter.fold import Cache
 from tests.exporter.stream import batch_of, block_hash, hello, step
 from tests.exporter.tree_pool import BLOCK_SIZE, TreePool, tree_path
 

@@ -6,11 +6,6 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kvscope_exporter.answers.preemptions import PREEMPTIONS
-from kvscope_exporter.answers.question import UnknownError
-from kvscope_exporter.answers.residency import RESIDENCY
-from kvscope_exporter.fold import Churn, Exhaustion, Ledger
-from kvscope_exporter.machine.machine import Machine
 
 from kvscope_events.bus import Subscription
 from kvscope_events.events import (
@@ -28,6 +23,11 @@ from kvscope_events.events import (
     SequenceAdded,
 )
 from kvscope_events.producers import LOAD_EVENTS, SGLANG_EVENTS, in_order
+from kvscope_exporter.answers.preemptions import PREEMPTIONS
+from kvscope_exporter.answers.question import UnknownError
+from kvscope_exporter.answers.residency import RESIDENCY
+from kvscope_exporter.fold import Churn, Exhaustion, Ledger
+from kvscope_exporter.machine.machine import Machine
 from tests.exporter.page import families, make_exporter, put, value
 from tests.exporter.stream import batch_of, hello, step
 

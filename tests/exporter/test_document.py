@@ -2,9 +2,8 @@
 
 import re
 
-from kvscope_exporter.catalogue import CATALOGUE, GROUPS
-
 from kvscope.documents.metrics import metrics_page
+from kvscope_exporter.catalogue import CATALOGUE, GROUPS
 
 
 def test_every_metric_has_one_row_on_the_page() -> None:

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 
 from hypothesis import given
 from hypothesis import strategies as st
-from kvscope_exporter.watched import exposition
 from prometheus_client import CollectorRegistry
 from prometheus_client import exposition as library_text
 from prometheus_client.core import Metric as Family
@@ -12,6 +11,7 @@ from prometheus_client.openmetrics import exposition as library_openmetrics
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar, Sample
 
+from kvscope_exporter.watched import exposition
 from tests.exporter.page import make_exporter
 from tests.exporter.scenario import play
 

@@ -3,7 +3,6 @@
 from random import Random
 
 import pytest
-from kvscope_exporter.fold import Exhaustion
 
 from kvscope_events.events import (
     Batch,
@@ -19,6 +18,7 @@ from kvscope_events.events import (
     SequenceFinished,
     StepCompleted,
 )
+from kvscope_exporter.fold import Exhaustion
 from tests.exporter import stream
 from tests.exporter.stream import batch_of, ended
 

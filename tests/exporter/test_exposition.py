@@ -4,6 +4,10 @@ import os
 from pathlib import Path
 
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from prometheus_client.parser import text_string_to_metric_families as text_parser
+
+from kvscope_events.wire.frame import DECODE_ERROR_KINDS
 from kvscope_exporter.adviser.rank import MAX_PROPOSALS
 from kvscope_exporter.catalogue import CATALOGUE, DEFAULT_COMPAT, metric
 from kvscope_exporter.catalogue.front_end import FRONT_END
@@ -17,10 +21,6 @@ from kvscope_exporter.fold.exhaustion import HORIZONS
 from kvscope_exporter.fold.shown import SHOWN
 from kvscope_exporter.watched.exporter import Exporter
 from kvscope_exporter.web.requests import RequestCounts
-from prometheus_client.openmetrics.parser import text_string_to_metric_families
-from prometheus_client.parser import text_string_to_metric_families as text_parser
-
-from kvscope_events.wire.frame import DECODE_ERROR_KINDS
 from tests.exporter.page import HELLO, families, make_exporter, value
 from tests.exporter.scenario import TRACE, play
 

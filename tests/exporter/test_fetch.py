@@ -9,10 +9,10 @@ import zlib
 
 import httpx
 import pytest
+
 from kvscope_exporter.fetch.attempt import Document
 from kvscope_exporter.fetch.error import FetchError
 from kvscope_exporter.fetch.fetch import Fetcher
-
 from tests.support.hostile import Answer, bomb, drip, endless, head, response, serving
 from tests.support.waiting import wait_for
 

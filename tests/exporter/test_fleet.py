@@ -6,14 +6,6 @@ from hashlib import sha256
 import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from kvscope_exporter.answers.projection import positions_text
-from kvscope_exporter.fleet.fleet import Fleet
-from kvscope_exporter.fold import Cache
-from kvscope_exporter.fold.fleet import Steps
-from kvscope_exporter.fold.fleet.projected import Document
-from kvscope_exporter.fold.fleet.projection import Projection
-from kvscope_exporter.watched.exporter import in_process
-from kvscope_exporter.web.projection import Projections
 
 from kvscope_events.bus import EventBus
 from kvscope_events.events import (
@@ -26,6 +18,14 @@ from kvscope_events.events import (
     PoolSnapshot,
     PrefixLookup,
 )
+from kvscope_exporter.answers.projection import positions_text
+from kvscope_exporter.fleet.fleet import Fleet
+from kvscope_exporter.fold import Cache
+from kvscope_exporter.fold.fleet import Steps
+from kvscope_exporter.fold.fleet.projected import Document
+from kvscope_exporter.fold.fleet.projection import Projection
+from kvscope_exporter.watched.exporter import in_process
+from kvscope_exporter.web.projection import Projections
 from tests.exporter.fleet_oracle import Oracle
 from tests.exporter.stream import hello
 from tests.exporter.tree_pool import TreePool

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kvscope_exporter.answers.projection import Position, positions_text, read_positions
 from kvscope_exporter.fleet.answer import fleet_answer
 from kvscope_exporter.fleet.fleet import MAX_SPACES, Fleet

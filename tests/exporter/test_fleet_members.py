@@ -9,6 +9,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from prometheus_client import CollectorRegistry
+
 from kvscope_exporter.clock import Clock
 from kvscope_exporter.fetch.error import FetchError
 from kvscope_exporter.fleet.collector import FleetCollector, FleetPage
@@ -26,8 +28,6 @@ from kvscope_exporter.fleet.roster import (
 )
 from kvscope_exporter.fold.fleet.projected import Document, Emptied, Moment, Stored
 from kvscope_exporter.readings.tls import Tls
-from prometheus_client import CollectorRegistry
-
 from tests.exporter.test_fleet_contradictions import document, names, part
 from tests.support import http_peer
 from tests.support.hostile import bomb, drip, endless, head, response, serving

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+
 from kvscope_exporter.fleet.proposals import Proposal, proposals
 from kvscope_exporter.fold.fleet import Steps
 

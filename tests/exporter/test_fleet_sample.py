@@ -10,6 +10,7 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kvscope_exporter.fold.fleet import Steps, Waterfall
 from kvscope_exporter.fold.fleet.sample import GROUPS, Sample
 from kvscope_exporter.fold.shadow.roots import WINDOW

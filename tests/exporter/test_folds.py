@@ -3,10 +3,6 @@
 from typing import get_args
 
 import pytest
-from kvscope_exporter.collect.engine_memory import EngineMemory
-from kvscope_exporter.collect.parts import PARTS
-from kvscope_exporter.fold import Census, Churn, DeviceMemory, Fold, Folds, Steps
-from kvscope_exporter.fold.device_memory import MAX_DEVICES
 
 from kvscope_events.events import (
     AllocationFailed,
@@ -22,6 +18,10 @@ from kvscope_events.events import (
     RequestArrived,
 )
 from kvscope_events.vocabulary import AllocationCause, ReleaseCause
+from kvscope_exporter.collect.engine_memory import EngineMemory
+from kvscope_exporter.collect.parts import PARTS
+from kvscope_exporter.fold import Census, Churn, DeviceMemory, Fold, Folds, Steps
+from kvscope_exporter.fold.device_memory import MAX_DEVICES
 from tests.exporter.stream import batch_of, block_hash, step
 
 FOLDS: tuple[Fold, ...] = (*Folds(part.fold for part in PARTS),)

@@ -5,8 +5,9 @@ import threading
 import time
 from pathlib import Path
 
-import kvscope_exporter.files.foreign
 import pytest
+
+import kvscope_exporter.files.foreign
 from kvscope_exporter.files.foreign import open_regular, read_small
 
 SOON_SECONDS = 30.0

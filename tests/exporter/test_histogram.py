@@ -1,6 +1,7 @@
 """Bucket semantics: at or below the bound, cumulative, exemplars in their own bucket."""
 
 import pytest
+
 from kvscope_exporter.fold import Exemplar, Histogram
 
 

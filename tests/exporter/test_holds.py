@@ -5,8 +5,6 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kvscope_exporter.fold import Ledger
-from kvscope_exporter.fold.ledger import holds as holds_module
 
 from kvscope_events.events import (
     BlocksAllocated,
@@ -18,6 +16,8 @@ from kvscope_events.events import (
     RequestPreempted,
     RequestResumed,
 )
+from kvscope_exporter.fold import Ledger
+from kvscope_exporter.fold.ledger import holds as holds_module
 from tests.exporter.page import make_exporter, put, value
 from tests.exporter.stream import batch_of, ended, hello, step
 

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from kvscope_exporter.machine.host_memory import host_memory
 
 PID = 7

@@ -1,7 +1,5 @@
 """The host tier of an engine that reports its pool's blocks as well, on its page."""
 
-from kvscope_exporter.watched.exporter import Exporter
-
 from kvscope_events.events import (
     EngineEvent,
     NamesCleared,
@@ -14,6 +12,7 @@ from kvscope_events.events import (
     TierTransferred,
 )
 from kvscope_events.producers import OFFLOAD_EVENTS, VLLM_EVENTS
+from kvscope_exporter.watched.exporter import Exporter
 from tests.exporter.page import hello, make_exporter, value
 from tests.exporter.scenario import A, B, C
 from tests.exporter.stream import put, step

@@ -12,11 +12,11 @@ import anyio
 import httpx
 import pytest
 from fastapi import FastAPI
-from kvscope_exporter.web.http_server import HttpServer
-from kvscope_exporter.web.metrics import metrics_app, metrics_router, no_metrics_router
 from starlette.types import ASGIApp
 
 from kvscope.serving.engine import Gate
+from kvscope_exporter.web.http_server import HttpServer
+from kvscope_exporter.web.metrics import metrics_app, metrics_router, no_metrics_router
 
 pytestmark = pytest.mark.anyio
 

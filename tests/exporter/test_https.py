@@ -6,10 +6,10 @@ from pathlib import Path
 
 import httpx
 import pytest
+
 from kvscope_exporter.web.http_server import HttpServer
 from kvscope_exporter.web.metrics import metrics_app
 from kvscope_exporter.web.tls import server_context
-
 from tests.support.http_peer import Certificate, make_certificate
 from tests.support.waiting import WAIT_SECONDS
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+
 from kvscope_exporter.configuration import ServerConfig
 from kvscope_exporter.sidecar.sidecar import Sidecar
 from kvscope_exporter.web.access import Access, AccessConfig, Credentials
@@ -14,7 +15,6 @@ from kvscope_exporter.web.http_server import HttpServer
 from kvscope_exporter.web.landing import Listed, landing_router
 from kvscope_exporter.web.metrics import bare_app
 from kvscope_exporter.web.sidecar_app import sidecar_app
-
 from tests.exporter.page import make_exporter
 
 

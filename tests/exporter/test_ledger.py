@@ -8,7 +8,6 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from kvscope_exporter.fold import Ledger
 
 from kvscope_events.bus import EventBus
 from kvscope_events.events import (
@@ -24,6 +23,7 @@ from kvscope_events.events import (
     PoolSnapshot,
 )
 from kvscope_events.vocabulary import ContentCause, ReleaseCause
+from kvscope_exporter.fold import Ledger
 from tests.exporter.stream import ModelPool, batch_of, block_hash, step
 
 

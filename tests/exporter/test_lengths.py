@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-from kvscope_exporter.fold import Lengths
-
 from kvscope_events.events import (
     EngineEvent,
     PoolCreated,
@@ -12,6 +10,7 @@ from kvscope_events.events import (
     SequenceFinished,
 )
 from kvscope_events.vocabulary import FinishReason
+from kvscope_exporter.fold import Lengths
 
 BLOCK = 16
 

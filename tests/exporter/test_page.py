@@ -6,6 +6,10 @@ from collections import Counter
 from shutil import which
 
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from kvscope_events.bus import Subscription
+from kvscope_events.events import Hello, NamesStored, ObserverStopped
 from kvscope_exporter.catalogue import CATALOGUE
 from kvscope_exporter.clock import Clock
 from kvscope_exporter.collect import parts
@@ -14,10 +18,6 @@ from kvscope_exporter.machine.machine import Machine
 from kvscope_exporter.sources.pipeline import InProcessSource
 from kvscope_exporter.watched.exporter import Exporter
 from kvscope_exporter.watched.target import Target
-from prometheus_client.openmetrics.parser import text_string_to_metric_families
-
-from kvscope_events.bus import Subscription
-from kvscope_events.events import Hello, NamesStored, ObserverStopped
 from tests.exporter.machine import MACHINE
 from tests.exporter.page import FIXED_CLOCK, HELLO, hello, put, value
 from tests.exporter.scenario import play

@@ -6,8 +6,6 @@ from typing import get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kvscope_exporter.fold.preemption import UNATTRIBUTED, Preemption
-from kvscope_exporter.fold.preemption.fold import HISTORY
 
 from kvscope_events.events import (
     AllocationFailed,
@@ -22,6 +20,8 @@ from kvscope_events.events import (
     RequestResumed,
 )
 from kvscope_events.vocabulary import PreemptionCause, PreemptionMode, ReleaseCause
+from kvscope_exporter.fold.preemption import UNATTRIBUTED, Preemption
+from kvscope_exporter.fold.preemption.fold import HISTORY
 from tests.exporter.preemption_oracle import (
     Gap,
     Stream,

@@ -3,9 +3,6 @@
 from typing import Any
 
 import msgspec
-from kvscope_exporter.answers.preemptions import PREEMPTIONS
-from kvscope_exporter.answers.questions import QUESTIONS
-from kvscope_exporter.watched.exporter import Exporter
 
 from kvscope_events.events import (
     AllocationFailed,
@@ -15,6 +12,9 @@ from kvscope_events.events import (
     RequestPreempted,
     RequestResumed,
 )
+from kvscope_exporter.answers.preemptions import PREEMPTIONS
+from kvscope_exporter.answers.questions import QUESTIONS
+from kvscope_exporter.watched.exporter import Exporter
 from tests.exporter.machine import NOW_NS
 from tests.exporter.page import hello, make_exporter
 from tests.exporter.scenario import play

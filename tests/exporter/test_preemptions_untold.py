@@ -1,9 +1,9 @@
 """Unknown facts of a preemption are null in its answer, not 0."""
 
 import msgspec
-from kvscope_exporter.answers.preemptions import PREEMPTIONS
 
 from kvscope_events.events import PoolCreated, RequestPreempted
+from kvscope_exporter.answers.preemptions import PREEMPTIONS
 from tests.exporter.page import make_exporter
 from tests.exporter.stream import put, step
 

@@ -6,12 +6,6 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from kvscope_exporter.catalogue.server import SERVER_STATES
-from kvscope_exporter.clock import Clock
-from kvscope_exporter.configuration import KvEventsConfig, ServerConfig
-from kvscope_exporter.sidecar.assembly import exporter_of
-from kvscope_exporter.sidecar.sidecar import Sidecar
-from kvscope_exporter.watched.exporter import Exporter
 
 from kvscope_events.bus import EventBus
 from kvscope_events.events import Hello
@@ -22,6 +16,12 @@ from kvscope_events.producers import (
     VLLM_WORKER_EVENTS,
 )
 from kvscope_events.wire.publisher import WirePublisher
+from kvscope_exporter.catalogue.server import SERVER_STATES
+from kvscope_exporter.clock import Clock
+from kvscope_exporter.configuration import KvEventsConfig, ServerConfig
+from kvscope_exporter.sidecar.assembly import exporter_of
+from kvscope_exporter.sidecar.sidecar import Sidecar
+from kvscope_exporter.watched.exporter import Exporter
 from tests.events.producers import SNAPSHOT
 from tests.exporter.page import families, make_exporter, put, value
 from tests.exporter.stream import hello

@@ -1,9 +1,6 @@
 """The projection of a stream: idle until a reader asks, bounded, and exact about its gaps."""
 
 import pytest
-from kvscope_exporter.fold.cache.blocks import Resident
-from kvscope_exporter.fold.fleet.projected import Asked, Emptied, Gone, Lost, Stored, numbers_of
-from kvscope_exporter.fold.fleet.projection import Projection
 
 from kvscope_events.events import (
     Batch,
@@ -17,6 +14,9 @@ from kvscope_events.events import (
     PrefixLookup,
 )
 from kvscope_events.names import in_group
+from kvscope_exporter.fold.cache.blocks import Resident
+from kvscope_exporter.fold.fleet.projected import Asked, Emptied, Gone, Lost, Stored, numbers_of
+from kvscope_exporter.fold.fleet.projection import Projection
 from tests.exporter.stream import block_hash
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from kvscope_events.bus import EventBus
 from kvscope_exporter.watched.exporter import in_process
 from kvscope_exporter.web.http_server import HttpServer
 from kvscope_exporter.web.metrics import metrics_app
-
-from kvscope_events.bus import EventBus
 from tests.exporter.page import HELLO
 from tests.exporter.scenario import STEPS, TRACE
 

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kvscope_exporter.fold.recent import NEED_BINS, NEED_STEPS, NUM_SLOTS, SLOT_NS, Recent, Slot
 
 from kvscope_events.events import (
     Batch,
@@ -18,6 +17,7 @@ from kvscope_events.events import (
     SequenceFinished,
     StepCompleted,
 )
+from kvscope_exporter.fold.recent import NEED_BINS, NEED_STEPS, NUM_SLOTS, SLOT_NS, Recent, Slot
 from tests.exporter.stream import batch_of, ended, step
 
 USABLE, BLOCK_SIZE = 40, 4

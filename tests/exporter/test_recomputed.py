@@ -1,7 +1,6 @@
 """Names that are computed again are few, whatever the sequences do."""
 
 from kvscope_exporter.fold.cache.evicted import Recomputed
-
 from tests.exporter.stream import block_hash
 
 

@@ -3,10 +3,10 @@
 from contextlib import suppress
 
 import pytest
-from kvscope_exporter.web.requests import CountedRequests, RequestCounts
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from kvscope_exporter.web.requests import CountedRequests, RequestCounts
 from tests.exporter.page import FIXED_CLOCK
 
 pytestmark = pytest.mark.anyio

@@ -7,10 +7,10 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kvscope_exporter.fold.cache import run_stack
 from kvscope_exporter.fold.cache.curve import HitCurve
 from kvscope_exporter.fold.cache.run_stack import RunStack
-
 from tests.engine.test_trace_hits import CONVERSATION, CONVERSATION_HITS, ref_hits
 
 

@@ -3,6 +3,7 @@
 from random import Random
 
 import pytest
+
 from kvscope_exporter.fold.cache import run_stack
 from kvscope_exporter.fold.cache.run_stack import RunStack
 

@@ -1,6 +1,8 @@
 """servers.md says what the page obeys, and the engine says of itself what the page claims."""
 
 import pytest
+
+from kvscope.documents.servers import servers_page
 from kvscope_engine.config import (
     CacheConfig,
     EngineConfig,
@@ -9,12 +11,10 @@ from kvscope_engine.config import (
     SwapConfig,
 )
 from kvscope_engine.introduction import Introduction
-from kvscope_exporter.catalogue import metric
-
-from kvscope.documents.servers import servers_page
 from kvscope_events.bus import NullBus
 from kvscope_events.events import EVENT_NAMES
 from kvscope_events.producers import ENGINE_EVENTS, LOOKUP_EVENTS, SWAP_EVENTS
+from kvscope_exporter.catalogue import metric
 from tests.repo.checkout import ROOT
 
 

@@ -2,14 +2,14 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from kvscope_exporter.fold.shadow.coordinator import Coordinator
-from kvscope_exporter.fold.shadow.groups import layers_of
-from kvscope_exporter.fold.shadow.pool import Pool
-from kvscope_exporter.fold.shadow.runs import UNNAMED, Run
 
 from kvscope_events.events import (
     CacheGroup,
 )
+from kvscope_exporter.fold.shadow.coordinator import Coordinator
+from kvscope_exporter.fold.shadow.groups import layers_of
+from kvscope_exporter.fold.shadow.pool import Pool
+from kvscope_exporter.fold.shadow.runs import UNNAMED, Run
 from tests.exporter.shadow_stream import (
     FULL,
     SIZE,

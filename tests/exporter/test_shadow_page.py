@@ -1,10 +1,10 @@
 """Simulated pools on the page, in `/api/whatif` and in advice: there while they agree, else not."""
 
 import pytest
-from kvscope_exporter.fold.shadow import Shadows
-from kvscope_exporter.watched.exporter import Exporter
 
 from kvscope_events.events import PoolCreated
+from kvscope_exporter.fold.shadow import Shadows
+from kvscope_exporter.watched.exporter import Exporter
 from tests.exporter.machine import NOW_NS
 from tests.exporter.page import make_exporter, value
 from tests.exporter.shadow_stream import FULL, SIZE, WINDOW, alternating

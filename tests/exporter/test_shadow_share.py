@@ -6,11 +6,6 @@ from itertools import pairwise
 from random import Random
 
 import pytest
-from kvscope_exporter.fold.shadow.budget import LEAST_SHARE, PATIENCE, PERIOD_NS, Budget
-from kvscope_exporter.fold.shadow.coordinator import Coordinator
-from kvscope_exporter.fold.shadow.groups import layers_of
-from kvscope_exporter.fold.shadow.roots import SHARED_BY, WINDOW, Roots, Sample
-from kvscope_exporter.fold.shadow.simulation import Simulation
 
 from benchmarks.shadow_cost import Fixed
 from kvscope_events.events import (
@@ -24,6 +19,11 @@ from kvscope_events.events import (
     StepScheduled,
 )
 from kvscope_events.names import CONTENT_BYTES, suffix_of
+from kvscope_exporter.fold.shadow.budget import LEAST_SHARE, PATIENCE, PERIOD_NS, Budget
+from kvscope_exporter.fold.shadow.coordinator import Coordinator
+from kvscope_exporter.fold.shadow.groups import layers_of
+from kvscope_exporter.fold.shadow.roots import SHARED_BY, WINDOW, Roots, Sample
+from kvscope_exporter.fold.shadow.simulation import Simulation
 from tests.exporter.shadow_stream import FULL, SIZE
 from tests.exporter.shadow_stream import WINDOW as WINDOW_GROUP
 

@@ -7,14 +7,6 @@ from collections.abc import Iterable, Sequence
 from unittest.mock import patch
 
 import pytest
-from kvscope_exporter.clock import Clock
-from kvscope_exporter.fold.shadow import Shadows
-from kvscope_exporter.fold.shadow import fold as fold_module
-from kvscope_exporter.fold.shadow import follower as follower_module
-from kvscope_exporter.fold.shadow.coordinator import Coordinator
-from kvscope_exporter.fold.shadow.groups import Layers
-from kvscope_exporter.fold.shadow.simulation import SCALES, Simulation
-from kvscope_exporter.sources.pipeline import InProcessSource, Pipeline
 
 from kvscope_events.bus import EventBus
 from kvscope_events.events import (
@@ -26,6 +18,14 @@ from kvscope_events.events import (
     PoolSnapshot,
 )
 from kvscope_events.names import suffix_of
+from kvscope_exporter.clock import Clock
+from kvscope_exporter.fold.shadow import Shadows
+from kvscope_exporter.fold.shadow import fold as fold_module
+from kvscope_exporter.fold.shadow import follower as follower_module
+from kvscope_exporter.fold.shadow.coordinator import Coordinator
+from kvscope_exporter.fold.shadow.groups import Layers
+from kvscope_exporter.fold.shadow.simulation import SCALES, Simulation
+from kvscope_exporter.sources.pipeline import InProcessSource, Pipeline
 from tests.exporter.shadow_stream import (
     FULL,
     SIZE,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
 from kvscope_engine.block_pool import BlockPool
 from kvscope_engine.config import ModelConfig, SchedulerConfig
 from kvscope_engine.hashing import PrefixHasher, chain_seed
@@ -16,10 +17,9 @@ from kvscope_engine.request import Request, SamplingParams, Sequence, SequenceSt
 from kvscope_engine.scheduler import Scheduler
 from kvscope_engine.sizing.units import format_bytes
 from kvscope_engine.step import Step
-from kvscope_exporter.fold import Churn, Fold, Ledger
-
 from kvscope_events.bus import EventBus
 from kvscope_events.events import StepCompleted
+from kvscope_exporter.fold import Churn, Fold, Ledger
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "studies" / "sharing.md"
 PROMPT = list(range(40))

@@ -10,14 +10,14 @@ from typing import Any
 
 import msgspec
 import pytest
-from kvscope_exporter.clock import Clock
-from kvscope_exporter.configuration import KvEventsConfig, ServerConfig
-from kvscope_exporter.sidecar.sidecar import Reloads, Sidecar
 
 from kvscope.cli.run import run
 from kvscope.serving.watch_list import WatchList
 from kvscope_events.wire.endpoint import EndpointError
 from kvscope_events.wire.publisher import WirePublisher
+from kvscope_exporter.clock import Clock
+from kvscope_exporter.configuration import KvEventsConfig, ServerConfig
+from kvscope_exporter.sidecar.sidecar import Reloads, Sidecar
 from tests.events.producers import Producer
 from tests.support.pages import sample
 from tests.support.waiting import wait_for

@@ -4,6 +4,7 @@ from typing import Any
 
 import httpx
 import pytest
+
 from kvscope_exporter.answers.question import Question
 from kvscope_exporter.fetch.address import is_address
 from kvscope_exporter.watched.reply import Reply

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kvscope_exporter.watched.exporter import Exporter
 
 from kvscope_events.producers import VLLM_FRONT_END_EVENTS
+from kvscope_exporter.watched.exporter import Exporter
 from tests.exporter.page import value
 from tests.exporter.test_presence import Scene, comes_to
 from tests.readings.cases.vllm import CURRENT_PAGE

@@ -6,6 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from kvscope_events.wire.endpoint import EndpointError
+from kvscope_events.wire.publisher import WirePublisher
+from kvscope_events.wire.subscriber import WireSubscriber
 from kvscope_exporter.clock import Clock
 from kvscope_exporter.configuration import ServerConfig
 from kvscope_exporter.sidecar import socket_folder as module
@@ -13,10 +17,6 @@ from kvscope_exporter.sidecar.sidecar import Sidecar
 from kvscope_exporter.sidecar.socket_folder import FORGET_NS, SocketFolder
 from kvscope_exporter.watched.exporter import Exporter
 from kvscope_exporter.watched.target import Target
-
-from kvscope_events.wire.endpoint import EndpointError
-from kvscope_events.wire.publisher import WirePublisher
-from kvscope_events.wire.subscriber import WireSubscriber
 from tests.events.producers import Producer
 from tests.exporter.page import value
 from tests.support.waiting import wait_for

@@ -4,9 +4,9 @@ import re
 
 import msgspec
 import pytest
-from kvscope_exporter.answers.preemptions import PREEMPTIONS, OnePreemption, Preemptions
 
 from kvscope_events.events import BlocksSwapped
+from kvscope_exporter.answers.preemptions import PREEMPTIONS, OnePreemption, Preemptions
 from tests.exporter.bill_by_hand import DOCUMENT, Scenario, table
 from tests.exporter.page import value
 

@@ -2,8 +2,6 @@
 
 import msgspec
 import pytest
-from kvscope_exporter.catalogue import DEFAULT_COMPAT
-from kvscope_exporter.watched.exporter import Exporter
 
 from kvscope_events.bus import Subscription
 from kvscope_events.events import (
@@ -21,6 +19,8 @@ from kvscope_events.events import (
     SequenceAdded,
 )
 from kvscope_events.producers import ENGINE_EVENTS, SWAP_EVENTS
+from kvscope_exporter.catalogue import DEFAULT_COMPAT
+from kvscope_exporter.watched.exporter import Exporter
 from tests.exporter.page import families, hello, make_exporter, value
 from tests.exporter.scenario import STEPS, play
 from tests.exporter.stream import ended, finished, put, step

@@ -4,8 +4,9 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from kvscope_exporter.collect.parts import TURN_SECONDS, WAIT_SECONDS, Guard, ScrapeLimiter
 from prometheus_client.core import Metric as Family
+
+from kvscope_exporter.collect.parts import TURN_SECONDS, WAIT_SECONDS, Guard, ScrapeLimiter
 
 
 @pytest.fixture

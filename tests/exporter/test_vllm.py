@@ -1,7 +1,6 @@
 """vLLM's counting, not ours: with the next token, at the first token, first lookups only."""
 
 import pytest
-from kvscope_exporter.fold import Vllm
 
 from kvscope_events.events import (
     FirstToken,
@@ -13,6 +12,7 @@ from kvscope_events.events import (
     RequestScheduled,
     SequenceAdded,
 )
+from kvscope_exporter.fold import Vllm
 from tests.exporter.stream import batch_of, block_hash, ended, finished, step
 
 PREEMPTED = RequestPreempted(1, 1, "recompute", "out_of_blocks", 40, 3, 1)

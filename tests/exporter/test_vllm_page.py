@@ -1,10 +1,10 @@
 """vLLM's names on the page: from which fold, over what, and as which text."""
 
 import pytest
-from kvscope_exporter.catalogue import CATALOGUE, Metric
 
 from kvscope_events.events import FirstToken, PoolCreated, PrefixLookup, SequenceAdded
 from kvscope_events.producers import VLLM_EVENTS
+from kvscope_exporter.catalogue import CATALOGUE, Metric
 from tests.exporter.page import (
     block_hash,
     ended,

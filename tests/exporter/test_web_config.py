@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
+
 from kvscope_exporter.configuration import ConfigurationError
 from kvscope_exporter.web.access.web_config import MAX_BYTES, read_web_config
-
 from tests.support.http_peer import make_certificate
 
 HASH = "$2y$10$X0h1gDsPszWURQaxFh.zoubFi6DXncSjhoQNJgRrnGs7EsimhC7zG"

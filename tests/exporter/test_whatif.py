@@ -7,10 +7,6 @@ from math import inf
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kvscope_exporter.fold import Cache
-from kvscope_exporter.fold.cache import depths
-from kvscope_exporter.fold.cache.curve import Curve
-from kvscope_exporter.fold.cache.run_stack import Segment
 
 from kvscope_events.events import (
     BlocksAllocated,
@@ -24,6 +20,10 @@ from kvscope_events.events import (
     PrefixCacheReset,
     PrefixLookup,
 )
+from kvscope_exporter.fold import Cache
+from kvscope_exporter.fold.cache import depths
+from kvscope_exporter.fold.cache.curve import Curve
+from kvscope_exporter.fold.cache.run_stack import Segment
 from tests.exporter.stream import batch_of, block_hash
 from tests.exporter.tree_pool import BLOCK_SIZE, TreePool, tree_path
 from tests.exporter.whatif_oracle import since_start

@@ -4,9 +4,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from kvscope_exporter.answers.questions import QUESTIONS
-from kvscope_exporter.answers.whatif import WHATIF
-from kvscope_exporter.watched.exporter import Exporter
 
 from kvscope_events.events import (
     BlocksAllocated,
@@ -17,6 +14,9 @@ from kvscope_events.events import (
     PoolCreated,
     PrefixLookup,
 )
+from kvscope_exporter.answers.questions import QUESTIONS
+from kvscope_exporter.answers.whatif import WHATIF
+from kvscope_exporter.watched.exporter import Exporter
 from tests.exporter.machine import NOW_NS
 from tests.exporter.page import hello, make_exporter
 from tests.exporter.scenario import A, B, C

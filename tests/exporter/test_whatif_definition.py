@@ -3,11 +3,11 @@
 from random import Random
 
 import pytest
-from kvscope_exporter.fold import Cache
 
 from kvscope_events.events import (
     EngineEvent,
 )
+from kvscope_exporter.fold import Cache
 from tests.exporter.tree_pool import BLOCK_SIZE, TreePool, tree_path
 from tests.exporter.whatif_oracle import Oracle, since_start
 

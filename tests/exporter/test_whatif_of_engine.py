@@ -1,10 +1,10 @@
 """Our engine finds what the curve predicts at its pool's size, under eviction and preemption."""
 
 import pytest
-from kvscope_exporter.fold import Cache
 
 from benchmarks.engine_stream import Recording
 from kvscope_events.events import PrefixLookup, RequestPreempted
+from kvscope_exporter.fold import Cache
 
 
 @pytest.mark.parametrize(

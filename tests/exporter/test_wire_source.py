@@ -8,10 +8,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from kvscope_exporter.clock import Clock
-from kvscope_exporter.sources.source import Source
-from kvscope_exporter.watched.exporter import Exporter
-from kvscope_exporter.watched.target import Target
 
 from kvscope_events.bus import EventBus
 from kvscope_events.events import Batch, Hello
@@ -19,6 +15,10 @@ from kvscope_events.pid_space import pid_space
 from kvscope_events.wire.endpoint import EndpointError
 from kvscope_events.wire.publisher import WirePublisher
 from kvscope_events.wire.subscriber import WireSubscriber
+from kvscope_exporter.clock import Clock
+from kvscope_exporter.sources.source import Source
+from kvscope_exporter.watched.exporter import Exporter
+from kvscope_exporter.watched.target import Target
 from tests.events.producers import SNAPSHOT, Producer, hello
 from tests.exporter.page import value
 from tests.support.waiting import wait_for

@@ -5,6 +5,17 @@ from typing import Any
 
 import msgspec
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from kvscope_events.bus import Subscription
+from kvscope_events.events import (
+    AnswerSent,
+    DeviceMemorySampled,
+    ObserverStopped,
+    StartProgressed,
+    StartupProfiled,
+)
+from kvscope_events.producers import VLLM_FRONT_END_EVENTS, VLLM_WORKER_EVENTS
 from kvscope_exporter.answers.why.question import WHY
 from kvscope_exporter.fold.fleet.projected import Document
 from kvscope_exporter.machine.gpu import (
@@ -23,17 +34,6 @@ from kvscope_exporter.watched.exporter import Exporter
 from kvscope_exporter.watched.reply import ELSEWHERE
 from kvscope_exporter.watched.target import Target
 from kvscope_exporter.web.projection import Projections
-from prometheus_client.openmetrics.parser import text_string_to_metric_families
-
-from kvscope_events.bus import Subscription
-from kvscope_events.events import (
-    AnswerSent,
-    DeviceMemorySampled,
-    ObserverStopped,
-    StartProgressed,
-    StartupProfiled,
-)
-from kvscope_events.producers import VLLM_FRONT_END_EVENTS, VLLM_WORKER_EVENTS
 from tests.exporter.machine import GIB, NOW_NS, UUID
 from tests.exporter.page import FIXED_CLOCK, hello, put, value
 from tests.exporter.scenario import play

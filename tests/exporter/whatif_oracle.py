@@ -3,9 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from kvscope_exporter.fold import Cache
-from kvscope_exporter.fold.cache.curve import Curve
-
 from kvscope_events.events import (
     BlocksAllocated,
     BlocksCached,
@@ -19,6 +16,8 @@ from kvscope_events.events import (
     PrefixCacheReset,
     PrefixLookup,
 )
+from kvscope_exporter.fold import Cache
+from kvscope_exporter.fold.cache.curve import Curve
 
 BLOCK_SIZE = 4
 

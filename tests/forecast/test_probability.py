@@ -5,9 +5,6 @@ from random import Random
 from statistics import mean
 
 import pytest
-from kvscope_exporter.fold.exhaustion import HORIZONS, Exhaustion
-from kvscope_exporter.fold.exhaustion.probability import MIN_SECONDS, Pool, Probability
-from kvscope_exporter.fold.exhaustion.sequences import Footprint, Sequences
 
 from benchmarks.forecast.loads import steady
 from benchmarks.forecast.simulator import SECOND, Simulator
@@ -21,6 +18,9 @@ from kvscope_events.events import (
     SequenceFinished,
     StepCompleted,
 )
+from kvscope_exporter.fold.exhaustion import HORIZONS, Exhaustion
+from kvscope_exporter.fold.exhaustion.probability import MIN_SECONDS, Pool, Probability
+from kvscope_exporter.fold.exhaustion.sequences import Footprint, Sequences
 from tests.exporter.machine import NOW_NS
 from tests.exporter.page import make_exporter, step, value
 

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from random import Random
 
 import pytest
-from kvscope_exporter.fold import Exhaustion
 
 from benchmarks.forecast.loads import steady
 from benchmarks.forecast.simulator import Simulator
@@ -18,6 +17,7 @@ from kvscope_events.events import (
     PoolCounted,
     PoolCreated,
 )
+from kvscope_exporter.fold import Exhaustion
 
 SECONDS = 400.0
 

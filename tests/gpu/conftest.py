@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pynvml
 import pytest
-from kvscope_exporter.machine.gpu import Cadence, GpuPoller, xids
 
+from kvscope_exporter.machine.gpu import Cadence, GpuPoller, xids
 from tests.fakes.nvml import Simulated, build_library, compiler, h200, machine
 from tests.gpu.scrapes import FAST
 from tests.support.waiting import wait_for

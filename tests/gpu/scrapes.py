@@ -2,13 +2,12 @@
 
 import time
 
+from kvscope_events.bus import Subscription
+from kvscope_events.events import Batch, DeviceMemorySampled, EngineEvent
 from kvscope_exporter.machine.gpu import Cadence, GpuSource
 from kvscope_exporter.machine.host_memory import HostMemory
 from kvscope_exporter.machine.machine import Machine
 from kvscope_exporter.watched.exporter import in_process
-
-from kvscope_events.bus import Subscription
-from kvscope_events.events import Batch, DeviceMemorySampled, EngineEvent
 from tests.exporter.page import hello
 from tests.fakes.nvml import GIB
 from tests.fakes.nvml.states import UUID

@@ -7,8 +7,6 @@ that need as much as the largest one of start-up did.
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from kvscope_exporter.machine.gpu import GpuPoller
-
 from kvscope_events.events import (
     BlocksAllocated,
     DeviceOutOfMemory,
@@ -17,6 +15,7 @@ from kvscope_events.events import (
     RequestArrived,
     RequestPreempted,
 )
+from kvscope_exporter.machine.gpu import GpuPoller
 from tests.fakes.nvml import GIB, MIB, Simulated, h200, machine
 from tests.gpu.scrapes import SERVER_PID, Scrapes, torch_sample
 from tests.support.waiting import wait_for

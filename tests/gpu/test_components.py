@@ -6,6 +6,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from kvscope_events.events import DeviceMemorySampled
 from kvscope_exporter.machine.gpu import (
     GpuPoller,
     Memory,
@@ -15,8 +17,6 @@ from kvscope_exporter.machine.gpu import (
     headroom,
     owners,
 )
-
-from kvscope_events.events import DeviceMemorySampled
 from tests.fakes.nvml import GIB, MIB, STATES, Simulated
 from tests.fakes.nvml.states import UUID
 from tests.gpu.scrapes import FAST, SERVER_PID, Scrapes, torch_sample

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pynvml
 import pytest
-from kvscope_exporter.machine.gpu import GpuPoller, calls
-from kvscope_exporter.machine.gpu.visible import DEVICE_ORDER, VISIBLE_DEVICES
-from kvscope_exporter.web.http_server import HttpServer
-from kvscope_exporter.web.metrics import metrics_app
 from typer.testing import CliRunner, Result
 
 from kvscope.cli.app import app
 from kvscope.diagnosis.host import host_findings
 from kvscope.diagnosis.target import target_report
+from kvscope_exporter.machine.gpu import GpuPoller, calls
+from kvscope_exporter.machine.gpu.visible import DEVICE_ORDER, VISIBLE_DEVICES
+from kvscope_exporter.web.http_server import HttpServer
+from kvscope_exporter.web.metrics import metrics_app
 from tests.fakes.nvml import GIB, STATES, Simulated, h200, machine
 from tests.gpu.scrapes import Scrapes
 from tests.support.waiting import wait_for

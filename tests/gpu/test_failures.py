@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable
 
 import pytest
-from kvscope_exporter.machine.gpu import GpuPoller
 
+from kvscope_exporter.machine.gpu import GpuPoller
 from tests.fakes.nvml import STATES, Simulated, h200, machine
 from tests.fakes.nvml.states import UUID
 from tests.gpu.scrapes import OWN_FAMILIES, Scrapes, torch_sample

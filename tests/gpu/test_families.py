@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 import pytest
+
 from kvscope_exporter.catalogue import CATALOGUE
 from kvscope_exporter.machine.gpu import GpuPoller
-
 from tests.fakes.nvml import GIB, MIB, Simulated, State, h200, machine, mig
 from tests.gpu.scrapes import Scrapes, torch_sample
 from tests.support.waiting import wait_for

@@ -4,8 +4,8 @@ import logging
 from collections.abc import Callable
 
 import pytest
-from kvscope_exporter.machine.gpu import GpuPoller
 
+from kvscope_exporter.machine.gpu import GpuPoller
 from tests.fakes.nvml import GIB, STATES, Simulated, h200, l40s, machine, mig
 from tests.fakes.nvml.states import UUID
 from tests.gpu.scrapes import OWN_FAMILIES, SERVER_PID, Scrapes, torch_sample

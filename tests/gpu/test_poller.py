@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
+
 from kvscope_exporter.clock import Clock
 from kvscope_exporter.machine.gpu import Cadence, GpuPoller
 from kvscope_exporter.machine.gpu.calls import Calls
@@ -16,7 +17,6 @@ from kvscope_exporter.machine.gpu.recovery import Recovery
 from kvscope_exporter.machine.gpu.session import Due, Session
 from kvscope_exporter.machine.gpu.xids import Xids
 from kvscope_exporter.web.gpu import gpu_router
-
 from tests.fakes.nvml import STATES, Simulated, h200, machine
 from tests.gpu.scrapes import OWN_FAMILIES, Scrapes
 from tests.support.waiting import wait_for

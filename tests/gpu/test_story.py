@@ -4,8 +4,8 @@ import os
 from collections.abc import Callable
 
 import pytest
-from kvscope_exporter.machine.gpu import GpuPoller
 
+from kvscope_exporter.machine.gpu import GpuPoller
 from tests.fakes.nvml import GIB, MIB, Simulated
 from tests.gpu.story import PEAK, POOL, STAGES, first_spoken, table, tell
 from tests.repo.checkout import ROOT

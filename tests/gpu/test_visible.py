@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kvscope_exporter.machine.gpu.sample import Identity
 from kvscope_exporter.machine.gpu.visible import DEVICE_ORDER, VISIBLE_DEVICES, Visible, visible
 

@@ -4,8 +4,8 @@ import logging
 from collections.abc import Callable
 
 import pytest
-from kvscope_exporter.machine.gpu import GpuPoller
 
+from kvscope_exporter.machine.gpu import GpuPoller
 from tests.fakes.nvml import Simulated, h200, machine
 from tests.gpu.scrapes import Scrapes
 from tests.support.waiting import wait_for

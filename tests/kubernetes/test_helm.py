@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+
+from deploy.manifests import DASHBOARDS, FOLDER
 from kvscope_alerts.bare.limits import Settings
 from kvscope_alerts.bare.packs import pack_file
 from kvscope_alerts.bare.server import SERVERS, Server
@@ -16,8 +18,6 @@ from kvscope_alerts.objectives import Objectives
 from kvscope_alerts.rule import Places
 from kvscope_alerts.rules import mapping
 from kvscope_alerts.yaml_text import to_yaml
-
-from deploy.manifests import DASHBOARDS, FOLDER
 from tests.inject.odd_inputs import SEVERAL_CONTAINERS
 from tests.kubernetes.objects import Object, container, output, parsed
 from tests.kubernetes.schemas import API_VERSIONS, problems

@@ -5,10 +5,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from kvscope_alerts.bare.server import SERVERS
 
 from deploy.__main__ import main
 from deploy.manifests import DASHBOARDS, FOLDER, KUSTOMIZATION
+from kvscope_alerts.bare.server import SERVERS
 from tests.kubernetes.objects import container, one, output, parsed, pod_of
 from tests.kubernetes.schemas import API_VERSIONS, problems
 from tests.repo.checkout import ROOT

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 import yaml
+
+from deploy.__main__ import main
+from deploy.manifests import FOLDER, KUSTOMIZATION, manifests, of_dashboards
+from deploy.monitoring import RELEASE, SCRAPE_INTERVAL, SCRAPE_TIMEOUT
 from kvscope_alerts.bare.packs import pack_file
 from kvscope_alerts.bare.server import SERVERS, Server
 from kvscope_alerts.rule import Places
 from kvscope_alerts.rules import mapping
 from kvscope_alerts.thresholds import FLEET_JOB, JOB
 from kvscope_exporter.catalogue import CATALOGUE
-
-from deploy.__main__ import main
-from deploy.manifests import FOLDER, KUSTOMIZATION, manifests, of_dashboards
-from deploy.monitoring import RELEASE, SCRAPE_INTERVAL, SCRAPE_TIMEOUT
 from tests.kubernetes.objects import Object, container, one, pod_of
 from tests.kubernetes.schemas import API_KINDS, API_VERSIONS, OPERATOR_KINDS, problems
 from tests.repo.checkout import ROOT

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 import zmq
+
+from kvscope_events.throttle import MINUTE_NS
+from kvscope_events.wire.endpoint import EndpointError
 from kvscope_exporter.clock import Clock
 from kvscope_exporter.faults import Faults
 from kvscope_exporter.sources.kv_events import KvEventsSource, tracker
 from kvscope_exporter.sources.kv_events.decoder import ERROR_KINDS
 from kvscope_exporter.sources.kv_events.link import Link
-
-from kvscope_events.throttle import MINUTE_NS
-from kvscope_events.wire.endpoint import EndpointError
 from tests.kv_events.dialects import BY_NAME, Cleared, encode, one
 from tests.kv_events.publisher import Publish, Publisher
 from tests.kv_events.watching import watched

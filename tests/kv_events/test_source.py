@@ -4,15 +4,15 @@ import time
 from pathlib import Path
 
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from kvscope_events.events import Hello
+from kvscope_events.producers import KV_STREAM_EVENTS
 from kvscope_exporter.catalogue import CATALOGUE
 from kvscope_exporter.clock import Clock
 from kvscope_exporter.sources.kv_events import KvEventsSource, reader
 from kvscope_exporter.sources.kv_events.reader import STALE_NS
 from kvscope_exporter.sources.source import Source
-from prometheus_client.openmetrics.parser import text_string_to_metric_families
-
-from kvscope_events.events import Hello
-from kvscope_events.producers import KV_STREAM_EVENTS
 from tests.kv_events.dialects import BY_NAME, Cleared, Removed, Stored, one
 from tests.kv_events.publisher import Publish, Publisher
 from tests.kv_events.watching import watched

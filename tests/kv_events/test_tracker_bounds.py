@@ -2,13 +2,13 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kvscope_exporter.sources.kv_events.recent import REMEMBERED
 from kvscope_exporter.sources.kv_events.tracker import (
     CONFIRM_NS,
     CONTEST_NS,
     PENDING_BYTES,
 )
-
 from tests.kv_events.hearing import Process, Reader, joined
 
 

@@ -6,7 +6,6 @@ from kvscope_exporter.sources.kv_events.tracker import (
     MAX_TRIES,
     REORDER_NS,
 )
-
 from tests.kv_events.hearing import Process, Reader, joined
 
 

@@ -3,7 +3,6 @@
 from kvscope_exporter.sources.kv_events.tracker import (
     ANSWER_NS,
 )
-
 from tests.kv_events.hearing import Process, Reader, joined
 
 

@@ -6,12 +6,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from kvscope_exporter.flight.reader import RecordingFile
-from kvscope_exporter.fold import Ledger, Steps
-from kvscope_exporter.playback.playback import Playback
 from typer.testing import CliRunner
 
 from kvscope.cli.app import app as cli
+from kvscope_exporter.flight.reader import RecordingFile
+from kvscope_exporter.fold import Ledger, Steps
+from kvscope_exporter.playback.playback import Playback
 from tests.live.test_in_browser import CELLS, FINDINGS, FOLLOWED, SIZES, axe_rules
 from tests.playback.simulated import record_stage
 from tests.playback.test_html import HOSTILE, incident, write_hostile

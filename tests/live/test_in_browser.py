@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kvscope_exporter.fold import Ledger, Steps
-from kvscope_exporter.fold.tenants import short_name
-from kvscope_exporter.web.access import Access, AccessConfig, Credentials
-from kvscope_exporter.web.http_server import HttpServer
 from starlette.types import ASGIApp
 
 from kvscope.replaying.app import replay_app
 from kvscope.replaying.past import past_router
 from kvscope.replaying.player import Player
 from kvscope_events.events import PoolCreated, RequestArrived, SequenceAdded
+from kvscope_exporter.fold import Ledger, Steps
+from kvscope_exporter.fold.tenants import short_name
+from kvscope_exporter.web.access import Access, AccessConfig, Credentials
+from kvscope_exporter.web.http_server import HttpServer
 from tests.exporter.page import make_exporter, put
 from tests.exporter.stream import HELLO, hello, step
 from tests.live.test_over_http import HOSTILE, app_of

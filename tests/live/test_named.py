@@ -4,10 +4,9 @@ import zlib
 from collections.abc import Iterable
 from random import Random
 
-from kvscope_exporter.live.hub import Hub
-
 from kvscope_events.events import EngineEvent, PoolCounted, PoolCreated, SequenceAdded
 from kvscope_events.producers import SGLANG_EVENTS, in_order
+from kvscope_exporter.live.hub import Hub
 from tests.exporter.page import make_exporter, put
 from tests.exporter.stream import hello
 from tests.exporter.test_counted_content import NAMED, Counted, lookup, path_of

@@ -12,6 +12,11 @@ from typing import Any
 
 import httpx
 import pytest
+
+from kvscope.plan.form import plan_router
+from kvscope.serving.acts import acts_router
+from kvscope_events.events import PoolCreated
+from kvscope_events.producers import SGLANG_EVENTS, in_order
 from kvscope_exporter.live import hub as hub_module
 from kvscope_exporter.live.broadcast import QUEUED_FRAMES, Viewer
 from kvscope_exporter.paths import door_of
@@ -22,11 +27,6 @@ from kvscope_exporter.web.http_server import HttpServer
 from kvscope_exporter.web.landing import Listed
 from kvscope_exporter.web.live import live_router
 from kvscope_exporter.web.metrics import bare_app, metrics_router
-
-from kvscope.plan.form import plan_router
-from kvscope.serving.acts import acts_router
-from kvscope_events.events import PoolCreated
-from kvscope_events.producers import SGLANG_EVENTS, in_order
 from tests.exporter.page import make_exporter, put
 from tests.exporter.stream import hello
 from tests.live.test_truth import Watched

@@ -5,12 +5,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from kvscope_exporter.flight.recorder import Recorder
-from kvscope_exporter.live.broadcast import Broadcast
-from kvscope_exporter.live.view import View
-from kvscope_exporter.watched.exporter import Exporter, in_process
-from kvscope_exporter.watched.target import Target
-
 from kvscope_events.events import (
     BlockCopied,
     BlocksAllocated,
@@ -18,6 +12,11 @@ from kvscope_events.events import (
     EngineEvent,
     RequestPreempted,
 )
+from kvscope_exporter.flight.recorder import Recorder
+from kvscope_exporter.live.broadcast import Broadcast
+from kvscope_exporter.live.view import View
+from kvscope_exporter.watched.exporter import Exporter, in_process
+from kvscope_exporter.watched.target import Target
 from tests.exporter.stream import HELLO
 from tests.support.accounting import Accounting
 from tests.support.live_reader import CACHED, FREE, RESERVED, LiveReader, Stale

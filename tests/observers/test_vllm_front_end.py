@@ -15,7 +15,6 @@ import httpx
 import pytest
 import uvicorn
 from fastapi.responses import StreamingResponse
-from kvscope_exporter.fold import FrontEnd
 
 from kvscope_events.events import AnswerSent, FrontEndSampled, Hello, ObserverStopped
 from kvscope_events.observers.endpoints import front_end_endpoint
@@ -26,6 +25,7 @@ from kvscope_events.observers.vllm.tenant import MAX_BODY_BYTES, TENANT_VARIABLE
 from kvscope_events.observers.vllm.tokenizer import TokenizerQueue
 from kvscope_events.tenants import tenant_digest
 from kvscope_events.wire.subscriber import WireSubscriber
+from kvscope_exporter.fold import FrontEnd
 from tests.observers.workers import Worker, Wrapper
 from tests.support.waiting import wait_for
 

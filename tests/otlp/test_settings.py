@@ -1,6 +1,7 @@
 """Option and standard variables: what wins, what is refused, and how that is said."""
 
 import pytest
+
 from kvscope_exporter.otlp.settings import OtlpConfig, OtlpSettingError, otlp_config
 
 BASE = "OTEL_EXPORTER_OTLP_ENDPOINT"

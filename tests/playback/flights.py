@@ -3,12 +3,11 @@
 from pathlib import Path
 from typing import ClassVar
 
+from kvscope_events.bus import EventBus
 from kvscope_exporter.clock import Clock
 from kvscope_exporter.flight.flight import Flight
 from kvscope_exporter.flight.recorder import Limits, Recorder
 from kvscope_exporter.watched.exporter import in_process
-
-from kvscope_events.bus import EventBus
 
 SECOND = 10**9
 

@@ -7,12 +7,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import httpx
+
 from kvscope_engine.config import CacheConfig
 from kvscope_exporter.catalogue import COMPAT_SETS
 from kvscope_exporter.clock import Clock
 from kvscope_exporter.flight.recorder import Limits, Recorder
 from kvscope_exporter.flight.ring import Ring
-
 from tests.support.server import Server, make_engine_config, serving
 
 OF_THIS_PROCESS = (

@@ -6,6 +6,9 @@ from typing import Any
 from unittest.mock import patch
 
 import msgspec
+
+from kvscope_events.events import Batch
+from kvscope_events.wire.frame import decode_batch, encode_batch
 from kvscope_exporter.clock import Clock
 from kvscope_exporter.flight import records
 from kvscope_exporter.flight.format import BEGINS, ENDS, pack_chunk
@@ -14,9 +17,6 @@ from kvscope_exporter.flight.recorder import Limits, Recorder
 from kvscope_exporter.flight.records import Entered, Heard, Opened, Record, Took
 from kvscope_exporter.flight.ring import Ring
 from kvscope_exporter.sources.pipeline import Pipeline
-
-from kvscope_events.events import Batch
-from kvscope_events.wire.frame import decode_batch, encode_batch
 from tests.playback.recorded import save
 from tests.why.stage import Stage, chat
 

@@ -8,16 +8,16 @@ from random import Random
 
 import pytest
 import zstandard
+from typer.testing import CliRunner, Result
+
+from kvscope.cli.app import app
+from kvscope_events.events import Batch, StepCompleted
 from kvscope_exporter.flight import format as layout
 from kvscope_exporter.flight import records
 from kvscope_exporter.flight.format import BEGINS, ENDS, MAX_CHUNK_BYTES, RecordingError, pack_chunk
 from kvscope_exporter.flight.reader import RecordingFile
 from kvscope_exporter.flight.records import Entered, Rendered
 from kvscope_exporter.playback.playback import Playback
-from typer.testing import CliRunner, Result
-
-from kvscope.cli.app import app
-from kvscope_events.events import Batch, StepCompleted
 from tests.events.producers import SNAPSHOT, hello
 from tests.playback.simulated import BEGINS_NS, heard, opened, record_chat, took
 from tests.support.process import ROOT

@@ -4,12 +4,12 @@ and one that `kvscope record` wrote of the same stream."""
 from pathlib import Path
 
 import pytest
-from kvscope_exporter.clock import Clock
-from kvscope_exporter.flight.stream_file import StreamFile
-from kvscope_exporter.playback.source import ReplayedSource
 from typer.testing import CliRunner, Result
 
 from kvscope.cli.app import app
+from kvscope_exporter.clock import Clock
+from kvscope_exporter.flight.stream_file import StreamFile
+from kvscope_exporter.playback.source import ReplayedSource
 from tests.playback.simulated import batches_of, record_chat
 
 SECONDS = 90

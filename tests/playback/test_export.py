@@ -4,11 +4,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from kvscope_exporter.flight.reader import RecordingFile
-from kvscope_exporter.playback.playback import Playback
 from typer.testing import CliRunner, Result
 
 from kvscope.cli.app import app
+from kvscope_exporter.flight.reader import RecordingFile
+from kvscope_exporter.playback.playback import Playback
 from tests.playback.recorded import OF_THIS_PROCESS, record_load
 from tests.support.prometheus import prometheus_with
 

@@ -11,6 +11,9 @@ from typing import Any, Never
 
 import pytest
 import zstandard
+
+from kvscope_events.bus import EventBus
+from kvscope_events.events import PoolSnapshot
 from kvscope_exporter.clock import Clock
 from kvscope_exporter.flight import flight, ring
 from kvscope_exporter.flight import format as layout
@@ -21,9 +24,6 @@ from kvscope_exporter.flight.recorder import Limits
 from kvscope_exporter.flight.records import Marked
 from kvscope_exporter.playback.playback import Playback
 from kvscope_exporter.watched.exporter import in_process
-
-from kvscope_events.bus import EventBus
-from kvscope_events.events import PoolSnapshot
 from tests.events.producers import SNAPSHOT, hello
 from tests.exporter.page import HELLO, value
 from tests.playback.flights import Stage

@@ -9,15 +9,15 @@ from typing import Any
 
 import msgspec
 import pytest
-from kvscope_exporter.flight.reader import RecordingFile
-from kvscope_exporter.flight.records import Entered, Marked, Record
-from kvscope_exporter.fold import Ledger, Steps
-from kvscope_exporter.playback.playback import Playback
 from typer.testing import CliRunner, Result
 
 from kvscope.cli.app import app
 from kvscope.exporting import moments
 from kvscope_events.events import Batch
+from kvscope_exporter.flight.reader import RecordingFile
+from kvscope_exporter.flight.records import Entered, Marked, Record
+from kvscope_exporter.fold import Ledger, Steps
+from kvscope_exporter.playback.playback import Playback
 from tests.events.producers import SNAPSHOT, hello
 from tests.playback.simulated import (
     BEGINS_NS,

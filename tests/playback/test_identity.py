@@ -5,15 +5,15 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+
+from kvscope_events.bus import Subscription
+from kvscope_events.events import Batch
 from kvscope_exporter.clock import Clock
 from kvscope_exporter.flight.format import RecordingError
 from kvscope_exporter.flight.reader import RecordingFile
 from kvscope_exporter.playback.playback import Playback
 from kvscope_exporter.sources.pipeline import InProcessSource
 from kvscope_exporter.watched.exporter import in_process
-
-from kvscope_events.bus import Subscription
-from kvscope_events.events import Batch
 from tests.events.producers import SNAPSHOT, hello
 from tests.playback.recorded import lines_of, make_recorder, record_load, save
 

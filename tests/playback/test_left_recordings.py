@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from kvscope_exporter.files.private import lock, open_own
 from kvscope_exporter.flight import flight, saved
 from kvscope_exporter.flight.flight import MAX_SAVED
 from kvscope_exporter.flight.reader import RecordingFile
 from kvscope_exporter.playback.playback import Playback
-
 from tests.events.producers import SNAPSHOT, hello
 from tests.playback.flights import Stage
 from tests.playback.test_flight import failing

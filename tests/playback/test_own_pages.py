@@ -4,15 +4,15 @@ import socket
 from pathlib import Path
 
 import pytest
+
+from kvscope_events.events import FirstToken
+from kvscope_events.vocabulary import ServerKind
 from kvscope_exporter.clock import Clock
 from kvscope_exporter.flight.reader import RecordingFile
 from kvscope_exporter.playback.playback import Playback
 from kvscope_exporter.readings import TABLES, PageReader
 from kvscope_exporter.sidecar.socket_folder import SocketFolder
 from kvscope_exporter.watched.exporter import Exporter
-
-from kvscope_events.events import FirstToken
-from kvscope_events.vocabulary import ServerKind
 from tests.exporter.stream import hello
 from tests.playback.recorded import lines_of, make_recorder, save
 from tests.readings.answers import answering, page

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from kvscope_exporter.flight.records import Lost, Marked, Renewed
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as protos
 from typer.testing import CliRunner
 
@@ -27,6 +26,7 @@ from kvscope_events.events import (
     SequenceFinished,
     StepCompleted,
 )
+from kvscope_exporter.flight.records import Lost, Marked, Renewed
 from tests.events.producers import hello
 from tests.playback.simulated import (
     BEGINS_NS,

@@ -8,9 +8,6 @@ from random import Random
 import httpx
 import pytest
 from fastapi.testclient import TestClient
-from kvscope_exporter.answers.tenants import TENANTS
-from kvscope_exporter.flight.reader import RecordingFile
-from kvscope_exporter.playback.playback import Playback
 from typer.testing import CliRunner, Result
 
 from kvscope.cli.app import app
@@ -18,6 +15,9 @@ from kvscope.replaying.app import replay_app
 from kvscope.replaying.moment import shown
 from kvscope.replaying.player import Player
 from kvscope.replaying.resting import MOST, Resting
+from kvscope_exporter.answers.tenants import TENANTS
+from kvscope_exporter.flight.reader import RecordingFile
+from kvscope_exporter.playback.playback import Playback
 from tests.playback.recorded import lines_of, record_load
 from tests.support.process import forked_kvscope
 from tests.support.waiting import wait_for

@@ -5,13 +5,13 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from kvscope_exporter.flight import ring, writer
-from kvscope_exporter.flight.reader import RecordingFile
-from kvscope_exporter.playback.playback import Playback
 from typer.testing import CliRunner
 
 from kvscope.cli.app import app
 from kvscope_events.events import Batch, StepCompleted
+from kvscope_exporter.flight import ring, writer
+from kvscope_exporter.flight.reader import RecordingFile
+from kvscope_exporter.playback.playback import Playback
 from tests.events.producers import SNAPSHOT, hello
 from tests.events.test_engine_untouched import resident_bytes
 from tests.exporter.page import value

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kvscope_exporter.flight.reader import RecordingFile
-from kvscope_exporter.playback.playback import Playback
 from typer.testing import CliRunner, Result
 
 from kvscope.cli.app import app
+from kvscope_exporter.flight.reader import RecordingFile
+from kvscope_exporter.playback.playback import Playback
 from tests.events.producers import SNAPSHOT, hello
 from tests.playback.flights import SECOND, Stage
 from tests.playback.recorded import lines_of

@@ -9,6 +9,7 @@ from shutil import rmtree
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+
 from kvscope_exporter.clock import Clock
 from kvscope_exporter.flight import flight
 from kvscope_exporter.flight.flight import Flight

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from kvscope_exporter.flight.records import Lost
 from typer.testing import CliRunner
 
 from kvscope.cli.app import app
@@ -26,6 +25,7 @@ from kvscope_events.events import (
     RequestScheduled,
     StepCompleted,
 )
+from kvscope_exporter.flight.records import Lost
 from tests.events.producers import hello
 from tests.playback.simulated import (
     BEGINS_NS,

@@ -3,8 +3,8 @@
 import re
 
 import yaml
-from kvscope_exporter.configuration import read_configuration
 
+from kvscope_exporter.configuration import read_configuration
 from tests.support.process import ROOT
 
 FOLDER = ROOT / "deploy" / "ray"

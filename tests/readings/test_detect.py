@@ -1,9 +1,9 @@
 """A page says which server it is of; some say it of others, too."""
 
 import pytest
-from kvscope_exporter.readings import detect
 
 from kvscope_events.vocabulary import ServerKind
+from kvscope_exporter.readings import detect
 from tests.readings.cases import others, sglang, vllm
 from tests.readings.cases.case import Case
 

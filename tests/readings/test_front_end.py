@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from kvscope_events.bus import Subscription
+from kvscope_events.events import EngineEvent, FirstToken
+from kvscope_events.producers import VLLM_FRONT_END_EVENTS
 from kvscope_exporter.clock import Clock
 from kvscope_exporter.collect.origins import PATIENCE_NS
 from kvscope_exporter.flight.recorder import Recorder
@@ -13,10 +16,6 @@ from kvscope_exporter.readings import PageReader
 from kvscope_exporter.sources.pipeline import InProcessSource
 from kvscope_exporter.watched.exporter import Exporter
 from kvscope_exporter.watched.target import Target
-
-from kvscope_events.bus import Subscription
-from kvscope_events.events import EngineEvent, FirstToken
-from kvscope_events.producers import VLLM_FRONT_END_EVENTS
 from tests.exporter.stream import batch_of, finished, hello
 from tests.readings.answers import answering, page
 from tests.readings.cases.vllm import CURRENT_PAGE

@@ -5,8 +5,8 @@ import socket
 import time
 
 import pytest
-from kvscope_exporter.readings import PageReader
 
+from kvscope_exporter.readings import PageReader
 from tests.readings.answers import HTML, Answer, answering, counted, page
 from tests.readings.cases.vllm import CURRENT_PAGE
 

@@ -7,6 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from prometheus_client.parser import text_string_to_metric_families
+
+from kvscope_events.bus import Subscription
+from kvscope_events.events import EngineEvent, Hello, ObserverStopped
+from kvscope_events.producers import VLLM_EVENTS
 from kvscope_exporter.catalogue import CATALOGUE
 from kvscope_exporter.clock import Clock
 from kvscope_exporter.collect.origins import COUNTED, PATIENCE_NS
@@ -14,11 +19,6 @@ from kvscope_exporter.readings import PageReader
 from kvscope_exporter.sources.pipeline import InProcessSource
 from kvscope_exporter.watched.exporter import Exporter
 from kvscope_exporter.watched.target import Target
-from prometheus_client.parser import text_string_to_metric_families
-
-from kvscope_events.bus import Subscription
-from kvscope_events.events import EngineEvent, Hello, ObserverStopped
-from kvscope_events.producers import VLLM_EVENTS
 from tests.exporter.scenario import STEPS
 from tests.exporter.stream import batch_of, hello
 from tests.readings.answers import answering, page

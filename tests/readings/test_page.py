@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from kvscope_exporter.readings import PageReader
-from kvscope_exporter.readings.tables import TABLES
-from kvscope_exporter.sources.pipeline import InProcessSource
-from kvscope_exporter.watched.exporter import Exporter
-from kvscope_exporter.watched.target import Target
 from prometheus_client.core import Metric as Family
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from kvscope_events.bus import Subscription
 from kvscope_events.events import ObserverStopped
+from kvscope_exporter.readings import PageReader
+from kvscope_exporter.readings.tables import TABLES
+from kvscope_exporter.sources.pipeline import InProcessSource
+from kvscope_exporter.watched.exporter import Exporter
+from kvscope_exporter.watched.target import Target
 from tests.exporter.page import FIXED_CLOCK, put
 from tests.exporter.stream import hello
 from tests.readings.answers import answering, page

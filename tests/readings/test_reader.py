@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+
 from kvscope_alerts.timing import seconds_of
 from kvscope_exporter.clock import Clock
 from kvscope_exporter.configuration import ServerConfig
@@ -18,7 +19,6 @@ from kvscope_exporter.readings import reader as reader_module
 from kvscope_exporter.readings.reader import DEFAULT_TIMEOUT, MAX_AGE_NS
 from kvscope_exporter.readings.samples import MAX_SECONDS
 from kvscope_exporter.watched.exporter import Exporter
-
 from tests.exporter.page import make_exporter
 from tests.readings.answers import HTML, answering, counted, page
 from tests.readings.cases.vllm import CURRENT_PAGE

@@ -7,14 +7,14 @@ from math import isfinite
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
+
 from kvscope_exporter.readings import samples as samples_module
 from kvscope_exporter.readings.engines import MAX_ENGINES
 from kvscope_exporter.readings.mapping import PageMapper
 from kvscope_exporter.readings.samples import MAX_LINE, SampleParser, Samples
 from kvscope_exporter.readings.tables import TABLES
 from kvscope_exporter.readings.value import Unusable
-from prometheus_client.parser import text_string_to_metric_families
-
 from tests.readings.cases import others, sglang, vllm
 from tests.readings.cases.case import NOW, flat
 

@@ -3,12 +3,12 @@
 from typing import get_args
 
 import pytest
+
+from kvscope_events.vocabulary import ServerKind
 from kvscope_exporter.catalogue import metric
 from kvscope_exporter.readings.labels import gauge, histogram
 from kvscope_exporter.readings.row import Row, Table
 from kvscope_exporter.readings.tables import TABLES
-
-from kvscope_events.vocabulary import ServerKind
 from tests.readings.cases import others, sglang, vllm
 from tests.readings.cases.case import Case, flat, read
 

@@ -5,6 +5,8 @@ import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+_WITH_A_PACKAGE = ("alerts", "engine", "exporter", "monitoring")
+"""Folders around a package `kvscope_…`, which is what Python imports."""
 
 
 @functools.cache
@@ -24,6 +26,25 @@ def python_files(*folders: str) -> tuple[Path, ...]:
         for path in project_files()
         if path.suffix == ".py" and any(path.is_relative_to(root) for root in roots)
     )
+
+
+def module_of(path: Path) -> tuple[str, ...]:
+    """The parts of its name for `import`; a package is named as its folder."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    parts = parts[1:] if parts[0] in _WITH_A_PACKAGE else parts
+    return parts[:-1] if parts[-1] == "__init__" else parts
+
+
+def folder_of(package: str) -> Path:
+    """Where the files of a package of ours are."""
+    folder = package.removeprefix("kvscope_")
+    return ROOT / folder / package if folder in _WITH_A_PACKAGE else ROOT / package
+
+
+def modules_of(*packages: str) -> tuple[Path, ...]:
+    """The Python files of these packages."""
+    files = (path for path in project_files() if path.suffix == ".py")
+    return tuple(path for path in files if module_of(path)[0] in packages)
 
 
 def relative(path: Path) -> str:

@@ -7,7 +7,7 @@ from graphlib import CycleError, TopologicalSorter
 
 import pytest
 
-from tests.repo.checkout import ROOT, python_files
+from tests.repo.checkout import module_of, modules_of
 from tests.repo.test_imports import ALLOWED
 
 Module = tuple[str, ...]
@@ -17,15 +17,7 @@ Graph = dict[Module, set[Module]]
 @cache
 def module_graph() -> Graph:
     """Every module of the product, and those of the product that it imports, anywhere in it."""
-    paths = {
-        path.relative_to(ROOT).with_suffix("").parts: path
-        for package in ALLOWED
-        for path in python_files(package)
-    }
-    trees = {
-        module[:-1] if module[-1] == "__init__" else module: ast.parse(path.read_text())
-        for module, path in paths.items()
-    }
+    trees = {module_of(path): ast.parse(path.read_text()) for path in modules_of(*ALLOWED)}
     graph: Graph = defaultdict(set)
     for module, tree in trees.items():
         for node in ast.walk(tree):
@@ -53,7 +45,7 @@ def rooms_of(parent: Module, graph: Graph) -> Graph:
 
 
 FOLDERS = sorted(
-    {(), *(path.relative_to(ROOT).parent.parts for path in python_files(*ALLOWED))},
+    {(), *(module_of(path.with_name("__init__.py")) for path in modules_of(*ALLOWED))},
 )
 
 
@@ -83,5 +75,7 @@ def test_a_circle_of_rooms_is_found_where_no_two_files_form_one() -> None:
 
 def test_the_root_of_the_exporter_lists_rooms() -> None:
     """A reader who opens the folder sees the architecture and not what it is made of."""
-    loose = {path.name for path in python_files("exporter") if path.parent == ROOT / "exporter"}
-    assert len(loose - {"__init__.py"}) <= 5, loose
+    names = [module_of(path) for path in modules_of("kvscope_exporter")]
+    rooms = {name[1] for name in names if len(name) > 2}
+    loose = {name[1] for name in names if len(name) == 2} - rooms
+    assert len(loose) <= 5, loose

@@ -4,11 +4,11 @@ import re
 
 import pytest
 import typer
-from kvscope_engine.server.protocol import NOT_SUPPORTED, ChatCompletionRequest, CompletionRequest
 
 from kvscope.cli.app import app
 from kvscope.documents.engine_options import with_table
 from kvscope.documents.metrics import metrics_page
+from kvscope_engine.server.protocol import NOT_SUPPORTED, ChatCompletionRequest, CompletionRequest
 from tests.repo.checkout import ROOT, project_files, relative
 
 PAGES = tuple(path for path in project_files() if path.suffix == ".md")

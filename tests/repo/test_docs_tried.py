@@ -8,12 +8,6 @@ from typing import Any
 
 import pytest
 import typer
-from kvscope_engine.server.control import create_control_app
-from kvscope_exporter.paths import PATHS
-from kvscope_exporter.web.fleet import fleet_router
-from kvscope_exporter.web.gpu import gpu_router
-from kvscope_exporter.web.recordings import recordings_router
-from kvscope_exporter.web.sidecar_app import sidecar_app
 from typer.core import TyperCommand, TyperGroup
 
 from kvscope.cli.app import app
@@ -22,6 +16,12 @@ from kvscope.plan.form import plan_router
 from kvscope.replaying.app import replay_app
 from kvscope.replaying.past import past_router
 from kvscope.run.api_server import DEFAULT_PORTS
+from kvscope_engine.server.control import create_control_app
+from kvscope_exporter.paths import PATHS
+from kvscope_exporter.web.fleet import fleet_router
+from kvscope_exporter.web.gpu import gpu_router
+from kvscope_exporter.web.recordings import recordings_router
+from kvscope_exporter.web.sidecar_app import sidecar_app
 from tests.repo.checkout import ROOT, project_files, python_files, relative
 from tests.repo.documented import (
     PAGES,

@@ -47,8 +47,13 @@ def test_every_command_and_every_module_of_a_sidecar_loads_without_the_extras() 
     code = f"""{WITHOUT}
 from typer.testing import CliRunner
 from kvscope.cli.app import app
-import kvscope_exporter.sidecar.sidecar, kvscope_exporter.sidecar.assembly, kvscope_exporter.web.sidecar_app
-import kvscope_exporter.web.access, kvscope_exporter.fleet.fleet, kvscope.replaying.past, kvscope.plan.form
+import kvscope_exporter.sidecar.sidecar
+import kvscope_exporter.sidecar.assembly
+import kvscope_exporter.web.sidecar_app
+import kvscope_exporter.web.access
+import kvscope_exporter.fleet.fleet
+import kvscope.replaying.past
+import kvscope.plan.form
 runner = CliRunner()
 names = [command.name or command.callback.__name__ for command in app.registered_commands]
 names += [group.name for group in app.registered_groups]

@@ -8,36 +8,43 @@ from pathlib import Path
 
 import pytest
 
-from tests.repo.checkout import ROOT, python_files, relative
+from tests.repo.checkout import (
+    ROOT,
+    folder_of,
+    module_of,
+    modules_of,
+    python_files,
+    relative,
+)
 
 OURS = {
     "kvscope_events",
-    "engine",
-    "exporter",
+    "kvscope_engine",
+    "kvscope_exporter",
     "kvscope",
-    "monitoring",
+    "kvscope_monitoring",
     "dashboards",
-    "alerts",
+    "kvscope_alerts",
     "deploy",
     "benchmarks",
     "tools",
     "tests",
 }
+_SHARED = {"kvscope_events", "kvscope_exporter"}
 ALLOWED: dict[str, set[str]] = {
     "kvscope_events": {"kvscope_events"},
-    "engine": {"engine", "kvscope_events"},
-    "exporter": {"exporter", "kvscope_events"},
-    "kvscope": {"kvscope", "alerts", "engine", "exporter", "kvscope_events"},
-    "monitoring": {"monitoring", "exporter", "kvscope_events"},
-    "dashboards": {"dashboards", "monitoring", "exporter", "kvscope_events"},
-    "alerts": {"alerts", "monitoring", "exporter", "kvscope_events"},
+    "kvscope_engine": {"kvscope_engine", "kvscope_events"},
+    "kvscope_exporter": _SHARED,
+    "kvscope": {"kvscope", "kvscope_alerts", "kvscope_engine", *_SHARED},
+    "kvscope_monitoring": {"kvscope_monitoring", *_SHARED},
+    "dashboards": {"dashboards", "kvscope_monitoring", *_SHARED},
+    "kvscope_alerts": {"kvscope_alerts", "kvscope_monitoring", *_SHARED},
     "deploy": {
-        *("deploy", "alerts", "dashboards", "monitoring", "exporter", "kvscope_events"),
+        *("deploy", "dashboards", "kvscope_alerts", "kvscope_monitoring", *_SHARED),
         "kvscope",  # the containers that `kvscope inject` adds
     },
 }
-"""Packages that each package may import; `kvscope/cli`, the composition root, also the engine."""
-CLI = ROOT / "exporter" / "cli"
+"""Packages that each package may import."""
 LOADED_BY_COMMANDS = {"kvscope_engine.config", "kvscope_engine.sizing", "kvscope.load"}
 """Modules that a command may import at module level, all without torch."""
 WITHOUT_TORCH = "import sys; sys.modules['torch'] = None; sys.modules['transformers'] = None; "
@@ -78,17 +85,15 @@ def run_without_torch(code: str) -> str:
 
 
 def test_imports_go_one_way(subtests: pytest.Subtests) -> None:
-    for path in (path for package in ALLOWED for path in python_files(package)):
+    for path in modules_of(*ALLOWED):
         with subtests.test(relative(path)):
-            package = path.relative_to(ROOT).parts[0]
-            allowed = ALLOWED[package] | ({"engine"} if path.is_relative_to(CLI) else set())
-            assert not of_package(everywhere(path), *(OURS - allowed))
+            assert not of_package(everywhere(path), *(OURS - ALLOWED[module_of(path)[0]]))
 
 
 def test_a_command_imports_torch_only_inside_functions(subtests: pytest.Subtests) -> None:
     for path in python_files("kvscope/cli"):
         with subtests.test(relative(path)):
-            names = of_package(at_module_level(path), "engine")
+            names = of_package(at_module_level(path), "kvscope_engine")
             allowed = {".".join(name.split(".")[:2]) for name in names} <= LOADED_BY_COMMANDS
             assert allowed, (
                 f"import inside the function that needs it: {names - LOADED_BY_COMMANDS}"
@@ -97,7 +102,7 @@ def test_a_command_imports_torch_only_inside_functions(subtests: pytest.Subtests
 
 @pytest.mark.parametrize("folder", ["fold", "catalogue"])
 def test_folds_and_catalogue_know_no_prometheus(folder: str) -> None:
-    for path in python_files(f"exporter/{folder}"):
+    for path in python_files(f"exporter/kvscope_exporter/{folder}"):
         assert not of_package(everywhere(path), "prometheus_client"), path
 
 
@@ -106,10 +111,10 @@ def test_the_catalogue_loads_no_client() -> None:
     run_without_torch("import kvscope_exporter.catalogue; assert 'httpx' not in sys.modules")
 
 
-@pytest.mark.parametrize("package", ["engine", "kvscope_events"])
+@pytest.mark.parametrize("package", ["kvscope_engine", "kvscope_events"])
 def test_importing_a_package_runs_nothing(package: str) -> None:
     """But that kvscope_events has the version of all of kvscope."""
-    body = ast.parse((ROOT / package / "__init__.py").read_text()).body
+    body = ast.parse((folder_of(package) / "__init__.py").read_text()).body
     code = [ast.unparse(node) for node in body if not isinstance(node, ast.Expr)]
     assert [line for line in code if not line.startswith("__version__ = ")] == []
 
@@ -117,15 +122,15 @@ def test_importing_a_package_runs_nothing(package: str) -> None:
 def test_the_exporter_runs_without_torch_and_without_an_engine() -> None:
     run_without_torch(
         "import kvscope_exporter.sidecar.sidecar, kvscope_exporter.watched.page; "
-        "loaded = {n for n in sys.modules if n.split('.')[0] == 'engine'}; "
+        "loaded = {n for n in sys.modules if n.split('.')[0] == 'kvscope_engine'}; "
         "assert not loaded, loaded"
     )
 
 
 def test_every_module_of_exporter_and_commands_imports_without_torch() -> None:
     modules = sorted(
-        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-        for path in python_files("exporter", "kvscope")
+        ".".join(module_of(path))
+        for path in modules_of("kvscope_exporter", "kvscope")
         if path.name != "__main__.py"
     )
     assert "kvscope.cli.serve" in modules

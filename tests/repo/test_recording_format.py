@@ -4,7 +4,6 @@ import ast
 import re
 
 from kvscope_exporter.flight.ring import SUFFIX
-
 from tests.repo.checkout import ROOT, project_files, python_files, relative
 
 PRODUCT = ("kvscope_events", "engine", "exporter", "kvscope", "tools", "benchmarks")

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 import yaml
-from kvscope_alerts.bare.server import SERVERS
 
+from kvscope_alerts.bare.server import SERVERS
 from tests.repo.checkout import ROOT
 
 DEPLOY = ROOT / "deploy"

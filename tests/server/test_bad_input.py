@@ -7,8 +7,8 @@ import httpx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from kvscope_engine.server.app import ApiConfig
 
+from kvscope_engine.server.app import ApiConfig
 from tests.support.server import Server, greedy, serving
 from tests.support.sse import chunks, joined
 

@@ -5,13 +5,13 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
 from kvscope_engine.server import body as reading
 from kvscope_engine.server.body import SMALL_BODY, BodyReader
 from kvscope_engine.server.clients import Workers
 from kvscope_engine.server.errors import BadRequestError, BusyError
-from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
-
 from tests.support.server import Server
 
 MAX_BYTES = 8 * SMALL_BODY

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+
 from kvscope_engine.build import build_engine
 from kvscope_engine.config import SchedulerConfig
 from kvscope_engine.model.chat_template import (
@@ -22,7 +23,6 @@ from kvscope_engine.model.tokenizer import Tokenizer
 from kvscope_engine.server.app import ApiConfig, create_app
 from kvscope_engine.server.dispatch import Dispatcher
 from kvscope_engine.server.requests import ServedModel
-
 from kvscope_events.bus import EventBus
 from tests.support.server import make_engine_config
 

@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
+
 from kvscope_engine.server.clients import ClientLimits
 from kvscope_engine.server.errors import BadRequestError, ClientLimitError
-
 from tests.support.server import Server, greedy, make_engine_config, serving
 from tests.support.waiting import wait_for
 

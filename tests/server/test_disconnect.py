@@ -11,8 +11,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from kvscope_engine.config import CacheConfig
 
+from kvscope_engine.config import CacheConfig
 from tests.support.server import Server, greedy, make_engine_config, serving
 from tests.support.waiting import wait_for
 

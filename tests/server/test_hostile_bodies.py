@@ -8,12 +8,12 @@ from contextlib import contextmanager
 
 import httpx
 import pytest
+
 from kvscope_engine.server.app import ApiConfig
 from kvscope_engine.server.chat import _decode as decode_chat
 from kvscope_engine.server.completions import _decode as decode_completion
 from kvscope_engine.server.errors import BadRequestError
 from kvscope_engine.server.protocol import MAX_MESSAGES, MAX_SETTINGS_BYTES
-
 from tests.support.server import Server, greedy, serving
 
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"

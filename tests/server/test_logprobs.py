@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 import pytest
+
 from kvscope_engine.model.demo import demo_tokenizer
 from kvscope_engine.model.tokenizer import Tokenizer
 from kvscope_engine.server.answer import LATER, SLICE_BYTES, json_response
@@ -17,7 +18,6 @@ from kvscope_engine.server.logprobs import (
     TokenNames,
 )
 from kvscope_engine.step_plan import SampledToken
-
 from tests.support.server import Server
 
 NAMES = TokenNames(Tokenizer(demo_tokenizer(), frozenset()))

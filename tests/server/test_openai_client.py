@@ -6,11 +6,11 @@ from typing import Any
 
 import openai
 import pytest
-from kvscope_engine.server.protocol import ChatCompletionRequest, CompletionRequest
 from openai import OpenAI
 from openai.types import Completion
 from openai.types.chat import ChatCompletion
 
+from kvscope_engine.server.protocol import ChatCompletionRequest, CompletionRequest
 from tests.support.server import Server, make_engine_config, serving
 from tests.support.waiting import WAIT_SECONDS, wait_for
 

@@ -8,7 +8,6 @@ from kvscope_exporter.paths import PATHS, door_of, row_of
 from kvscope_exporter.web.gpu import gpu_router
 from kvscope_exporter.web.landing import landing_router
 from kvscope_exporter.web.sidecar_app import sidecar_app
-
 from tests.support.server import serving
 
 NOTHING: Any = None

@@ -2,6 +2,7 @@
 
 from fastapi import APIRouter
 from fastapi.testclient import TestClient
+
 from kvscope_engine.config import SchedulerConfig
 from kvscope_engine.model.demo import demo_tokenizer
 from kvscope_engine.model.tokenizer import Tokenizer
@@ -9,7 +10,6 @@ from kvscope_engine.server.app import ApiConfig, create_app
 from kvscope_engine.server.control import create_control_app
 from kvscope_engine.server.dispatch import Dispatcher
 from kvscope_engine.server.requests import ServedModel
-
 from tests.support.server import Server
 
 

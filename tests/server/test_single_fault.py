@@ -6,12 +6,12 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
+
 from kvscope_engine.model.tokenizer import Tokenizer
 from kvscope_engine.request import Request, Sequence
 from kvscope_engine.server.dispatch import Dispatcher
 from kvscope_engine.server.generation import Piece, StopPattern, generate
 from kvscope_engine.step_plan import SampledToken, ScheduledSequence, StepPlan
-
 from tests.server.test_faults import in_background
 from tests.support.faults import FaultyRunner
 from tests.support.server import Server, greedy

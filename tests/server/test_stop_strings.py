@@ -5,6 +5,7 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kvscope_engine.server.generation import StopPattern, StopStrings
 
 _TEXT = st.text("ab", max_size=12)

@@ -6,6 +6,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 import pytest
+
 from kvscope_engine.server.clients import MAX_WAITING, Workers, client_of
 from kvscope_engine.server.errors import BusyError
 

@@ -25,9 +25,6 @@ from functools import partial
 from types import FunctionType
 from typing import Any
 
-from kvscope_exporter.fold.cache import Cache
-from kvscope_exporter.fold.ledger import Ledger
-
 from kvscope_events.events import (
     ObserverStopped,
     PagesEvicted,
@@ -47,6 +44,8 @@ from kvscope_events.observers.endpoints import (
 )
 from kvscope_events.observers.sglang.plugin import NAMES_VARIABLE
 from kvscope_events.wire.frame import decode_batch, encode_batch
+from kvscope_exporter.fold.cache import Cache
+from kvscope_exporter.fold.ledger import Ledger
 from tests.sglang.load import Load
 from tests.sglang.scenarios import COMMON, NAMED, PUBLISHING, SCENARIOS, SWITCHED
 from tests.sglang.switched import Cycles, keep_published, published

@@ -14,11 +14,10 @@ import traceback
 from types import MethodType
 from typing import Any
 
-from kvscope_exporter.fold.cache import Cache
-from kvscope_exporter.fold.cache.curve import Curve
-
 from kvscope_events.events import PrefixLookup, RequestPreempted
 from kvscope_events.wire.frame import decode_batch, encode_batch
+from kvscope_exporter.fold.cache import Cache
+from kvscope_exporter.fold.cache.curve import Curve
 from tests.sglang.conversations import Conversations
 from tests.sglang.drive import build_scheduler, put_between
 

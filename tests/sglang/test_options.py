@@ -6,9 +6,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from kvscope_exporter.adviser.flags import FLAGS
 from kvscope_exporter.adviser.proposal import OPTIONS
-
 from tests.alerts.test_runbooks import OF_SGLANG
 from tests.exporter.test_adviser_sglang import OWN
 from tests.repo.checkout import ROOT

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
-from kvscope_exporter.web.http_server import HttpServer
-from kvscope_exporter.web.metrics import bare_app
 from typer.testing import CliRunner
 
 from kvscope.cli.app import app
 from kvscope.plan.form import plan_router
 from kvscope.plan.gpus import GPUS
+from kvscope_exporter.web.http_server import HttpServer
+from kvscope_exporter.web.metrics import bare_app
 
 NUMBERS = {
     "layers": "32",

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from kvscope_engine.sizing.config_json import local_path
 
 

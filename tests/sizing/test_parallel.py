@@ -1,12 +1,12 @@
 """Models divided among GPUs: what each one holds, and how many it takes."""
 
 import pytest
-from kvscope_engine.sizing import ConfigError
 
 from kvscope.plan.gpus import GPUS, find_gpu
 from kvscope.plan.parallel import Parallelism
 from kvscope.plan.plan import Plan, PoolMemory
 from kvscope.plan.verdict import smallest
+from kvscope_engine.sizing import ConfigError
 from tests.sizing.configs import (
     DEEPSEEK_V2_LITE,
     LLAMA_3_8B,

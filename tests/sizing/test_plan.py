@@ -1,8 +1,6 @@
 """The arithmetic against the worked numbers of the field, and against itself."""
 
 import pytest
-from kvscope_engine.sizing import ConfigError, Dtype
-from kvscope_engine.sizing.config_json import Config
 
 from kvscope.plan.gpus import find_gpu
 from kvscope.plan.parallel import Parallelism
@@ -10,6 +8,8 @@ from kvscope.plan.plan import Plan, PoolMemory, Settings
 from kvscope.plan.report import grid, reservations
 from kvscope.plan.shape import shape_from_config, shape_from_numbers
 from kvscope.plan.storage import plain_storage
+from kvscope_engine.sizing import ConfigError, Dtype
+from kvscope_engine.sizing.config_json import Config
 from tests.sizing.configs import (
     DEEPSEEK_V2_LITE,
     GEMMA_3_4B,

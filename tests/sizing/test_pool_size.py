@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+
 from kvscope_engine.config import CacheConfig, SchedulerConfig
 from kvscope_engine.sizing import Footprint, MainMemory, PoolSizeError, PoolSizer
 

@@ -4,10 +4,10 @@ import re
 from typing import Any
 
 import pytest
-from kvscope_engine.sizing import ConfigError
 
 from kvscope.plan.modules import modules_of
 from kvscope.plan.shape import ModelShape, shape_from_config
+from kvscope_engine.sizing import ConfigError
 from tests.sizing.configs import LLAMA_3_8B, QWEN3_30B_A3B
 from tests.sizing.published_configs import AWQ, DEEPSEEK_V3, MXFP4
 

@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+from typer.testing import CliRunner
+
+from kvscope.cli.app import app
 from kvscope_engine.build import Engine, build_engine
 from kvscope_engine.config import CacheConfig, EngineConfig, ModelConfig, SchedulerConfig
 from kvscope_engine.model.errors import CheckpointNotFoundError
@@ -17,9 +20,6 @@ from kvscope_engine.model.profile import graph_bytes
 from kvscope_engine.model.runner import ModelRunner
 from kvscope_engine.out_of_memory import DeviceOutOfMemoryError
 from kvscope_engine.sizing import Footprint, MainMemory, MeasuredDevice, PoolSizeError, PoolSizer
-from typer.testing import CliRunner
-
-from kvscope.cli.app import app
 from kvscope_events.bus import EventBus, Subscription
 from kvscope_events.events import EVENT_NAMES, EngineEvent, Hello, PoolCreated, PoolSnapshot
 from kvscope_events.producers import COUNTED_EVENTS, LOAD_EVENTS

@@ -1,9 +1,9 @@
 """Amounts of memory, dtypes and GPUs by name: strict in, readable out."""
 
 import pytest
-from kvscope_engine.sizing import Dtype, format_bytes, parse_bytes, parse_dtype
 
 from kvscope.plan.gpus import GPUS, find_gpu
+from kvscope_engine.sizing import Dtype, format_bytes, parse_bytes, parse_dtype
 
 
 @pytest.mark.parametrize(

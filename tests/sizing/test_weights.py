@@ -5,8 +5,6 @@ from typing import Any
 
 import pytest
 import torch
-from kvscope_engine.sizing import Dtype
-from kvscope_engine.sizing.config_json import decoder_config
 from transformers import CONFIG_MAPPING, PreTrainedConfig
 from transformers.models.auto import AutoModelForCausalLM
 
@@ -14,6 +12,8 @@ from kvscope.plan.families import FAMILIES
 from kvscope.plan.shape import shape_from_config
 from kvscope.plan.storage import plain_storage
 from kvscope.plan.weights import Weights, bulk
+from kvscope_engine.sizing import Dtype
+from kvscope_engine.sizing.config_json import decoder_config
 from tests.sizing.configs import (
     DEEPSEEK_V2_LITE,
     LLAMA_3_8B,

@@ -8,13 +8,13 @@ import httpx
 import promql_parser as pp
 import pytest
 import yaml
+
+from dashboards.generate import FOLDER as DASHBOARDS
+from deploy.remote_write import FILE, URL, kept, remote_write
 from kvscope_alerts.bare import packs
 from kvscope_alerts.bare.server import SERVERS
 from kvscope_alerts.rule import Record
 from kvscope_alerts.rules import groups
-
-from dashboards.generate import FOLDER as DASHBOARDS
-from deploy.remote_write import FILE, URL, kept, remote_write
 from tests.alerts.tools import promtools, run
 from tests.dashboards.promql import names_in, panels_of, selectors
 from tests.repo.checkout import ROOT

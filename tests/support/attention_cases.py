@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor, nn
+
 from kvscope_engine.hashing import PrefixHasher
 from kvscope_engine.model.attention.backend import AttentionBackend
 from kvscope_engine.model.attention.interface import PagedStep, paged_attention, paged_step
@@ -12,7 +14,6 @@ from kvscope_engine.model.kv_cache import FP8, KVCache, KVLayout, LayerShape
 from kvscope_engine.model.step_batch import StepBatch
 from kvscope_engine.request import SamplingParams, Sequence
 from kvscope_engine.step_plan import ScheduledSequence
-from torch import Tensor, nn
 
 SCALING = 0.3
 TOLERANCES = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}

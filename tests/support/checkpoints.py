@@ -10,7 +10,6 @@ import argparse
 from pathlib import Path
 
 import torch
-from kvscope_engine.model.demo import demo_tokenizer
 from transformers import (
     Gemma2Config,
     Gemma3TextConfig,
@@ -22,6 +21,8 @@ from transformers import (
     Qwen3MoeConfig,
 )
 from transformers.models.auto import AutoModelForCausalLM
+
+from kvscope_engine.model.demo import demo_tokenizer
 
 WINDOW = 24
 """Tokens that a sliding layer sees, the current one included."""

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from kvscope_engine.out_of_memory import DeviceOutOfMemoryError
 from kvscope_engine.runner import Runner
 from kvscope_engine.step_plan import SampledToken, ScheduledSequence, StepPlan
-
 from kvscope_events.events import DeviceMemorySampled
 
 

@@ -6,10 +6,9 @@ python -m tests.support.faulty_cli serve --port 8000
 import time
 
 import kvscope_engine.build
+from kvscope.cli import main
 from kvscope_engine.model.runner import ModelRunner
 from kvscope_engine.step_plan import SampledToken, StepPlan
-
-from kvscope.cli import main
 
 RAISES = "raise:"
 BREAKS = "break:"

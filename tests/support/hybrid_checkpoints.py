@@ -11,7 +11,6 @@ import argparse
 from pathlib import Path
 
 import torch
-from kvscope_engine.model.demo import demo_tokenizer
 from transformers import (
     DeepseekV2Config,
     Gemma3TextConfig,
@@ -20,6 +19,8 @@ from transformers import (
     Qwen3NextConfig,
 )
 from transformers.models.auto import AutoModelForCausalLM
+
+from kvscope_engine.model.demo import demo_tokenizer
 
 WINDOW = 64
 """Tokens that a sliding layer sees: two of vLLM's smallest blocks on a CPU."""

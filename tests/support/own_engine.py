@@ -14,7 +14,6 @@ from kvscope_engine.request import Request, SamplingParams
 from kvscope_engine.request import Sequence as Continuation
 from kvscope_engine.scheduler import Scheduler
 from kvscope_engine.step import Step
-
 from kvscope_events.bus import EventBus
 from kvscope_events.events import Batch
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+
 from kvscope_engine.block_pool import BlockPool
 from kvscope_engine.config import CacheConfig, EngineConfig, ModelConfig, SchedulerConfig
 from kvscope_engine.hashing import PrefixHasher, chain_seed
@@ -21,14 +22,6 @@ from kvscope_engine.runner import Runner
 from kvscope_engine.scheduler import Scheduler
 from kvscope_engine.step import Step
 from kvscope_engine.step_plan import SampledToken, StepPlan
-from kvscope_exporter.answers.advice import ADVICE, AdviceAnswer
-from kvscope_exporter.answers.question import Question
-from kvscope_exporter.clock import Clock
-from kvscope_exporter.flight.recorder import Recorder
-from kvscope_exporter.machine.machine import Machine
-from kvscope_exporter.watched.exporter import Exporter, in_process
-from kvscope_exporter.watched.reply import Reply
-
 from kvscope_events.bus import EventBus, Subscription
 from kvscope_events.events import (
     Batch,
@@ -42,6 +35,13 @@ from kvscope_events.events import (
     SequenceFinished,
     StepCompleted,
 )
+from kvscope_exporter.answers.advice import ADVICE, AdviceAnswer
+from kvscope_exporter.answers.question import Question
+from kvscope_exporter.clock import Clock
+from kvscope_exporter.flight.recorder import Recorder
+from kvscope_exporter.machine.machine import Machine
+from kvscope_exporter.watched.exporter import Exporter, in_process
+from kvscope_exporter.watched.reply import Reply
 
 SECOND = 1_000_000_000
 _DRAIN_BATCHES = 256

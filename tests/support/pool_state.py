@@ -1,9 +1,9 @@
 """The state of a pool together with its swap pool, as a ledger that folded all events has it."""
 
 import msgspec
+
 from kvscope_engine.block_pool import BlockPool
 from kvscope_engine.swap.manager import SwapManager
-
 from kvscope_events.events import PoolSnapshot
 
 

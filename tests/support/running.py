@@ -15,7 +15,6 @@ from kvscope_engine.scheduler import Scheduler
 from kvscope_engine.step import Step, StepOutput
 from kvscope_engine.step_loop import StepLoop
 from kvscope_engine.step_plan import SampledToken, StepPlan
-
 from kvscope_events.bus import EventBus, Subscription
 from kvscope_events.events import EngineEvent
 from tests.support.accounting import ContentRunner

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import httpx
+
 from kvscope_exporter.flight.reader import RecordingFile
 from kvscope_exporter.playback.playback import Playback
-
 from tests.playback.recorded import lines_of
 from tests.support.waiting import wait_for
 

@@ -1,6 +1,7 @@
 """The engine's default way of computing steps, for tests that put one together themselves."""
 
 import torch
+
 from kvscope_engine.config import AttentionName
 from kvscope_engine.model.attention.choice import choose_attention
 from kvscope_engine.model.execution import Execution

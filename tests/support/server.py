@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import uvicorn
+
 from kvscope_engine.block_pool import BlockPool
 from kvscope_engine.build import Engine, build_engine
 from kvscope_engine.config import CacheConfig, EngineConfig, ModelConfig
@@ -18,6 +19,8 @@ from kvscope_engine.runner import Runner
 from kvscope_engine.server.app import ApiConfig, create_app
 from kvscope_engine.server.control import control_router
 from kvscope_engine.step_plan import SampledToken, StepPlan
+from kvscope_events.bus import EventBus
+from kvscope_events.events import DeviceMemorySampled
 from kvscope_exporter.catalogue import COMPAT_SETS
 from kvscope_exporter.clock import Clock
 from kvscope_exporter.flight.recorder import Recorder
@@ -26,9 +29,6 @@ from kvscope_exporter.sources.listener import Listener
 from kvscope_exporter.watched.exporter import Exporter, in_process
 from kvscope_exporter.web.metrics import metrics_router
 from kvscope_exporter.web.requests import CountedRequests, RequestCounts
-
-from kvscope_events.bus import EventBus
-from kvscope_events.events import DeviceMemorySampled
 from tests.support.waiting import WAIT_SECONDS, wait_for
 
 MAX_MODEL_LEN = 512

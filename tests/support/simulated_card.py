@@ -4,11 +4,10 @@ from pathlib import Path
 
 from kvscope_engine.sizing.memory import kv_budget, requested_bytes
 from kvscope_engine.step_plan import SampledToken, StepPlan
+from kvscope_events.events import DeviceMemorySampled
 from kvscope_exporter.machine.gpu import DeviceSample, GpuSample, Identity, Memory, Reading
 from kvscope_exporter.machine.host_memory import HostMemory
 from kvscope_exporter.machine.machine import Machine
-
-from kvscope_events.events import DeviceMemorySampled
 from tests.fakes.nvml.states import UUID
 from tests.support.paced import Paced, WordlessRunner
 from tools.pictures.card import (

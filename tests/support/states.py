@@ -4,9 +4,9 @@ import threading
 from typing import get_args
 
 import httpx
-from kvscope_exporter.catalogue.server import SERVER_STATES
 
 from kvscope_events.vocabulary import StartPhase
+from kvscope_exporter.catalogue.server import SERVER_STATES
 from tests.support.pages import sample
 
 PHASES = get_args(StartPhase)

@@ -3,8 +3,6 @@
 from functools import cache
 from typing import Any
 
-from kvscope_exporter.live.hub import Hub
-
 from kvscope.diagnosis.scrape import parse_page
 from kvscope.top.figures import EngineName, engines_of
 from kvscope.top.follower import Follower, Seen
@@ -18,6 +16,7 @@ from kvscope.top.reading import (
     server_reading,
 )
 from kvscope.top.report import report
+from kvscope_exporter.live.hub import Hub
 from tests.why.stage import GIB, Stage, chat, play
 
 URL = "http://10.0.0.7:8010"

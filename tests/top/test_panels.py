@@ -5,11 +5,11 @@ from collections.abc import Callable
 from operator import itemgetter
 
 import pytest
-from kvscope_exporter import words
 from rich.cells import cell_len
 
 from kvscope.top.follower import Seen
 from kvscope.top.table import Column, Table
+from kvscope_exporter import words
 from tests.repo.checkout import ROOT
 from tests.top.staged import disturbed, pressed, quiet, reading_of, seen_of, text_of
 

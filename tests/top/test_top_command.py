@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kvscope_exporter.clock import Clock
-from kvscope_exporter.flight.recorder import Limits, Recorder
-from kvscope_exporter.flight.ring import Ring
 from typer.testing import CliRunner, Result
 
 from kvscope.cli.app import app
 from kvscope.top.headline import HEADLINES
+from kvscope_exporter.clock import Clock
+from kvscope_exporter.flight.recorder import Limits, Recorder
+from kvscope_exporter.flight.ring import Ring
 from tests.playback.recorded import save
 from tests.support.http_peer import serving, text
 from tests.top.served import served

@@ -9,16 +9,16 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from kvscope_exporter.clock import Clock
-from kvscope_exporter.configuration import ServerConfig
-from kvscope_exporter.otlp.settings import OtlpConfig, OtlpSettingError
-from kvscope_exporter.sidecar.sidecar import Sidecar
-from kvscope_exporter.tracing.session import FLUSH_SECONDS, Origin, Tracing
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from kvscope_events.bus import EventBus
 from kvscope_events.events import EngineEvent, FirstToken, PoolCreated, RequestArrived
 from kvscope_events.wire.publisher import WirePublisher
+from kvscope_exporter.clock import Clock
+from kvscope_exporter.configuration import ServerConfig
+from kvscope_exporter.otlp.settings import OtlpConfig, OtlpSettingError
+from kvscope_exporter.sidecar.sidecar import Sidecar
+from kvscope_exporter.tracing.session import FLUSH_SECONDS, Origin, Tracing
 from tests.exporter.page import make_exporter, value
 from tests.exporter.stream import batch_of, finished, hello
 from tests.otlp.receiver import Receiver, attributes_in, spans_in

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from hypothesis import given
 from hypothesis import strategies as st
-from kvscope_exporter.tracing.spans import MAX_INTEGER, MAX_MOMENTS, Moment, RequestSpan, Spans
 
 from kvscope_events.events import (
     Batch,
@@ -16,6 +15,7 @@ from kvscope_events.events import (
     RequestResumed,
     RequestScheduled,
 )
+from kvscope_exporter.tracing.spans import MAX_INTEGER, MAX_MOMENTS, Moment, RequestSpan, Spans
 from tests.exporter.stream import batch_of, ended, finished, hello
 
 SECOND = 10**9

@@ -7,13 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
 from kvscope_engine.config import CacheConfig
 from kvscope_engine.server.app import ApiConfig
 from kvscope_exporter.clock import Clock
 from kvscope_exporter.otlp.settings import OtlpConfig
 from kvscope_exporter.tracing.session import Tracing
-from opentelemetry.proto.trace.v1.trace_pb2 import Span
-
 from tests.otlp.receiver import Receiver, attributes_in, spans_in
 from tests.support.server import Server, greedy, make_engine_config, serving
 

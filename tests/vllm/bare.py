@@ -8,7 +8,6 @@ from pathlib import Path
 from kvscope_alerts.bare.packs import pack_file
 from kvscope_alerts.bare.server import VLLM
 from kvscope_alerts.timing import Timing
-
 from tests.dashboards.promql import names_in, panels_of
 from tests.repo.checkout import ROOT
 from tests.support.prometheus import Prometheus, prometheus_with

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from kvscope_exporter.fold import Cache, Churn, Groups
-
 from kvscope_events.events import Batch, BlocksAllocated, CacheGroup, PoolSnapshot, PrefixLookup
+from kvscope_exporter.fold import Cache, Churn, Groups
 
 MAX_EXAMPLES = 5
 

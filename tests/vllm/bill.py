@@ -6,10 +6,9 @@ Runs in the Python of a vLLM, as `replay`.
 from collections import Counter
 from typing import Any
 
+from kvscope_events.events import Batch
 from kvscope_exporter.fold.preemption import Preemption
 from kvscope_exporter.fold.preemption.fold import HISTORY
-
-from kvscope_events.events import Batch
 from tests.exporter.preemption_oracle import bill, bill_of, history, history_of, play
 
 

@@ -5,8 +5,6 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from kvscope_exporter.fold import Ledger
-
 from kvscope_events.events import (
     Batch,
     EngineEvent,
@@ -16,6 +14,7 @@ from kvscope_events.events import (
     StepCompleted,
 )
 from kvscope_events.wire.subscriber import WireSubscriber
+from kvscope_exporter.fold import Ledger
 from tests.support.waiting import wait_for
 
 SHOWN = 5

@@ -7,8 +7,6 @@ import time
 from collections import Counter
 from typing import Any
 
-from kvscope_exporter.fold.ledger import Ledger
-
 from kvscope_events.bus import EventBus
 from kvscope_events.events import (
     Batch,
@@ -28,6 +26,7 @@ from kvscope_events.events import (
     StepCompleted,
 )
 from kvscope_events.wire.frame import decode_batch, encode_batch
+from kvscope_exporter.fold.ledger import Ledger
 
 MAX_EXAMPLES = 8
 

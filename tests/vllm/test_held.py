@@ -5,9 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from kvscope_alerts.kv_pool import kv_pool_groups
 from kvscope_alerts.timing import Timing
-
 from tests.support.pages import sample
 from tests.support.prometheus import prometheus
 from tests.support.waiting import wait_for

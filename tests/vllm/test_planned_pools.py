@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kvscope_engine.sizing import Dtype
 
 from kvscope.plan.parallel import Parallelism
 from kvscope.plan.plan import Plan, PoolMemory, Settings
 from kvscope.plan.shape import shape_from_config
 from kvscope.plan.storage import plain_storage
+from kvscope_engine.sizing import Dtype
 from tests.sizing.configs import DEEPSEEK_V2_LITE
 from tests.sizing.published import PUBLISHED
 from tests.sizing.published_configs import GEMMA_3_27B, GPT_OSS_120B

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kvscope_exporter.fold.shadow.follower import Follower
 
 from kvscope_events.events import Batch, PoolCreated, PoolSnapshot, PrefixLookup
+from kvscope_exporter.fold.shadow.follower import Follower
 from tests.repo.checkout import ROOT
 from tests.vllm.driven import SECONDS
 from tests.vllm.kept import kept

@@ -18,10 +18,10 @@ from pathlib import Path
 
 import httpx
 import pytest
+
 from kvscope_alerts.bare.packs import groups
 from kvscope_alerts.bare.server import VLLM
 from kvscope_alerts.rule import Record
-
 from kvscope_events.wire.subscriber import WireSubscriber
 from tests.alerts.bare.pages import missing
 from tests.dashboards.promql import read

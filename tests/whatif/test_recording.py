@@ -8,14 +8,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from kvscope_engine.block_pool import BlockPool
-from kvscope_exporter.flight.format import BEGINS, ENDS, pack_chunk
-from kvscope_exporter.flight.records import Entered, Record, Renewed, Took, encode
 from typer.testing import CliRunner, Result
 
 from kvscope.cli.app import app
 from kvscope.whatif.findings import WhatIfError
 from kvscope.whatif.recording import curve_of_recording
+from kvscope_engine.block_pool import BlockPool
 from kvscope_events.bus import EventBus
 from kvscope_events.events import (
     Batch,
@@ -25,6 +23,8 @@ from kvscope_events.events import (
     PrefixLookup,
 )
 from kvscope_events.wire.frame import decode_batch
+from kvscope_exporter.flight.format import BEGINS, ENDS, pack_chunk
+from kvscope_exporter.flight.records import Entered, Record, Renewed, Took, encode
 from tests.exporter.shadow_stream import FULL, SIZE, WINDOW, alternating
 from tests.exporter.stream import hello, step
 from tests.playback.simulated import BEGINS_NS, opened, record_chat, took

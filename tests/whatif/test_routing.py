@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kvscope_exporter.fold.fleet import Steps
 
 from kvscope.options.routing import Policy
 from kvscope.whatif.routing.policies import LOAD_WEIGHT, Place, placing
 from kvscope.whatif.routing.replay import Outcome, replay
 from kvscope.whatif.routing.replica import Pace, Replica
 from kvscope.whatif.routing.workload import Request, Workload
+from kvscope_exporter.fold.fleet import Steps
 from tests.engine.test_trace_hits import tree_path
 
 BLOCK_TOKENS = 4

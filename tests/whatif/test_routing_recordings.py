@@ -8,11 +8,10 @@ from random import Random
 from typing import Any
 
 import pytest
-from kvscope_engine.block_pool import BlockPool
-from kvscope_exporter.flight.records import Entered
 from typer.testing import CliRunner, Result
 
 from kvscope.cli.app import app
+from kvscope_engine.block_pool import BlockPool
 from kvscope_events.bus import EventBus
 from kvscope_events.events import (
     Batch,
@@ -26,6 +25,7 @@ from kvscope_events.events import (
     SequenceAdded,
     SequenceFinished,
 )
+from kvscope_exporter.flight.records import Entered
 from tests.exporter.stream import hello
 from tests.playback.simulated import opened, took, write_batches, write_segment
 

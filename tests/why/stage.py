@@ -7,6 +7,8 @@ from random import Random
 
 from kvscope_engine.out_of_memory import DeviceOutOfMemoryError
 from kvscope_engine.step_plan import SampledToken, StepPlan
+from kvscope_events.events import DeviceMemorySampled, RequestRejected
+from kvscope_events.vocabulary import RejectReason
 from kvscope_exporter.answers.why.question import WHY, WhyAnswer
 from kvscope_exporter.machine.gpu import (
     DeviceSample,
@@ -20,9 +22,6 @@ from kvscope_exporter.machine.gpu import (
     Sensors,
 )
 from kvscope_exporter.machine.machine import Machine
-
-from kvscope_events.events import DeviceMemorySampled, RequestRejected
-from kvscope_events.vocabulary import RejectReason
 from tests.support.paced import SECOND, Call, Paced, WordlessRunner
 
 UUID = "GPU-0"

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kvscope_exporter.answers.why.course import SLICE_NS, Course, arrivals, quantile, waiting
 from kvscope_exporter.answers.why.shift import exceeded, fallen, occurred, risen
 from kvscope_exporter.fold import Folds

@@ -8,6 +8,8 @@ from random import Random
 from typing import get_args
 
 import pytest
+
+from kvscope_events.vocabulary import RejectReason
 from kvscope_exporter.answers.why.question import WHY
 from kvscope_exporter.catalogue.incident import PHRASES, Kind
 from kvscope_exporter.clock import Clock
@@ -15,8 +17,6 @@ from kvscope_exporter.flight.reader import RecordingFile
 from kvscope_exporter.flight.recorder import Limits, Recorder
 from kvscope_exporter.flight.ring import Ring
 from kvscope_exporter.playback.playback import Playback
-
-from kvscope_events.vocabulary import RejectReason
 from tests.playback.recorded import save
 from tests.support.paced import Call
 from tests.why.incidents import ASKED_LATE, HELD_OUT, USED, Incident

@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import get_args
 
 from kvscope_engine.config import PreemptionPolicy
-
 from tools.chaos.frame import Say
 
 

@@ -9,12 +9,12 @@ import argparse
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from kvscope_exporter.adviser.proposal import Proposal
-from kvscope_exporter.machine.host_memory import Available, HostMemory
-from kvscope_exporter.machine.machine import Machine
 from rich.console import Console
 from rich.table import Table
 
+from kvscope_exporter.adviser.proposal import Proposal
+from kvscope_exporter.machine.host_memory import Available, HostMemory
+from kvscope_exporter.machine.machine import Machine
 from tests.fakes.nvml import GIB
 from tests.support.loads import chats
 from tests.support.paced import Paced

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from kvscope_events.events import Batch
 from kvscope_exporter.clock import Clock
 from kvscope_exporter.fold import Folds
 from kvscope_exporter.fold.tiers import Tiers
@@ -24,8 +25,6 @@ from kvscope_exporter.sources.kv_events.decoder import Decoded, Decoder
 from kvscope_exporter.sources.kv_events.framing import read_answer, read_live
 from kvscope_exporter.sources.kv_events.naming import tier_of
 from kvscope_exporter.sources.pipeline import Pipeline
-
-from kvscope_events.events import Batch
 from tests.kv_events.publisher import Publisher
 
 WAIT_SECONDS = 60

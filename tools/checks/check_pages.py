@@ -14,10 +14,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from kvscope_events.vocabulary import ServerKind
 from kvscope_exporter.readings import TABLES, detect
 from kvscope_exporter.readings.mapping import PageMapper
-
-from kvscope_events.vocabulary import ServerKind
 from tests.readings.cases.case import NOW, Expected, flat
 
 Numbers = Mapping[str, float]

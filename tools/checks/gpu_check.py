@@ -15,13 +15,13 @@ from importlib.metadata import version
 from random import Random
 
 import torch
-from kvscope_exporter.machine.gpu import Cadence, GpuPoller
-from kvscope_exporter.machine.machine import Machine
 from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.offline import OfflineEngine
+from kvscope_exporter.machine.gpu import Cadence, GpuPoller
+from kvscope_exporter.machine.machine import Machine
 
 TARGET_SHARE = 0.01
 COMPONENT = "kvscope_gpu_memory_component_bytes"

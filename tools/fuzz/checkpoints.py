@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 from hypothesis import strategies as st
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+
 from kvscope_engine.build import build_engine
 from kvscope_engine.config import CacheConfig, EngineConfig, ModelConfig
 from kvscope_engine.hashing import PrefixHasher
@@ -21,8 +23,6 @@ from kvscope_engine.model.runner import ModelRunner
 from kvscope_engine.request import SamplingParams, Sequence
 from kvscope_engine.sizing import PoolSizeError
 from kvscope_engine.step_plan import ScheduledSequence, StepPlan
-from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
-
 from kvscope_events.bus import EventBus
 from tests.support.checkpoints import make_checkpoint
 from tools.fuzz.inputs import changed

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from kvscope_engine.out_of_memory import DeviceOutOfMemoryError
-
 from kvscope_events.events import DeviceMemorySampled
 from tests.fakes.nvml import GIB, MIB, Simulated, machine
 from tests.fakes.nvml.states import UUID, l40s

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import kvscope_engine.build
+from kvscope.cli.app import main
 from kvscope_engine.block_pool import BlockPool
 from kvscope_engine.model.runner import ModelRunner
 from kvscope_engine.step_plan import SampledToken, StepPlan
-
-from kvscope.cli.app import main
 from tools.pictures.card import BYTES_PER_BLOCK, Card
 
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import httpx
 import yaml
+
 from kvscope_alerts.rules import rule_file
 from kvscope_alerts.timing import Timing
-
 from tests.support.prometheus import Prometheus, prometheus_with
 from tests.support.waiting import wait_for
 

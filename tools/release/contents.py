@@ -5,8 +5,13 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = {"kvscope": {"alerts", "kvscope", "kvscope_events", "engine", "exporter", "monitoring"}}
-PACKAGES["kvscope_events"] = {"kvscope_events"}
+PACKAGES = {
+    "kvscope": {
+        *("kvscope", "kvscope_alerts", "kvscope_engine", "kvscope_events", "kvscope_exporter"),
+        "kvscope_monitoring",
+    },
+    "kvscope_events": {"kvscope_events"},
+}
 SHARE = "data/share/kvscope"
 
 
@@ -34,8 +39,8 @@ def main() -> int:
     wanted |= {f"dashboards/{file.name}" for file in (ROOT / "dashboards").glob("*.json")}
     if shared != wanted:
         problems.append(f"rules and boards differ: {sorted(shared ^ wanted)}")
-    if "alerts/alertmanager.yml" not in contents(wheel):
-        problems.append(f"{wheel.name}: alerts/alertmanager.yml is missing")
+    if "kvscope_alerts/alertmanager.yml" not in contents(wheel):
+        problems.append(f"{wheel.name}: kvscope_alerts/alertmanager.yml is missing")
     for problem in problems:
         print(problem, file=sys.stderr)
     return 1 if problems else 0

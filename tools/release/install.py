@@ -109,7 +109,7 @@ def _try_sidecar(installed: Installed) -> None:
 
 
 def try_events(installed: Installed) -> None:
-    installed.lacks(["kvscope", "exporter", "prometheus_client"])
+    installed.lacks(["kvscope", "kvscope_exporter", "prometheus_client"])
     program = (
         "import importlib.metadata as m, kvscope_events.observers.vllm as o;"
         "(p,) = [e for e in m.entry_points(group='vllm.general_plugins') if e.name == 'kvscope'];"

@@ -2,13 +2,12 @@
 
 import argparse
 
-from kvscope_monitoring.addresses import GRAFANA, RUNBOOKS
-
 from kvscope_alerts.bare.limits import Settings, pairs
 from kvscope_alerts.bare.packs import pack_file
 from kvscope_alerts.bare.server import SERVERS
 from kvscope_alerts.rule import Places
 from kvscope_alerts.scope import Scope
+from kvscope_monitoring.addresses import GRAFANA, RUNBOOKS
 
 
 def main(arguments: list[str] | None = None) -> None:

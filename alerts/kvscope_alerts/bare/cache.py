@@ -1,12 +1,11 @@
 """Alerts about the KV cache: too small for its load, or no longer hit."""
 
-from kvscope_monitoring.thresholds import POOL_SATURATED
-
 from kvscope_alerts.bare.limits import PREEMPTED_MIN, PREEMPTED_SHARE
 from kvscope_alerts.bare.pack import Pack
 from kvscope_alerts.bare.server import summed
 from kvscope_alerts.rule import Alert, Group, Record
 from kvscope_alerts.thresholds import HIT_RATIO_LEFT, HIT_RATIO_WORTH, PREFIX_TOKENS_PER_SECOND
+from kvscope_monitoring.thresholds import POOL_SATURATED
 
 
 def cache_groups(pack: Pack) -> list[Group]:

@@ -1,8 +1,5 @@
 """Alerts about engines that stall, sleep, fail requests or are slower than their peers."""
 
-from kvscope_monitoring.formulas import share
-from kvscope_monitoring.objectives import FAILING_SHARE
-
 from kvscope_alerts.bare.limits import (
     FAILING_MIN,
     SLOW_FACTOR,
@@ -12,6 +9,8 @@ from kvscope_alerts.bare.limits import (
 from kvscope_alerts.bare.pack import Pack
 from kvscope_alerts.bare.server import VLLM, summed
 from kvscope_alerts.rule import Alert, Group, Record
+from kvscope_monitoring.formulas import share
+from kvscope_monitoring.objectives import FAILING_SHARE
 
 SHARE = "{{ $value | humanizePercentage }}"
 

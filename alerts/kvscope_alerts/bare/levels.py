@@ -7,18 +7,17 @@ most expensive query of all.
 import json
 from typing import NamedTuple
 
+from kvscope_alerts.bare.limits import ERROR_OBJECTIVE, GAP_OBJECTIVE, GAPS_MIN_BAD, SECONDS
+from kvscope_alerts.bare.pack import Pack
+from kvscope_alerts.bare.server import VLLM
+from kvscope_alerts.rule import Alert, Group, Record, Severity, Topic
+from kvscope_alerts.timing import seconds_of
 from kvscope_monitoring.objectives import (
     BURN_MIN_BAD,
     BURN_MIN_BAD_TOKENS,
     BURN_WARN_BAD,
     TTFT_OBJECTIVE,
 )
-
-from kvscope_alerts.bare.limits import ERROR_OBJECTIVE, GAP_OBJECTIVE, GAPS_MIN_BAD, SECONDS
-from kvscope_alerts.bare.pack import Pack
-from kvscope_alerts.bare.server import VLLM
-from kvscope_alerts.rule import Alert, Group, Record, Severity, Topic
-from kvscope_alerts.timing import seconds_of
 
 REFUSED = "vllm:admission_rejections_total"
 RECORDED = "5m"

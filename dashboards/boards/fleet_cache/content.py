@@ -1,11 +1,10 @@
 """Fleet cache: what do the pools hold, and how much of it twice?"""
 
-from kvscope_monitoring.formulas import share
-
 from dashboards.boards.fleet_cache.figures import NO_FLEET, SPACE
 from dashboards.kit.frame import Row
 from dashboards.kit.panels import BLOCKS, RATIO, Q, graph
 from dashboards.kit.queries import series, total
+from kvscope_monitoring.formulas import share
 
 _RESIDENT = "kvscope_fleet_resident_blocks"
 _POOL = "kvscope_fleet_pool_blocks"

@@ -4,11 +4,11 @@ Several processes may follow one fleet, each with the same figures: the board sh
 """
 
 from grafana_foundation_sdk.builders import dashboard as db
-from kvscope_exporter.fleet.answer import ENOUGH
-from kvscope_monitoring import fleet
 
 from dashboards.kit.queries import WHOLE_RANGE, over_range, series, total
 from dashboards.kit.variables import one_of
+from kvscope_exporter.fleet.answer import ENOUGH
+from kvscope_monitoring import fleet
 
 PROCESS = 'cluster=~"$cluster",instance=~"$fleet"'
 """The selector for families without a model. The place of the process is not that of its servers:

@@ -1,8 +1,5 @@
 """Fleet cache: replica against replica."""
 
-from kvscope_monitoring.formulas import share
-from kvscope_monitoring.selectors import rate
-
 from dashboards.boards.fleet_cache.figures import BY_REPLICA, NO_FLEET, REPLICA_LEGEND, SPACE
 from dashboards.kit import thresholds as limits
 from dashboards.kit.fleet import outstanding
@@ -11,6 +8,8 @@ from dashboards.kit.links import PREFIX_CACHE, to_dashboard
 from dashboards.kit.panels import RATIO, TOKENS_PER_SECOND, Q, graph
 from dashboards.kit.queries import RATE_WINDOW, WHOLE_RANGE, total
 from dashboards.kit.tables import Column, rows
+from kvscope_monitoring.formulas import share
+from kvscope_monitoring.selectors import rate
 
 _TOKENS = "kvscope_fleet_replica_prefix_tokens_total"
 

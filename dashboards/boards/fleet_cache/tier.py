@@ -1,8 +1,5 @@
 """Fleet cache: what a tier behind all pools would bring, by its size."""
 
-from kvscope_monitoring import fleet
-from kvscope_monitoring.selectors import rate
-
 from dashboards.boards.fleet_cache.figures import (
     BY_SPACE,
     EVERY_ROW,
@@ -21,6 +18,8 @@ from dashboards.kit.frame import Row
 from dashboards.kit.panels import BLOCKS, BYTES, RATIO, TOKENS_PER_SECOND, Q, numbers
 from dashboards.kit.queries import WHOLE_RANGE, series, total
 from dashboards.kit.tables import Column, rows
+from kvscope_monitoring import fleet
+from kvscope_monitoring.selectors import rate
 
 _POOLS = total(series("kvscope_fleet_pool_blocks", SPACE))
 _MARKS = {0: ("", "transparent"), 1: ("as the pools", "transparent"), 2: ("enough", "blue")}

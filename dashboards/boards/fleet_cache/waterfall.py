@@ -1,8 +1,5 @@
 """Fleet cache, first row: where are hits lost?"""
 
-from kvscope_monitoring import fleet
-from kvscope_monitoring.fleet import CAPACITY, CAUSES, FETCHING, NEW, ROUTING
-
 from dashboards.boards.fleet_cache.figures import BY_SPACE, NO_FLEET, SPACE, lost, reached
 from dashboards.kit import thresholds as limits
 from dashboards.kit.bars import bars
@@ -11,6 +8,8 @@ from dashboards.kit.links import OVERVIEW, PREFIX_CACHE, to_dashboard
 from dashboards.kit.panels import RATIO, TOKENS_PER_SECOND, Panel, Q, graph, numbers
 from dashboards.kit.queries import RATE_WINDOW, WHOLE_RANGE
 from dashboards.kit.tables import Column, rows
+from kvscope_monitoring import fleet
+from kvscope_monitoring.fleet import CAPACITY, CAUSES, FETCHING, NEW, ROUTING
 
 _STEPS = {
     "found": ("own", "found"),

@@ -1,8 +1,5 @@
 """KV pool: what did pressure cost, in tokens and in seconds?"""
 
-from kvscope_monitoring import formulas
-from kvscope_monitoring.formulas import share
-
 from dashboards.kit import thresholds as limits
 from dashboards.kit.fleet import outstanding
 from dashboards.kit.frame import Row
@@ -26,6 +23,8 @@ from dashboards.kit.queries import (
     total,
 )
 from dashboards.kit.tables import Column, rows
+from kvscope_monitoring import formulas
+from kvscope_monitoring.formulas import share
 
 _KIND = "mode, cause"
 _BILLED = total(over_range("kvscope_preemptions_total"), _KIND)

@@ -1,13 +1,12 @@
 """KV pool: will it run out of blocks?"""
 
-from kvscope_exporter.catalogue import metric
-from kvscope_monitoring import formulas
-
 from dashboards.kit import thresholds as limits
 from dashboards.kit.fleet import outstanding
 from dashboards.kit.frame import Row
 from dashboards.kit.panels import RATIO, SECONDS, Q, graph
 from dashboards.kit.queries import BY_ENGINE, EACH_ENGINE, ENGINE, series, worst
+from kvscope_exporter.catalogue import metric
+from kvscope_monitoring import formulas
 
 _PROBABILITY = "kvscope_kv_exhaustion_probability"
 _SOON = 900

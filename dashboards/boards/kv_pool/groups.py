@@ -1,10 +1,9 @@
 """KV pool: how kinds of layers share it. For models with sliding windows or states."""
 
-from kvscope_monitoring.formulas import share
-
 from dashboards.kit.frame import Row
 from dashboards.kit.panels import A_SECOND, BLOCKS_PER_SECOND, COUNT, SECONDS, Q, graph
 from dashboards.kit.queries import rate, series, total
+from kvscope_monitoring.formulas import share
 
 _IDLE = "kvscope_kv_group_idle"
 _PLAIN = "All layers of this model are of one kind."

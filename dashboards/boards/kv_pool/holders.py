@@ -1,13 +1,12 @@
 """KV pool: what holds the blocks?"""
 
-from kvscope_monitoring.formulas import share
-
 from dashboards.kit import thresholds as limits
 from dashboards.kit.fleet import outstanding
 from dashboards.kit.frame import Row
 from dashboards.kit.links import PREFIX_CACHE, to_dashboard
 from dashboards.kit.panels import BLOCKS, RATIO, Q, graph
 from dashboards.kit.queries import BY_ENGINE, ENGINE_LEGEND, series, total, worst
+from kvscope_monitoring.formulas import share
 
 _ACTIVE = series("kvscope_kv_blocks", state="active")
 

@@ -1,7 +1,5 @@
 """KV pool: features of some engines: blocks on the host, tiers below the pool, samples, drafts."""
 
-from kvscope_monitoring.formulas import share
-
 from dashboards.kit.fleet import outstanding
 from dashboards.kit.frame import Row
 from dashboards.kit.panels import (
@@ -15,6 +13,7 @@ from dashboards.kit.panels import (
     graph,
 )
 from dashboards.kit.queries import rate, series, total, worst
+from kvscope_monitoring.formulas import share
 
 _NO_TIER = "No engine here has a tier below its pool."
 _BY = "instance, model_name, tier"

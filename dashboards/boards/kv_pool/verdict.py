@@ -1,7 +1,5 @@
 """KV pool, first row: is this pool in trouble?"""
 
-from kvscope_monitoring import formulas
-
 from dashboards.kit import pressure
 from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
@@ -17,6 +15,7 @@ from dashboards.kit.queries import (
     total,
     worst,
 )
+from kvscope_monitoring import formulas
 
 
 def row() -> Row:

@@ -1,11 +1,10 @@
 """Memory: what does torch's allocator do?"""
 
-from kvscope_monitoring.formulas import share
-
 from dashboards.kit.fleet import outstanding
 from dashboards.kit.frame import Row
 from dashboards.kit.panels import BYTES, RATIO, Q, graph
 from dashboards.kit.queries import BY_GPU, GPU_LEGEND, gpu, total, worst
+from kvscope_monitoring.formulas import share
 
 _NO_TORCH = "No server publishes the figures of a torch allocator on a GPU."
 

@@ -1,7 +1,5 @@
 """Memory: three ways to run out, side by side."""
 
-from kvscope_monitoring import formulas
-
 from dashboards.kit import thresholds as limits
 from dashboards.kit.fleet import outstanding
 from dashboards.kit.frame import Row
@@ -21,6 +19,7 @@ from dashboards.kit.queries import (
     total,
     worst,
 )
+from kvscope_monitoring import formulas
 
 _HEADROOM = gpu("kvscope_gpu_memory_headroom_bytes")
 _PEAK = gpu("kvscope_gpu_activation_peak_bytes")

@@ -1,7 +1,5 @@
 """Memory, first row: will it run out?"""
 
-from kvscope_monitoring import formulas
-
 from dashboards.boards.memory.hardware import faults, xids
 from dashboards.boards.overview.verdict import gpu_room
 from dashboards.kit import thresholds as limits
@@ -19,6 +17,7 @@ from dashboards.kit.queries import (
     total,
     worst,
 )
+from kvscope_monitoring import formulas
 
 _OTHERS = gpu("kvscope_gpu_memory_component_bytes", component="other_processes")
 _OWN = gpu("kvscope_gpu_torch_reserved_bytes")

@@ -1,7 +1,5 @@
 """Overview: the table of engines, including those that no longer answer."""
 
-from kvscope_monitoring import formulas, identity
-
 from dashboards.kit import pressure
 from dashboards.kit import thresholds as limits
 from dashboards.kit.levels import FIRST_TOKEN, budget_used, used
@@ -25,6 +23,7 @@ from dashboards.kit.queries import (
     worst,
 )
 from dashboards.kit.tables import Column, rows
+from kvscope_monitoring import formulas, identity
 
 _OLDEST = worst(series("kvscope_requests_oldest_wait_seconds"), BY_ENGINE)
 

@@ -1,11 +1,10 @@
 """Overview: the first clause of `kvscope why`, of each engine with trouble."""
 
-from kvscope_exporter.catalogue.incident import PHRASES
-
 from dashboards.kit.links import KV_POOL, WHY_OF_ROW, to_engine_of_row
 from dashboards.kit.panels import SECONDS, Panel, Q
 from dashboards.kit.queries import BY_ENGINE, series, worst
 from dashboards.kit.tables import Column, rows
+from kvscope_exporter.catalogue.incident import PHRASES
 
 
 def table() -> Panel:

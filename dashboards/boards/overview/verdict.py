@@ -1,7 +1,5 @@
 """Overview, first row: is anything wrong in the fleet?"""
 
-from kvscope_monitoring import formulas, identity
-
 from dashboards.boards.overview import incidents
 from dashboards.kit import pressure
 from dashboards.kit import thresholds as limits
@@ -40,6 +38,7 @@ from dashboards.kit.queries import (
     up_for,
     worst,
 )
+from kvscope_monitoring import formulas, identity
 
 _STALLED = formulas.stalled(selector=ENGINE)
 _ERRORS = formulas.error_share(TILE_WINDOW, f"by ({TARGET}, {identity.MODEL})", ENGINE)

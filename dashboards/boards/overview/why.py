@@ -1,7 +1,5 @@
 """Overview: the usual causes side by side."""
 
-from kvscope_monitoring import fleet, formulas
-
 from dashboards.kit import thresholds as limits
 from dashboards.kit.fleet import outstanding
 from dashboards.kit.frame import Row
@@ -28,6 +26,7 @@ from dashboards.kit.queries import (
     rate,
     total,
 )
+from kvscope_monitoring import fleet, formulas
 
 _OF_THE_MODEL = 'cluster=~"$cluster",model_name=~"$model"'
 """The process that follows the fleet is at another place than its servers."""

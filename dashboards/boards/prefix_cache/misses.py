@@ -1,11 +1,10 @@
 """Prefix cache: what was found, and why was the rest not?"""
 
-from kvscope_monitoring.formulas import share
-
 from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
 from dashboards.kit.panels import RATIO, TOKENS_PER_SECOND, Q, graph
 from dashboards.kit.queries import rate, total
+from kvscope_monitoring.formulas import share
 
 _HIT, _ASKED = "kvscope_prefix_cache_hit_tokens_total", "kvscope_prefix_cache_queried_tokens_total"
 _HIT_BLOCKS = "kvscope_prefix_cache_hit_blocks_total"

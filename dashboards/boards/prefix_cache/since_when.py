@@ -1,13 +1,12 @@
 """Prefix cache: since when did it change?"""
 
-from kvscope_monitoring import formulas
-
 from dashboards.kit.fleet import outstanding, quantile_lines
 from dashboards.kit.frame import Row
 from dashboards.kit.levels import FIRST_TOKEN_OBJECTIVE
 from dashboards.kit.links import FLEET_CACHE, to_dashboard
 from dashboards.kit.panels import RATIO, Q, graph, quantiles
 from dashboards.kit.queries import EACH_ENGINE, ENGINE, RATE_WINDOW, WHOLE_RANGE
+from kvscope_monitoring import formulas
 
 
 def row() -> Row:

@@ -1,7 +1,5 @@
 """Prefix cache, first row: does the cache pay?"""
 
-from kvscope_monitoring import formulas
-
 from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
 from dashboards.kit.links import KV_POOL, to_dashboard
@@ -16,6 +14,7 @@ from dashboards.kit.queries import (
     total,
     worst,
 )
+from kvscope_monitoring import formulas
 
 _HIT = "kvscope_prefix_cache_hit_tokens_total"
 

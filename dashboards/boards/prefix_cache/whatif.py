@@ -4,16 +4,15 @@ The curve of the time range on screen: hits of first lookups at other sizes of t
 from the lookups that came. With several engines selected, sizes and hits are their sums.
 """
 
-from kvscope_exporter.catalogue import metric
-from kvscope_monitoring import formulas
-from kvscope_monitoring.selectors import rate
-
 from dashboards.kit import thresholds as limits
 from dashboards.kit.curves import Drawn, curve
 from dashboards.kit.frame import Row
 from dashboards.kit.panels import BLOCKS, BYTES, RATIO, TOKENS_PER_SECOND, Q, numbers
 from dashboards.kit.queries import BY_ENGINE, ENGINE, WHOLE_RANGE, over_range, series, total
 from dashboards.kit.tables import Column, rows
+from kvscope_exporter.catalogue import metric
+from kvscope_monitoring import formulas
+from kvscope_monitoring.selectors import rate
 
 _HITS = "kvscope_prefix_cache_whatif_hit_blocks_total"
 SIZES = tuple(s for s in metric(_HITS).closed_labels["scale"] if s != "inf")

@@ -1,14 +1,13 @@
 """Service levels: how long will the capacity last?"""
 
-from kvscope_monitoring import formulas
-from kvscope_monitoring.formulas import share
-
 from dashboards.kit import thresholds as limits
 from dashboards.kit.fleet import outstanding
 from dashboards.kit.frame import Row
 from dashboards.kit.panels import COUNT, RATIO, TOKENS_PER_SECOND, Q, graph
 from dashboards.kit.queries import ENGINE, rate, series, total
 from dashboards.kit.tables import Column, rows
+from kvscope_monitoring import formulas
+from kvscope_monitoring.formulas import share
 
 _BY, _NAME = "model_name", "{{model_name}}"
 _READY = total(series("kvscope_engine_ready"), _BY)

@@ -1,13 +1,12 @@
 """Service levels: what clients saw of the API servers that are observed."""
 
-from kvscope_exporter.catalogue.front_end import FRONT_END_PLACES
-from kvscope_monitoring.formulas import share
-
 from dashboards.kit import thresholds as limits
 from dashboards.kit.fleet import quantile_lines
 from dashboards.kit.frame import Row
 from dashboards.kit.panels import COUNT, REQUESTS_PER_SECOND, SECONDS, Q, graph, quantiles
 from dashboards.kit.queries import SERVER, quantile, rate, series, total
+from kvscope_exporter.catalogue.front_end import FRONT_END_PLACES
+from kvscope_monitoring.formulas import share
 
 _FRONT_END = f'{SERVER},model_name=~"$model"'
 """One API server may serve several engines: its families have no engine."""

@@ -4,7 +4,6 @@ The same JSON works with kvscope's own engine, which serves these names as well.
 a metric, both names are queried (0.8 to now)."""
 
 from grafana_foundation_sdk.builders import dashboard as db
-from kvscope_exporter.fold.buckets import VLLM_FIRST_TOKEN_SECONDS, VLLM_INTER_TOKEN_SECONDS
 
 from dashboards.boards.vllm import (
     experience,
@@ -19,6 +18,7 @@ from dashboards.boards.vllm.series import FIRST_TOKEN, NEXT_TOKEN
 from dashboards.kit.frame import Variable, assemble, engine_variables
 from dashboards.kit.links import VLLM
 from dashboards.kit.variables import choice
+from kvscope_exporter.fold.buckets import VLLM_FIRST_TOKEN_SECONDS, VLLM_INTER_TOKEN_SECONDS
 
 FIRST_TOKEN_SECONDS, NEXT_TOKEN_SECONDS = 2.5, 0.2
 """Default promises: limits of the alerts for such a server."""

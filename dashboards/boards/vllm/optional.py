@@ -1,13 +1,12 @@
 """vLLM: features that only some servers have enabled."""
 
-from kvscope_monitoring.formulas import share
-
 from dashboards.boards.vllm.series import EXTERNAL_HITS, EXTERNAL_QUERIES, of_state
 from dashboards.kit import thresholds as limits
 from dashboards.kit.fleet import among, outstanding
 from dashboards.kit.frame import Row
 from dashboards.kit.panels import RATIO, SECONDS, TOKENS, Q, graph, timeline
 from dashboards.kit.queries import BY_ENGINE, quantile, rate, total, worst
+from kvscope_monitoring.formulas import share
 
 _RESIDENCY = {
     "lifetime": "allocated to evicted",

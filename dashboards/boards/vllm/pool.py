@@ -1,13 +1,12 @@
 """vLLM: cache and pressure, since when."""
 
-from kvscope_monitoring.formulas import share
-
 from dashboards.boards.vllm.series import HITS, QUERIES, USAGE
 from dashboards.kit import thresholds as limits
 from dashboards.kit.fleet import outstanding
 from dashboards.kit.frame import Row
 from dashboards.kit.panels import COUNT, PER_SECOND, RATIO, TOKENS_PER_SECOND, Q, graph
 from dashboards.kit.queries import BY_ENGINE, mean, rate, series, total, worst
+from kvscope_monitoring.formulas import share
 
 
 def row() -> Row:

@@ -4,9 +4,6 @@ For a renamed metric, both names are queried, series by series: while a fleet is
 servers have the former one. Aggregate outside of the `or`.
 """
 
-from kvscope_monitoring.formulas import share
-from kvscope_monitoring.objectives import ERROR_OBJECTIVE, TTFT_OBJECTIVE
-
 from dashboards.kit.queries import (
     BY_ENGINE,
     ENGINE,
@@ -20,6 +17,8 @@ from dashboards.kit.queries import (
     total,
     up_for,
 )
+from kvscope_monitoring.formulas import share
+from kvscope_monitoring.objectives import ERROR_OBJECTIVE, TTFT_OBJECTIVE
 
 _USAGES = [series(f"vllm:{name}_cache_usage_perc") for name in ("kv", "gpu")]
 USAGE = f"({' or '.join(_USAGES)})"

@@ -1,7 +1,5 @@
 """vLLM, first row: is anything wrong?"""
 
-from kvscope_monitoring.formulas import share
-
 from dashboards.boards.vllm.series import (
     ERROR_BUDGET,
     HITS,
@@ -37,6 +35,7 @@ from dashboards.kit.queries import (
     total,
     worst,
 )
+from kvscope_monitoring.formulas import share
 
 _ERRORS = recent(worst(f"{error_share(BY_ENGINE)} or {http_error_share()}"))
 

@@ -1,7 +1,5 @@
 """vLLM: which engine is it, and how is its cache set up?"""
 
-from kvscope_monitoring.formulas import share
-
 from dashboards.boards.vllm.series import (
     HITS,
     LATE_BUDGET,
@@ -19,6 +17,7 @@ from dashboards.kit.frame import Row
 from dashboards.kit.panels import COUNT, PER_SECOND, RATIO, SECONDS, TIMES, Q
 from dashboards.kit.queries import BY_ENGINE, PLACE, quantile, rate, recent, series, total, worst
 from dashboards.kit.tables import Column, rows
+from kvscope_monitoring.formulas import share
 
 _SETTINGS = "num_gpu_blocks, block_size, enable_prefix_caching, cache_dtype"
 _CONFIGURATION = series("vllm:cache_config_info", f'{PLACE},instance=~"$instance"')

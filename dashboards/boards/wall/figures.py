@@ -1,7 +1,5 @@
 """Wall display: its figures, for everyone together or by model."""
 
-from kvscope_monitoring import formulas
-
 from dashboards.kit import thresholds as limits
 from dashboards.kit.levels import used
 from dashboards.kit.queries import (
@@ -18,6 +16,7 @@ from dashboards.kit.queries import (
     total,
     worst,
 )
+from kvscope_monitoring import formulas
 
 _READY = series("kvscope_engine_ready")
 

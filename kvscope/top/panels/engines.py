@@ -2,12 +2,11 @@
 
 from collections.abc import Callable
 
-from kvscope_exporter import words
-
 from kvscope.top.course import latest
 from kvscope.top.head import verdict
 from kvscope.top.situation import Panel, Situation, Watched
 from kvscope.top.table import Column, Table
+from kvscope_exporter import words
 
 
 def _level(key: str) -> Callable[[Watched], float | None]:

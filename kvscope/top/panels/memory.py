@@ -1,12 +1,12 @@
 """The ledger of each GPU's memory: components that add up to its total."""
 
-from kvscope_exporter import words
 from rich.text import Text
 
 from kvscope.top.figures import Figures
 from kvscope.top.pool_strip import Part, legend_of, strip
 from kvscope.top.situation import Panel, Situation, wrapped
 from kvscope_events.printable import quoted
+from kvscope_exporter import words
 
 _COMPONENTS = {
     "weights": ("weights", "█", "color(141)"),

@@ -1,10 +1,9 @@
 """The tape of preemptions: who lost blocks, who took them, and what it cost."""
 
-from kvscope_exporter import words
-from kvscope_exporter.answers.preemptions import PREEMPTIONS, OnePreemption, Preemptions
-
 from kvscope.top.situation import Panel, Situation
 from kvscope.top.table import Column, Table
+from kvscope_exporter import words
+from kvscope_exporter.answers.preemptions import PREEMPTIONS, OnePreemption, Preemptions
 
 
 def _takers(one: OnePreemption) -> str:

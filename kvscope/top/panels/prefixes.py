@@ -1,10 +1,9 @@
 """The shared prefixes that saved most tokens, and those that lost most."""
 
-from kvscope_exporter import words
-from kvscope_exporter.answers.prefixes import PREFIXES, PrefixesAnswer
-
 from kvscope.top.situation import Panel, Situation
 from kvscope.top.table import Column, Table
+from kvscope_exporter import words
+from kvscope_exporter.answers.prefixes import PREFIXES, PrefixesAnswer
 
 COLUMNS = (
     Column("prefix", lambda one: one.prefix, left=True),

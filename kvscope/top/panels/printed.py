@@ -1,14 +1,14 @@
 """Answers that a command prints: the panels show its text."""
 
-from kvscope_exporter import words
-from kvscope_exporter.answers.tenants import TENANTS, TenantsAnswer
-from kvscope_exporter.answers.why.question import WHY, WhyAnswer
 from rich.console import Console
 from rich.text import Text
 
 from kvscope.answer_text.tenants import tenants_text
 from kvscope.answer_text.why import why_text
 from kvscope.top.situation import Panel, Situation
+from kvscope_exporter import words
+from kvscope_exporter.answers.tenants import TENANTS, TenantsAnswer
+from kvscope_exporter.answers.why.question import WHY, WhyAnswer
 
 
 def _why(situation: Situation, answer: WhyAnswer, width: int) -> tuple[str, list[Text]]:

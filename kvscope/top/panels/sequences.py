@@ -1,11 +1,10 @@
 """The sequences of an engine: the state of each, its blocks, and its last seconds as a timeline."""
 
-from kvscope_exporter import words
-from kvscope_exporter.live.documents import SequenceRow
-
 from kvscope.top.reading import SEQUENCES, SequencesAnswer
 from kvscope.top.situation import Panel, Situation
 from kvscope.top.table import Column, Table
+from kvscope_exporter import words
+from kvscope_exporter.live.documents import SequenceRow
 
 _STATES = {
     # State to style and sign, in the order of the rows.

@@ -1,11 +1,11 @@
 """Regret, and the hits of pools of other sizes with the present one marked."""
 
-from kvscope_exporter import words
-from kvscope_exporter.answers.whatif import WHATIF, WhatIf, WhatIfPoint
 from rich.text import Text
 
 from kvscope.top.figures import Figures
 from kvscope.top.situation import Panel, Situation
+from kvscope_exporter import words
+from kvscope_exporter.answers.whatif import WHATIF, WhatIf, WhatIfPoint
 
 _WINDOW = "5m"
 _SCALES = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0, None)

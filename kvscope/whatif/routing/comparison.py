@@ -3,15 +3,14 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from kvscope_engine.sizing.units import format_bytes, parse_bytes
-from kvscope_exporter import words
-
 from kvscope.options.routing import Policy, RoutingOptions
 from kvscope.whatif.findings import FLAT, WhatIfError
 from kvscope.whatif.routing.policies import placing
 from kvscope.whatif.routing.replay import Outcome, replay
 from kvscope.whatif.routing.replica import Pace
 from kvscope.whatif.routing.workload import Workload
+from kvscope_engine.sizing.units import format_bytes, parse_bytes
+from kvscope_exporter import words
 
 TIERS = (0.5, 1, 2, 4)
 """Default sizes of a shared tier, as shares of all pools together."""

@@ -5,12 +5,11 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from kvscope_exporter.fold.fleet import Steps, Waterfall
-
 from kvscope.options.routing import Policy
 from kvscope.whatif.routing.policies import Place
 from kvscope.whatif.routing.replica import Pace, Replica, advance_all
 from kvscope.whatif.routing.workload import Workload
+from kvscope_exporter.fold.fleet import Steps, Waterfall
 
 TELL_EVERY = 1024
 """Requests between two calls of `on_progress`."""

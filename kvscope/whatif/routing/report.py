@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from kvscope_exporter import words
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -12,6 +11,7 @@ from rich.text import Text
 from kvscope.whatif.routing.comparison import Comparison
 from kvscope.whatif.routing.replay import Outcome
 from kvscope_events.printable import printable
+from kvscope_exporter import words
 
 
 def document(files: Sequence[Path], found: Comparison) -> dict[str, Any]:

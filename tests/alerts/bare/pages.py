@@ -4,11 +4,11 @@ import re
 from collections.abc import Iterator
 
 import promql_parser as pp
+from prometheus_client.parser import text_string_to_metric_families
+
 from kvscope_alerts.bare.packs import groups
 from kvscope_alerts.bare.server import Server
 from kvscope_alerts.rule import Record
-from prometheus_client.parser import text_string_to_metric_families
-
 from tests.dashboards.promql import selectors
 
 OF_PROMETHEUS = {"job", "instance"}

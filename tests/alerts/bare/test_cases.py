@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import yaml
+
 from kvscope_alerts.bare.packs import alerts, groups
 from kvscope_alerts.bare.server import SERVERS, Server
 from kvscope_alerts.rule import Places, Record
 from kvscope_alerts.timing import Timing
-
 from tests.alerts.bare.budgets import budgets
 from tests.alerts.bare.situations import Situation, situations
 from tests.alerts.tools import promtools, run

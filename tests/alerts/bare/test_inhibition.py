@@ -5,9 +5,9 @@ from typing import Any
 
 import httpx
 import pytest
+
 from kvscope_alerts.bare.packs import alerts
 from kvscope_alerts.bare.server import SERVERS, Server
-
 from tests.alerts.stack import alertmanager, webhook
 from tests.support.waiting import wait_for
 

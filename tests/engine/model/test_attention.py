@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kvscope_engine.model.attention import torch_plan
 from kvscope_engine.model.attention.backend import AttentionBackend
 from kvscope_engine.model.attention.cpu.backend import CpuAttention
@@ -17,7 +18,6 @@ from kvscope_engine.model.attention.torch_backend import TorchAttention, attend
 from kvscope_engine.model.kv_cache import KVCache, KVLayout, LayerShape
 from kvscope_engine.model.step_batch import StepBatch
 from kvscope_engine.step_plan import ScheduledSequence
-
 from tests.support.attention_cases import Case, Layer, run_case, sequence
 
 BACKENDS: tuple[AttentionBackend, ...] = (TorchAttention, CpuAttention)

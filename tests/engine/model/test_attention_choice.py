@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+
 from kvscope_engine.config import AttentionName
 from kvscope_engine.model.attention import choice
 from kvscope_engine.model.attention.choice import TORCH, choose_attention

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
+
 from kvscope_engine.hashing import PrefixHasher
 from kvscope_engine.model.attention.backend import LayerOptions
 from kvscope_engine.model.attention.cpu import backend, compiler, kernel
@@ -16,7 +18,6 @@ from kvscope_engine.model.kv_cache import FP8, KVCache, KVLayout, LayerShape
 from kvscope_engine.model.step_batch import StepBatch
 from kvscope_engine.request import SamplingParams, Sequence
 from kvscope_engine.step_plan import ScheduledSequence
-from torch import Tensor
 
 PLAIN = LayerOptions(0, None, None, None)
 CONTEXTS = (1, 255, 256, 257, 700, 16, 31)

@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
 from kvscope_engine.config import ModelConfig
 from kvscope_engine.hashing import PrefixHasher
 from kvscope_engine.model import graphs
@@ -18,9 +21,6 @@ from kvscope_engine.model.runner import ModelRunner
 from kvscope_engine.model.swap_space import SwapSpace
 from kvscope_engine.request import SamplingParams, Sequence
 from kvscope_engine.step_plan import ScheduledSequence, StepPlan
-from torch import Tensor
-from transformers import PreTrainedModel
-
 from tests.support.checkpoints import ARCHITECTURES, make_checkpoint
 
 BLOCK_SIZE = 4

@@ -1,6 +1,7 @@
 """The demo model: the same everywhere, from nothing but a seed."""
 
 import torch
+
 from kvscope_engine.config import ModelConfig
 from kvscope_engine.hashing import PrefixHasher
 from kvscope_engine.model.attention.torch_backend import TorchAttention

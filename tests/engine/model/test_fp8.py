@@ -4,6 +4,8 @@ from itertools import pairwise
 
 import pytest
 import torch
+from transformers import PreTrainedModel
+
 from kvscope_engine.config import ModelConfig
 from kvscope_engine.hashing import PrefixHasher
 from kvscope_engine.model.execution import Execution
@@ -12,8 +14,6 @@ from kvscope_engine.model.loader import load_model
 from kvscope_engine.model.runner import ModelRunner
 from kvscope_engine.request import SamplingParams, Sequence
 from kvscope_engine.step_plan import ScheduledSequence
-from transformers import PreTrainedModel
-
 from tests.support.checkpoints import make_checkpoint
 
 LENGTH = 40

@@ -2,9 +2,10 @@
 
 import pytest
 import torch
+from transformers import Gemma4TextConfig, GPTBigCodeConfig, LlamaConfig, PreTrainedConfig
+
 from kvscope_engine.model.errors import UnsupportedArchitectureError
 from kvscope_engine.model.kv_cache import FP8, KVCache, KVLayout, LayerShape, kv_layout
-from transformers import Gemma4TextConfig, GPTBigCodeConfig, LlamaConfig, PreTrainedConfig
 
 CPU = torch.device("cpu")
 

@@ -11,6 +11,9 @@ import pytest
 import torch
 import transformers
 from huggingface_hub.errors import LocalEntryNotFoundError
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, BloomConfig, GPTJConfig, GptOssConfig
+
 from kvscope_engine.config import ModelConfig
 from kvscope_engine.model import loader
 from kvscope_engine.model.errors import (
@@ -25,9 +28,6 @@ from kvscope_engine.model.errors import (
 from kvscope_engine.model.limits import max_model_len
 from kvscope_engine.model.loader import load_model
 from kvscope_engine.model.memory_report import weight_bytes
-from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, BloomConfig, GPTJConfig, GptOssConfig
-
 from tests.support.checkpoints import make_checkpoint, make_config
 
 AGAIN = "download the checkpoint again"

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from kvscope_engine.model.memory_report import MemoryReporter
 
 WEIGHTS, POOL, PROFILED = 100, 1000, 30

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
 from kvscope_engine.config import ModelConfig
 from kvscope_engine.hashing import PrefixHasher
 from kvscope_engine.model.loader import load_model
 from kvscope_engine.model.runner import ModelRunner
 from kvscope_engine.request import SamplingParams, Sequence
 from kvscope_engine.step_plan import SampledToken, ScheduledSequence, StepPlan
-from torch import Tensor
-from transformers import AutoModelForCausalLM, PreTrainedModel
-
 from tests.support.checkpoints import ARCHITECTURES, make_checkpoint
 from tests.support.served import served_execution
 

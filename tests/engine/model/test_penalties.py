@@ -5,16 +5,17 @@ from random import Random
 
 import pytest
 import torch
-from kvscope_engine.hashing import PrefixHasher
-from kvscope_engine.model.penalties import adjust
-from kvscope_engine.model.sampler import Sampler
-from kvscope_engine.request import SamplingParams, Sequence
 from torch import Tensor
 from transformers.generation.logits_process import (
     MinPLogitsWarper,
     RepetitionPenaltyLogitsProcessor,
     SequenceBiasLogitsProcessor,
 )
+
+from kvscope_engine.hashing import PrefixHasher
+from kvscope_engine.model.penalties import adjust
+from kvscope_engine.model.sampler import Sampler
+from kvscope_engine.request import SamplingParams, Sequence
 
 VOCABULARY = 60
 

@@ -4,6 +4,9 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
 from kvscope_engine.hashing import PrefixHasher
 from kvscope_engine.model.attention.interface import IMPLEMENTATION
 from kvscope_engine.model.forward import forward_of
@@ -12,9 +15,6 @@ from kvscope_engine.model.plain_decoder import plain_decoder
 from kvscope_engine.model.runner import ModelRunner
 from kvscope_engine.request import SamplingParams, Sequence
 from kvscope_engine.step_plan import ScheduledSequence
-from torch import Tensor
-from transformers import AutoModelForCausalLM, PreTrainedModel
-
 from tests.support.checkpoints import make_config
 
 PLAIN = ("llama", "mistral", "qwen2", "qwen3")

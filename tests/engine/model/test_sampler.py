@@ -4,14 +4,15 @@ from collections import Counter
 
 import pytest
 import torch
-from kvscope_engine.hashing import PrefixHasher
-from kvscope_engine.model.sampler import Sampler
-from kvscope_engine.request import SamplingParams, Sequence
-from kvscope_engine.step_plan import SampledToken
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
+
+from kvscope_engine.hashing import PrefixHasher
+from kvscope_engine.model.sampler import Sampler
+from kvscope_engine.request import SamplingParams, Sequence
+from kvscope_engine.step_plan import SampledToken
 
 
 def make_sequence(sequence_id: int = 0, length: int = 5, **sampling: object) -> Sequence:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from kvscope_engine.config import ModelConfig
 from kvscope_engine.model.loader import load_model
 from kvscope_engine.model.runner import ModelRunner

@@ -4,9 +4,10 @@ from random import Random
 
 import pytest
 import torch
+from torch import Tensor
+
 from kvscope_engine.model.kv_cache import FP8, KVCache, KVLayout, LayerShape
 from kvscope_engine.model.swap_space import STAGING_BYTES, SwapSpace
-from torch import Tensor
 
 BLOCKS, HOST_BLOCKS, BLOCK_SIZE = 12, 20, 4
 ONE_SHAPE = (LayerShape(2, 8),) * 3

@@ -3,12 +3,13 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kvscope_engine.model.chat_template import ChatTemplateError, NoChatTemplateError
-from kvscope_engine.model.demo import demo_tokenizer
-from kvscope_engine.model.tokenizer import Tokenizer
 from tokenizers import Tokenizer as BackendTokenizer
 from tokenizers import decoders, models, pre_tokenizers
 from transformers import TokenizersBackend
+
+from kvscope_engine.model.chat_template import ChatTemplateError, NoChatTemplateError
+from kvscope_engine.model.demo import demo_tokenizer
+from kvscope_engine.model.tokenizer import Tokenizer
 
 BYTES = Tokenizer(demo_tokenizer(), frozenset())
 

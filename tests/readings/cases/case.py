@@ -3,11 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from kvscope_events.vocabulary import ServerKind
 from kvscope_exporter.catalogue import metric
 from kvscope_exporter.readings.mapping import PageMapper, PageReading
 from kvscope_exporter.readings.tables import TABLES
-
-from kvscope_events.vocabulary import ServerKind
 
 NOW = 1_795_000_000.0
 """Unix time at which a case is read."""

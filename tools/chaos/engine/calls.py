@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
+
 from kvscope_engine.request import Request, SamplingParams
 from kvscope_engine.server.protocol import CompletionRequest
 from kvscope_engine.server.requests import RequestFactory

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+
 from kvscope_engine.build import build_engine
 from kvscope_engine.config import (
     CacheConfig,
@@ -18,10 +19,9 @@ from kvscope_engine.request import Request
 from kvscope_engine.server.requests import RequestFactory
 from kvscope_engine.step import StepOutput
 from kvscope_engine.step_plan import ScheduledSequence
-from kvscope_exporter.fold import Ledger
-
 from kvscope_events.bus import EventBus
 from kvscope_events.events import RequestPreempted, StepCompleted
+from kvscope_exporter.fold import Ledger
 from tests.support.faults import FaultyRunner
 from tests.support.waiting import wait_for
 from tools.chaos.engine.calls import MAX_MODEL_LEN, Call

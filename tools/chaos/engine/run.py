@@ -12,7 +12,6 @@ from collections import Counter
 from dataclasses import replace
 
 from kvscope_engine.config import PreemptionPolicy
-
 from tools.chaos.engine.calls import MAX_MODEL_LEN, Call, random_calls
 from tools.chaos.engine.engine import BLOCK_SIZE, MAX_NUM_SEQS, ChaosEngine, Outcome
 from tools.chaos.frame import Figures, Say, figures_of

@@ -19,16 +19,15 @@ import kvscope_engine.request_book
 import kvscope_engine.scheduler
 import kvscope_engine.step
 from kvscope_engine.step_plan import SampledToken, StepPlan
-from kvscope_exporter.machine.gpu import Reading
-from kvscope_exporter.machine.host_memory import HostMemory
-from kvscope_exporter.machine.machine import Machine
-
 from kvscope_events.events import (
     DeviceMemorySampled,
     EngineEvent,
     RequestFinished,
     RequestRejected,
 )
+from kvscope_exporter.machine.gpu import Reading
+from kvscope_exporter.machine.host_memory import HostMemory
+from kvscope_exporter.machine.machine import Machine
 from tests.fakes.nvml import GIB
 from tests.fakes.nvml.states import UUID
 from tests.gpu.scrapes import torch_sample

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from kvscope_alerts.objectives import Objectives
 from kvscope_alerts.rules import mapping
 from kvscope_alerts.timing import seconds_of
-
 from tests.alerts.tools import names_in
 from tools.chaos.fleet.blocks import Series, write_blocks
 from tools.chaos.fleet.day import Clock

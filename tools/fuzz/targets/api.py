@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 
 from kvscope_engine.request import Request
 from kvscope_engine.step_loop import QueueFullError
-
 from tests.support.server import serving
 from tools.fuzz.target import Codec, Parse, Target
 

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from kvscope.plan.shape import shape_from_config
 from kvscope_engine.model.checkpoint import check_files
 from kvscope_engine.model.errors import CheckpointError
 from kvscope_engine.sizing import ConfigError, read_config
-
-from kvscope.plan.shape import shape_from_config
 from tools.fuzz.target import CORPUS, Codec, Parse, Target
 
 _LENGTH_BYTES = 8

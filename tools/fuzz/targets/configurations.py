@@ -8,7 +8,6 @@ from pathlib import Path
 from kvscope_exporter.configuration import ConfigurationError, read_configuration
 from kvscope_exporter.web.access.keys import read_keys
 from kvscope_exporter.web.access.web_config import read_web_config
-
 from tools.fuzz.target import Parse, Target
 
 

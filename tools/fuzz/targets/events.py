@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import msgspec
-from kvscope_exporter.sources.kv_events.decoder import Decoded, Decoder
 
 from kvscope_events.wire.frame import (
     FrameError,
@@ -14,6 +13,7 @@ from kvscope_events.wire.frame import (
     read_frames,
     read_request,
 )
+from kvscope_exporter.sources.kv_events.decoder import Decoded, Decoder
 from tools.fuzz.target import Codec, Parse, Target
 
 _SESSION = b"fuzzed!!"

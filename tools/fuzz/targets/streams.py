@@ -6,7 +6,6 @@ from contextlib import contextmanager
 
 from kvscope_exporter.fetch.error import FetchError
 from kvscope_exporter.fetch.unpacking import unpacker
-
 from tools.fuzz.target import Parse, Target
 
 _PORTION = 100

@@ -2,12 +2,12 @@
 
 import pytest
 import torch
+
 from kvscope_engine.model.attention.backend import AttentionBackend
 from kvscope_engine.model.attention.triton.backend import TritonAttention, triton_attention
 from kvscope_engine.model.attention.triton.plan import Splitting, step_plan
 from kvscope_engine.model.kv_cache import KVCache
 from kvscope_engine.model.step_batch import StepBatch
-
 from tests.support.attention_cases import Case, run_case
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

@@ -6,6 +6,9 @@
 import pytest
 import torch
 import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
 from kvscope_engine.model import decoder_kernels
 from kvscope_engine.model.attention.triton import decode, prefill
 from kvscope_engine.model.attention.triton.launch import (
@@ -16,8 +19,6 @@ from kvscope_engine.model.attention.triton.launch import (
 )
 from kvscope_engine.model.attention.triton.plan import PREFILL_TILE
 from kvscope_engine.model.kv_cache import FP8
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
 
 SHARED_BYTES = {80: 163 * 1024, 89: 99 * 1024, 90: 227 * 1024}
 """Limit of one program, by compute capability."""

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from kvscope_engine.model import decoder_kernels
 from kvscope_engine.model.attention.backend import LayerOptions
 from kvscope_engine.model.attention.interface import PagedStep

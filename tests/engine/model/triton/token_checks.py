@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
+
 from kvscope_engine.config import CacheConfig, EngineConfig, ModelConfig, SchedulerConfig
 from kvscope_engine.hashing import PrefixHasher
 from kvscope_engine.model.attention.choice import choose_attention
@@ -15,8 +17,6 @@ from kvscope_engine.model.loader import load_model
 from kvscope_engine.model.runner import ModelRunner
 from kvscope_engine.request import SamplingParams, Sequence
 from kvscope_engine.step_plan import ScheduledSequence, StepPlan
-from transformers import AutoModelForCausalLM
-
 from tests.support.checkpoints import make_checkpoint
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
