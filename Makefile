@@ -148,7 +148,7 @@ docs: venv ## Generate the reference of metrics, servers, commands and environme
 	$(VENV)/bin/kvscope metrics --servers > $(VENV)/servers.md
 	mv $(VENV)/metrics.md $(VENV)/servers.md docs/reference/
 	$(VENV)/bin/python -m tools.reference
-	$(VENV)/bin/python -m kvscope.documents.engine_options
+	$(VENV)/bin/python -m kvscope.reference.engine_options
 
 SITE := $(VENV)/site
 $(SITE)/.installed: pyproject.toml tools/site/constraints.txt

@@ -36,7 +36,9 @@ from kvscope_events.events import (
     StepCompleted,
 )
 from kvscope_exporter.clock import Clock
-from kvscope_exporter.fold import (
+from kvscope_exporter.sources.attachments import SourceKind
+from kvscope_exporter.sources.pipeline import CHUNK_BATCHES, Pipeline
+from kvscope_exporter.state import (
     Cache,
     Census,
     Churn,
@@ -50,8 +52,6 @@ from kvscope_exporter.fold import (
     Steps,
     Vllm,
 )
-from kvscope_exporter.sources.attachments import SourceKind
-from kvscope_exporter.sources.pipeline import CHUNK_BATCHES, Pipeline
 
 BLOCK_SIZE = 16
 PROMPT_BLOCKS = 8

@@ -21,7 +21,7 @@ from benchmarks.report import report, thread_ns
 from kvscope_events.events import Batch
 from kvscope_exporter.catalogue import COMPAT_SETS
 from kvscope_exporter.clock import Clock
-from kvscope_exporter.watched.target import Target
+from kvscope_exporter.targets.target import Target
 
 TARGET_RATE = 1_000_000
 TARGET_GROWTH = 1.5

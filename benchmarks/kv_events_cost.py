@@ -21,10 +21,10 @@ from benchmarks.report import alternate, report, thread_ns
 from kvscope_events.events import Batch
 from kvscope_exporter.clock import Clock
 from kvscope_exporter.collect.parts import parts_of
-from kvscope_exporter.fold import Folds
 from kvscope_exporter.sources.kv_events import KvEventsSource
 from kvscope_exporter.sources.kv_events.decoder import Decoded, Decoder
 from kvscope_exporter.sources.pipeline import Pipeline
+from kvscope_exporter.state import Folds
 from tests.kv_events.dialects import BY_NAME, Dialect, Removed, Said, Stored
 from tests.kv_events.publisher import Publisher
 

@@ -24,7 +24,7 @@ from benchmarks.report import alternate, ratios, report
 from kvscope_exporter.clock import Clock
 from kvscope_exporter.otlp.outlet import Outlet, Served
 from kvscope_exporter.otlp.settings import OtlpConfig
-from tests.playback.recorded import make_recorder
+from tests.replay.recorded import make_recorder
 
 SEQUENCES = (1, 8, 32)
 PROMPT_TOKENS = 64

@@ -19,9 +19,9 @@ from kvscope_engine.step import Step, StepOutput
 from kvscope_engine.step_loop import StepLoop
 from kvscope_events.bus import EventBus, NullBus
 from kvscope_exporter.catalogue import COMPAT_SETS
-from kvscope_exporter.flight.recorder import Recorder
 from kvscope_exporter.machine.machine import Machine
-from kvscope_exporter.watched.exporter import Exporter, in_process
+from kvscope_exporter.recorder.recorder import Recorder
+from kvscope_exporter.targets.exporter import Exporter, in_process
 from tests.support.served import served_execution
 
 BLOCK_SIZE = 16

@@ -21,16 +21,16 @@ from benchmarks.processes import answering
 from benchmarks.report import alternate, repeated, report
 from kvscope_events.bus import Subscription
 from kvscope_exporter.clock import Clock
-from kvscope_exporter.readings import PageReader
-from kvscope_exporter.readings.mapping import PageMapper
-from kvscope_exporter.readings.tables import TABLES
+from kvscope_exporter.scrape import PageReader
+from kvscope_exporter.scrape.mapping import PageMapper
+from kvscope_exporter.scrape.tables import TABLES
 from kvscope_exporter.sources.pipeline import InProcessSource
-from kvscope_exporter.watched.exporter import Exporter
-from kvscope_exporter.watched.target import Target
+from kvscope_exporter.targets.exporter import Exporter
+from kvscope_exporter.targets.target import Target
 from tests.exporter.page import FIXED_CLOCK, hello, put
 from tests.exporter.scenario import play
-from tests.readings.cases.case import NOW, histogram
-from tests.readings.cases.vllm import CURRENT_PAGE
+from tests.scrape.cases.case import NOW, histogram
+from tests.scrape.cases.vllm import CURRENT_PAGE
 
 FEW, MANY = 1, 8
 REPETITIONS = 101

@@ -31,10 +31,10 @@ from kvscope_events.events import (
     StepScheduled,
 )
 from kvscope_events.names import CONTENT_BYTES, suffix_of
-from kvscope_exporter.fold.shadow.budget import Budget
-from kvscope_exporter.fold.shadow.coordinator import Coordinator
-from kvscope_exporter.fold.shadow.groups import layers_of
-from kvscope_exporter.fold.shadow.simulation import SCALES, Simulation
+from kvscope_exporter.state.simulation.budget import Budget
+from kvscope_exporter.state.simulation.coordinator import Coordinator
+from kvscope_exporter.state.simulation.groups import layers_of
+from kvscope_exporter.state.simulation.simulation import SCALES, Simulation
 
 SIZE = 16
 GROUPS = [

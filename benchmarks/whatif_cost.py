@@ -25,8 +25,8 @@ from benchmarks.report import report, thread_ns
 from kvscope_engine.block_pool import BlockPool
 from kvscope_events.bus import EventBus
 from kvscope_events.events import Batch, CacheGroup, PoolCreated, PrefixLookup
-from kvscope_exporter.fold import Cache
-from kvscope_exporter.fold.cache.run_stack import RunStack
+from kvscope_exporter.state import Cache
+from kvscope_exporter.state.cache.run_stack import RunStack
 
 POOL_BLOCKS = 4_000
 SIZES = (1_000, 1_000_000)

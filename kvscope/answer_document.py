@@ -13,7 +13,7 @@ import typer
 from kvscope_exporter.fetch.error import JSON_ERRORS, FetchError
 from kvscope_exporter.fetch.fetch import Document, Fetcher
 from kvscope_exporter.paths import ANSWERS
-from kvscope_exporter.readings import Tls
+from kvscope_exporter.scrape import Tls
 from kvscope_exporter.web.access.keys import read_keys
 
 TargetName = Annotated[

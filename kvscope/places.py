@@ -12,7 +12,7 @@ from kvscope.output import fail
 from kvscope_exporter.paths import LIVE
 
 if TYPE_CHECKING:
-    from kvscope_exporter.flight.reader import RecordingFile
+    from kvscope_exporter.recorder.reader import RecordingFile
 
 HERE = tuple(f"http://127.0.0.1:{port}" for port in (SIDECAR_PORT, ListenConfig().port))
 """Addresses of a server of this machine: `kvscope run` and `sidecar`, then `serve` and `demo`."""

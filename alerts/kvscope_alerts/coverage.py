@@ -22,8 +22,8 @@ from kvscope_events.producers import (
 )
 from kvscope_events.vocabulary import ServerKind
 from kvscope_exporter.catalogue import Metric, metric
-from kvscope_exporter.readings.row import Row
-from kvscope_exporter.readings.tables import TABLES
+from kvscope_exporter.scrape.row import Row
+from kvscope_exporter.scrape.tables import TABLES
 from kvscope_monitoring.bounds import BOUNDS
 
 _HARDWARE = ("kvscope_gpu_memory_headroom_bytes",)

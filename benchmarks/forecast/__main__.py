@@ -13,7 +13,7 @@ from typing import NamedTuple
 from benchmarks.forecast.loads import LOADS, Load
 from benchmarks.forecast.simulator import SECOND, Simulator
 from kvscope_events.events import AllocationFailed, StepCompleted
-from kvscope_exporter.fold.exhaustion import HORIZONS, Exhaustion
+from kvscope_exporter.state.exhaustion import HORIZONS, Exhaustion
 
 EVERY_SECONDS = 5.0
 """Between two forecasts that are scored."""

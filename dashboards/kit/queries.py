@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from dashboards.kit.thresholds import SEVERITIES
-from kvscope_exporter.readings.labels import Passed
-from kvscope_exporter.readings.tables import TABLES
+from kvscope_exporter.scrape.labels import Passed
+from kvscope_exporter.scrape.tables import TABLES
 from kvscope_monitoring import identity, selectors
 from kvscope_monitoring.formulas import share
 from kvscope_monitoring.objectives import FAST

@@ -8,7 +8,7 @@ from grafana_foundation_sdk.models import dashboard as dm
 
 from dashboards.kit.links import SOURCE
 from dashboards.kit.queries import PLACE
-from kvscope_exporter.fold.buckets import FIRST_TOKEN_SECONDS, INTER_TOKEN_SECONDS
+from kvscope_exporter.state.buckets import FIRST_TOKEN_SECONDS, INTER_TOKEN_SECONDS
 from kvscope_monitoring.bounds import at_or_below
 from kvscope_monitoring.objectives import ERROR_OBJECTIVE, ITL_SECONDS, TTFT_OBJECTIVE, TTFT_SECONDS
 

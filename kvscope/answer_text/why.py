@@ -6,7 +6,7 @@ from rich.text import Text
 
 from kvscope_events.printable import printable
 from kvscope_exporter import words
-from kvscope_exporter.answers.why.question import WhyAnswer
+from kvscope_exporter.answers.diagnosis.question import WhyAnswer
 
 
 def why_text(answer: WhyAnswer, width: int) -> list[Text]:

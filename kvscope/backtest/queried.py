@@ -12,7 +12,7 @@ from kvscope.backtest import BacktestError
 from kvscope.backtest.samples import Samples
 from kvscope_exporter.fetch.error import JSON_ERRORS, FetchError
 from kvscope_exporter.fetch.fetch import Fetcher
-from kvscope_exporter.readings import Tls
+from kvscope_exporter.scrape import Tls
 
 STEP_SECONDS = 60
 _DAY_SECONDS = 86400

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from kvscope.backtest import BacktestError
 from kvscope.backtest.samples import Samples
-from kvscope_exporter.flight.reader import RecordingFile
-from kvscope_exporter.playback.playback import Playback
+from kvscope_exporter.recorder.reader import RecordingFile
+from kvscope_exporter.replay.playback import Playback
 
 STEP_SECONDS = 15
 

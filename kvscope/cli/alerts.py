@@ -95,7 +95,7 @@ def alerts(
     from kvscope.backtest.evaluation import evaluate, promtool
     from kvscope.backtest.inhibition import SHIPPED, held_back, inhibition_rules
     from kvscope.backtest.report import lines_of, trial
-    from kvscope_exporter.flight.format import RecordingError
+    from kvscope_exporter.recorder.format import RecordingError
 
     if bool(files) == bool(prometheus):
         raise fail("give recordings or --prometheus URL, one of both")

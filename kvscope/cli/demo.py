@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import httpx
 import typer
 
-from kvscope.diagnosis.scrape import ScrapedPage, ScrapeError, scrape
+from kvscope.doctor.scrape import ScrapedPage, ScrapeError, scrape
 from kvscope.options.configuration import ListenConfig, TelemetryConfig
 from kvscope.options.otlp import OtlpEndpoint, chosen_otlp
 from kvscope.options.recording import DEFAULT_BYTES, DEFAULT_KEEP, recording_of

@@ -122,8 +122,8 @@ def _compared(
 ) -> int:
     import msgspec
 
-    from kvscope.comparing.compare import compare
-    from kvscope.comparing.report import lines_of
+    from kvscope.diff.compare import compare
+    from kvscope.diff.report import lines_of
 
     document, is_different = [], False
     for number, pair in enumerate(pairs):
@@ -179,7 +179,7 @@ def _stretch(side: "Side", course: "CourseAnswer | None", last: float) -> "Cours
 def _described(
     side: "Side", engine: "EngineAnswer[CourseAnswer]", course: "CourseAnswer"
 ) -> dict[str, str]:
-    from kvscope.replaying.moment import shown
+    from kvscope.replay.moment import shown
 
     ends_ns = round(course.ends_seconds * 1e9)
     begins_ns = ends_ns - round(len(course.slices) * course.slice_seconds * 1e9)

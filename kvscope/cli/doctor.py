@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kvscope.answer_document import Authorities
-from kvscope.diagnosis import Finding, Status
+from kvscope.doctor import Finding, Status
 from kvscope.options.configuration import ListenConfig
 from kvscope.options.gpu_devices import GpuDevices, WatchedDevices
 from kvscope.output import fail
@@ -19,8 +19,8 @@ from kvscope.places import server_named
 from kvscope_events.printable import printable
 
 if TYPE_CHECKING:
-    from kvscope.diagnosis.depth import Depths
-    from kvscope.diagnosis.gpus import GpuReport
+    from kvscope.doctor.depth import Depths
+    from kvscope.doctor.gpus import GpuReport
 
 DEFAULT_TARGET = "http://127.0.0.1:8000"
 EXIT_PROBLEMS = 1
@@ -55,11 +55,11 @@ def doctor(
 
     Example: kvscope doctor --target http://127.0.0.1:8000
     """
-    from kvscope.diagnosis.gpus import gpu_findings, gpu_reports
-    from kvscope.diagnosis.host import host_findings
-    from kvscope.diagnosis.target import target_report
+    from kvscope.doctor.gpus import gpu_findings, gpu_reports
+    from kvscope.doctor.host import host_findings
+    from kvscope.doctor.target import target_report
     from kvscope_exporter.machine.gpu import GpuPoller
-    from kvscope_exporter.readings import Tls
+    from kvscope_exporter.scrape import Tls
 
     asked_for = target is not None
     url = server_named(target or DEFAULT_TARGET, ListenConfig().port)

@@ -13,7 +13,7 @@ from kvscope_events.printable import printable
 from kvscope_exporter.extras import lacking
 
 if TYPE_CHECKING:
-    from kvscope_exporter.flight.reader import RecordingFile
+    from kvscope_exporter.recorder.reader import RecordingFile
 
 _MIN_STEP = 0.1
 _MAX_LABELS = 8
@@ -85,8 +85,8 @@ def export(
 
     Example: kvscope export incident.kvsr --perfetto incident.pftrace --html incident.html
     """
-    from kvscope_exporter.flight.format import RecordingError
-    from kvscope_exporter.flight.reader import RecordingFile
+    from kvscope_exporter.recorder.format import RecordingError
+    from kvscope_exporter.recorder.reader import RecordingFile
 
     if not (openmetrics or perfetto or parquet or html):
         raise fail("nothing to write: name --openmetrics, --perfetto, --parquet or --html")
@@ -101,7 +101,7 @@ def export(
     if openmetrics is not None:
         _write_pages(recording, openmetrics, labels, round(step * 1e9))
     if perfetto is not None:
-        from kvscope.exporting.perfetto import write_trace
+        from kvscope.export.perfetto import write_trace
 
         _write("--perfetto", perfetto, lambda out: write_trace(recording, out))
     if parquet is not None:
@@ -115,8 +115,8 @@ def export(
 def _write_pages(
     recording: "RecordingFile", path: Path, labels: dict[str, str], step_ns: int
 ) -> None:
-    from kvscope.replaying.openmetrics import Pages, TooManyError
-    from kvscope_exporter.playback.playback import Playback
+    from kvscope.replay.openmetrics import Pages, TooManyError
+    from kvscope_exporter.replay.playback import Playback
 
     pages = Pages({"job": "kvscope", "instance": recording.opened.server, **labels})
     try:
@@ -134,7 +134,7 @@ def _write_pages(
 
 
 def _write_tables(recording: "RecordingFile", folder: Path) -> None:
-    from kvscope.exporting.parquet import TABLES, write_tables
+    from kvscope.export.parquet import TABLES, write_tables
 
     try:
         _follow(write_tables(recording, folder))
@@ -145,10 +145,10 @@ def _write_tables(recording: "RecordingFile", folder: Path) -> None:
 
 
 def _write_page(recording: "RecordingFile", path: Path, at: str | None) -> None:
-    from kvscope.exporting.html import write_html
-    from kvscope.exporting.moments import TooLargeError
-    from kvscope.replaying.moment import moment_asked
-    from kvscope_exporter.playback.playback import index_of
+    from kvscope.export.html import write_html
+    from kvscope.export.moments import TooLargeError
+    from kvscope.replay.moment import moment_asked
+    from kvscope_exporter.replay.playback import index_of
 
     index = index_of(recording)
     marks = [mark.wall_ns for mark in index.marks]

@@ -17,7 +17,7 @@ from kvscope.serving.stacks import show_stacks
 if TYPE_CHECKING:
     from kvscope_exporter.fleet.member import Read
     from kvscope_exporter.fleet.roster import Find
-    from kvscope_exporter.readings.tls import Tls
+    from kvscope_exporter.scrape.tls import Tls
 
 DEFAULT_PORT = 8011
 """Next to the sidecar's."""
@@ -101,7 +101,7 @@ def fleet(
 
     Example: kvscope fleet --sidecars-at kvscope-sidecars.llm.svc:8010
     """
-    from kvscope_exporter.readings.tls import Tls
+    from kvscope_exporter.scrape.tls import Tls
 
     configure_logging()
     show_stacks()

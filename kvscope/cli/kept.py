@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from kvscope.answer_document import AnswerError, fetch
-from kvscope.replaying.moment import moment_within, parse_moment
+from kvscope.replay.moment import moment_within, parse_moment
 
 T = TypeVar("T")
 
@@ -99,8 +99,8 @@ def _may_have(saved_ns: int, at: str, server: Server) -> bool:
 
 
 def _has(path: Path, at: str) -> bool:
-    from kvscope_exporter.flight.format import RecordingError
-    from kvscope_exporter.flight.reader import RecordingFile
+    from kvscope_exporter.recorder.format import RecordingError
+    from kvscope_exporter.recorder.reader import RecordingFile
 
     try:
         file = RecordingFile(path)

@@ -14,7 +14,7 @@ def metrics(
     ] = False,
 ) -> None:
     """Print all metrics of kvscope as a page in Markdown."""
-    from kvscope.documents.metrics import metrics_page
-    from kvscope.documents.servers import servers_page
+    from kvscope.reference.metrics import metrics_page
+    from kvscope.reference.servers import servers_page
 
     typer.echo(servers_page() if servers else metrics_page(), nl=False)

@@ -71,8 +71,8 @@ def observer(
 
 
 def _order(place: str | None, *, on: bool, seconds: float) -> None:
-    from kvscope.diagnosis.asking import UnreachableError, endpoints_of, place_here
-    from kvscope.diagnosis.switching import switch
+    from kvscope.doctor.asking import UnreachableError, endpoints_of, place_here
+    from kvscope.doctor.switching import switch
     from kvscope_events.wire.endpoint import EndpointError
 
     wanted = "on" if on else "off"

@@ -65,7 +65,7 @@ def plan(
 
 def _as_running(context: typer.Context, url: str, given: PlanOptions) -> PlanOptions:
     """Options that were not given, as the server at the URL has them. Raises ValueError."""
-    from kvscope.diagnosis.scrape import ScrapeError
+    from kvscope.doctor.scrape import ScrapeError
     from kvscope.plan.running import running
 
     sized = ("gpu", "gpu_memory", "kv_cache_memory_bytes", "host_memory")

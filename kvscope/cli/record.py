@@ -13,7 +13,7 @@ from kvscope_events.printable import printable
 
 if TYPE_CHECKING:
     from kvscope_events.wire.subscriber import WireSubscriber
-    from kvscope_exporter.flight.stream_file import StreamFile
+    from kvscope_exporter.recorder.stream_file import StreamFile
 
 DEFAULT_MAX_BYTES = "1GiB"
 PATTERN = "/*"
@@ -60,7 +60,7 @@ def record(
     from kvscope_events.wire.endpoint import EndpointError
     from kvscope_events.wire.subscriber import WireSubscriber
     from kvscope_exporter.clock import Clock
-    from kvscope_exporter.flight.stream_file import StreamFile
+    from kvscope_exporter.recorder.stream_file import StreamFile
 
     try:
         limit = parse_bytes(max_bytes)

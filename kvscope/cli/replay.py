@@ -12,7 +12,7 @@ from kvscope_engine.sizing import format_bytes
 from kvscope_events.printable import printable
 
 if TYPE_CHECKING:
-    from kvscope_exporter.flight.reader import RecordingFile
+    from kvscope_exporter.recorder.reader import RecordingFile
 
 _LISTEN = ListenConfig()
 
@@ -50,9 +50,9 @@ def replay(
 
     Example: kvscope replay incident.kvsr --port 8020
     """
-    from kvscope.replaying.moment import moment_within, shown
-    from kvscope.replaying.player import Player
-    from kvscope_exporter.flight.format import RecordingError
+    from kvscope.replay.moment import moment_within, shown
+    from kvscope.replay.player import Player
+    from kvscope_exporter.recorder.format import RecordingError
 
     try:
         player = Player(file)
@@ -80,7 +80,7 @@ def replay(
 
 
 def _summarise(recording: "RecordingFile", file: Path) -> None:
-    from kvscope.replaying.moment import shown
+    from kvscope.replay.moment import shown
 
     seconds = (recording.ends_ns - recording.begins_ns) / 1e9
     opened = recording.opened
@@ -94,8 +94,8 @@ def _summarise(recording: "RecordingFile", file: Path) -> None:
 
 
 def _serve(player: "object", host: str, port: int, speed: float, *, playing: bool) -> None:
-    from kvscope.replaying.app import replay_app
-    from kvscope.replaying.player import Player
+    from kvscope.replay.app import replay_app
+    from kvscope.replay.player import Player
     from kvscope.serving.listen import listening, url_of
     from kvscope.serving.protection import protection_of_metrics
     from kvscope.serving.run import AppServer

@@ -187,7 +187,7 @@ def _run(
 ) -> None:
     """Serve until a signal. Raises typer.Exit(2)."""
     from kvscope.plan.form import plan_router
-    from kvscope.replaying.past import past_router
+    from kvscope.replay.past import past_router
     from kvscope.serving.listen import listening, url_of
     from kvscope.serving.reloading import hangups, reloading
     from kvscope.serving.run import AppServer
@@ -265,7 +265,7 @@ def _run(
 
 def _refuse_own_pages(watched: "Sidecar") -> None:
     """A kvscope is scraped, not watched. Raises typer.Exit(2) if a URL leads to one now."""
-    from kvscope_exporter.readings.detect import OWN_PAGE, OWN_PAGE_REMEDY
+    from kvscope_exporter.scrape.detect import OWN_PAGE, OWN_PAGE_REMEDY
 
     for name in watched.names():
         server = watched.server(name)

@@ -12,7 +12,7 @@ from kvscope.places import check_target, source_named
 from kvscope_exporter.answers.course import COURSE, CourseAnswer
 
 if TYPE_CHECKING:
-    from kvscope_exporter.playback.playback import Playback
+    from kvscope_exporter.replay.playback import Playback
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,9 +47,9 @@ def engines_of(
 def _recorded(side: Side, path: Path) -> list[EngineAnswer[CourseAnswer]]:
     import msgspec
 
-    from kvscope_exporter.flight.format import RecordingError
-    from kvscope_exporter.flight.reader import RecordingFile
-    from kvscope_exporter.playback.playback import Playback
+    from kvscope_exporter.recorder.format import RecordingError
+    from kvscope_exporter.recorder.reader import RecordingFile
+    from kvscope_exporter.replay.playback import Playback
 
     try:
         playback = Playback(RecordingFile(path))
@@ -78,7 +78,7 @@ def _recorded(side: Side, path: Path) -> list[EngineAnswer[CourseAnswer]]:
 
 
 def _moment(side: Side, playback: "Playback") -> int:
-    from kvscope.replaying.moment import moment_within
+    from kvscope.replay.moment import moment_within
 
     file = playback.file
     if side.at is None:

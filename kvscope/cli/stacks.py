@@ -45,8 +45,8 @@ def stacks(
 
     Example: kvscope stacks /run/user/1000/kvscope/run-8010
     """
-    from kvscope.diagnosis.asking import NoAnswerError, UnreachableError, endpoints_of, place_here
-    from kvscope.diagnosis.remote_stacks import ask
+    from kvscope.doctor.asking import NoAnswerError, UnreachableError, endpoints_of, place_here
+    from kvscope.doctor.remote_stacks import ask
     from kvscope_events.wire.endpoint import EndpointError
 
     try:
@@ -74,8 +74,8 @@ def stacks(
 
 
 def _write_held(place: str) -> None:
-    from kvscope.diagnosis.asking import UnreachableError
-    from kvscope.diagnosis.remote_stacks import write_held
+    from kvscope.doctor.asking import UnreachableError
+    from kvscope.doctor.remote_stacks import write_held
     from kvscope_events.wire.endpoint import EndpointError
 
     try:

@@ -19,7 +19,7 @@ from kvscope.places import SOURCE_HELP, check_target, server_found, source_named
 from kvscope_exporter.extras import lacking
 
 if TYPE_CHECKING:
-    from kvscope.replaying.player import Player
+    from kvscope.replay.player import Player
     from kvscope.top.follower import Seen
     from kvscope.top.sources import RecordingSource, Source
 
@@ -117,10 +117,10 @@ def _recording(
     path: Path, at: str | None, speed: float, interval: float, target: str, *, once: bool
 ) -> "RecordingSource":
     """A recording at its first moment, or playing."""
-    from kvscope.replaying.moment import moment_within
-    from kvscope.replaying.player import Player
+    from kvscope.replay.moment import moment_within
+    from kvscope.replay.player import Player
     from kvscope.top.sources import RecordingSource
-    from kvscope_exporter.flight.format import RecordingError
+    from kvscope_exporter.recorder.format import RecordingError
 
     try:
         player = Player(path)

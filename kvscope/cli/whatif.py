@@ -118,7 +118,7 @@ def _route(
 
 @contextmanager
 def _failing_in_one_line(file: Path) -> Iterator[None]:
-    from kvscope_exporter.flight.format import RecordingError
+    from kvscope_exporter.recorder.format import RecordingError
 
     try:
         yield
@@ -132,7 +132,7 @@ def _failing_in_one_line(file: Path) -> Iterator[None]:
 
 def _is_recording(file: Path) -> bool:
     """False: it looks like a trace. Raises WhatIfError for neither, or OSError."""
-    from kvscope_exporter.flight.format import MAGIC
+    from kvscope_exporter.recorder.format import MAGIC
 
     if not stat.S_ISREG(file.stat().st_mode):
         raise WhatIfError(f"{file}: not a file that can be read twice: name a trace or a recording")

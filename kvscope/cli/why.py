@@ -53,7 +53,7 @@ def why(
     """
     from kvscope.answer_document import AnswerError, decode, fetch
     from kvscope.cli.kept import Server
-    from kvscope_exporter.answers.why.question import WHY, WhyAnswer
+    from kvscope_exporter.answers.diagnosis.question import WHY, WhyAnswer
 
     place = server_found("why") if source is None else source_named(source)
     if isinstance(place, Path):
@@ -95,11 +95,11 @@ def _of_server_then(server: "Server", at: str, *, as_json: bool) -> None:
 def _of_recording(path: Path, at: str | None, target: str, *, as_json: bool) -> None:
     import msgspec
 
-    from kvscope.replaying.moment import moment_asked, shown
-    from kvscope_exporter.answers.why.question import WHY
-    from kvscope_exporter.flight.format import RecordingError
-    from kvscope_exporter.flight.reader import RecordingFile
-    from kvscope_exporter.playback.playback import Playback
+    from kvscope.replay.moment import moment_asked, shown
+    from kvscope_exporter.answers.diagnosis.question import WHY
+    from kvscope_exporter.recorder.format import RecordingError
+    from kvscope_exporter.recorder.reader import RecordingFile
+    from kvscope_exporter.replay.playback import Playback
 
     try:
         playback = Playback(RecordingFile(path))

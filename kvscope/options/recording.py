@@ -18,7 +18,7 @@ from kvscope_engine.sizing import parse_bytes
 from kvscope_events.printable import printable
 
 if TYPE_CHECKING:
-    from kvscope_exporter.flight.flight import Flight
+    from kvscope_exporter.recorder.flight import Flight
 
 DEFAULT_KEEP = "15m"
 DEFAULT_BYTES = "64MiB"
@@ -115,8 +115,8 @@ def flight_of(config: RecordingConfig | None) -> "Flight | None":
     if config is None:
         return None
     from kvscope_exporter.clock import Clock
-    from kvscope_exporter.flight.flight import Flight
-    from kvscope_exporter.flight.writer import Limits
+    from kvscope_exporter.recorder.flight import Flight
+    from kvscope_exporter.recorder.writer import Limits
 
     limits = Limits(keep_ns=round(config.keep_seconds * 1e9), keep_bytes=config.keep_bytes)
     settings = {"keep_seconds": f"{config.keep_seconds:g}", "keep_bytes": str(config.keep_bytes)}

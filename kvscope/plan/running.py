@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 
 import httpx
 
-from kvscope.diagnosis.scrape import TIMEOUT_SECONDS, ScrapedPage, scrape
+from kvscope.doctor.scrape import TIMEOUT_SECONDS, ScrapedPage, scrape
 from kvscope_exporter.fetch.error import FetchError
 from kvscope_exporter.fetch.fetch import Fetcher
 

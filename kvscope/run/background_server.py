@@ -4,14 +4,14 @@ import logging
 from collections.abc import Collection
 
 from kvscope.plan.form import plan_router
-from kvscope.replaying.past import past_router
+from kvscope.replay.past import past_router
 from kvscope.run.discovered import Sightings
 from kvscope.serving.listen import url_of
 from kvscope.serving.protection import Protection
 from kvscope_events.vocabulary import ServerKind
 from kvscope_exporter.configuration import ServerConfig, TlsConfig
-from kvscope_exporter.flight.flight import Flight
 from kvscope_exporter.machine.gpu import GpuPoller
+from kvscope_exporter.recorder.flight import Flight
 from kvscope_exporter.sidecar.sidecar import Sidecar
 from kvscope_exporter.web.access import Access
 from kvscope_exporter.web.gpu import gpu_router

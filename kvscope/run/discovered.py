@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable
 
 from kvscope_events.events import Hello
-from kvscope_exporter.fold import Introduction
-from kvscope_exporter.watched.exporter import Exporter
+from kvscope_exporter.state import Introduction
+from kvscope_exporter.targets.exporter import Exporter
 
 logger = logging.getLogger("kvscope")
 

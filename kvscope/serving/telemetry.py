@@ -14,12 +14,12 @@ from kvscope.options.recording import flight_of, in_flight
 from kvscope.options.tracing import tracing_of, tracing_until_end
 from kvscope.output import fail
 from kvscope.plan.form import plan_router
-from kvscope.replaying.past import past_router
+from kvscope.replay.past import past_router
 from kvscope_events.bus import EventBus, NullBus
 from kvscope_exporter.clock import Clock
 from kvscope_exporter.machine.gpu import GpuPoller
 from kvscope_exporter.machine.machine import polled
-from kvscope_exporter.watched.exporter import Exporter, in_process
+from kvscope_exporter.targets.exporter import Exporter, in_process
 from kvscope_exporter.web.answers import answers_router, only
 from kvscope_exporter.web.compact import compact_router
 from kvscope_exporter.web.landing import Listed, landing_router

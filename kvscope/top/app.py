@@ -15,7 +15,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Footer, Input, Static
 
 from kvscope.output import EXIT_SIGNALLED
-from kvscope.replaying.player import Player
+from kvscope.replay.player import Player
 from kvscope.top.follower import Follower, Key, Seen
 from kvscope.top.head import head, numbers
 from kvscope.top.headline import HEADLINES

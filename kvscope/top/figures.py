@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
-from kvscope.diagnosis.scrape import ScrapedPage, check_labels, total
+from kvscope.doctor.scrape import ScrapedPage, check_labels, total
 
 
 class EngineName(NamedTuple):

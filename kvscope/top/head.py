@@ -12,7 +12,7 @@ from kvscope.top.reading import Unknown
 from kvscope.top.situation import Situation, Watched, wrapped
 from kvscope_events.printable import one_line, quoted
 from kvscope_exporter import words
-from kvscope_exporter.answers.why.question import WHY
+from kvscope_exporter.answers.diagnosis.question import WHY
 
 _BARS = "▁▂▃▄▅▆▇█"
 _LABEL, _FIGURE, _SPARK = 10, 7, 7

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from kvscope.top.figures import Figures
 from kvscope_exporter import words
-from kvscope_exporter.answers.why.course import quantile
+from kvscope_exporter.answers.diagnosis.course import quantile
 
 Mark = tuple[float, ...]
 """Values of one moment from which a headline number is made."""

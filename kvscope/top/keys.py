@@ -3,7 +3,7 @@
 from textual.binding import Binding
 
 from kvscope.output import EXIT_SIGNALLED
-from kvscope.replaying.player import MAX_SPEED, Player
+from kvscope.replay.player import MAX_SPEED, Player
 
 _JUMP_NS = 10 * 10**9
 

@@ -6,17 +6,17 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from kvscope.diagnosis.scrape import ScrapedPage
-from kvscope.replaying.player import Status
+from kvscope.doctor.scrape import ScrapedPage
+from kvscope.replay.player import Status
 from kvscope.top.figures import EngineName, Figures, engines_of
 from kvscope_events.printable import quoted
+from kvscope_exporter.answers.diagnosis.question import WHY, WhyAnswer
 from kvscope_exporter.answers.preemptions import PREEMPTIONS, Preemptions
 from kvscope_exporter.answers.prefixes import PREFIXES, PrefixesAnswer
 from kvscope_exporter.answers.question import Question
 from kvscope_exporter.answers.residency import RESIDENCY, ResidencyAnswer
 from kvscope_exporter.answers.tenants import TENANTS, TenantsAnswer
 from kvscope_exporter.answers.whatif import WHATIF, WhatIf
-from kvscope_exporter.answers.why.question import WHY, WhyAnswer
 from kvscope_exporter.fetch.error import JSON_ERRORS
 from kvscope_exporter.live.documents import MAGIC, Pool, SequenceRow
 

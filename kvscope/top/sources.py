@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import msgspec
 
 from kvscope.answer_document import AnswerError, NothingKnownError, decode
-from kvscope.diagnosis.scrape import ScrapeError, parse_page
-from kvscope.replaying.player import Player
+from kvscope.doctor.scrape import ScrapeError, parse_page
+from kvscope.replay.player import Player
 from kvscope.top.figures import EngineName, engines_of
 from kvscope.top.reading import (
     ASKED,

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from kvscope_events.events import Batch
 from kvscope_events.wire.frame import FrameError, decode_batch
-from kvscope_exporter.flight.reader import RecordingFile
-from kvscope_exporter.flight.records import Entered, Entry, Heard, Lost, Opened, Renewed, Took
+from kvscope_exporter.recorder.reader import RecordingFile
+from kvscope_exporter.recorder.records import Entered, Entry, Heard, Lost, Opened, Renewed, Took
 
 
 class Stream:

@@ -16,12 +16,12 @@ from kvscope_events.events import (
     PoolSnapshot,
     PrefixLookup,
 )
-from kvscope_exporter.fold.cache.contents import Contents
-from kvscope_exporter.fold.cache.curve import HitCurve
-from kvscope_exporter.fold.cache.depths import MOST_SCALE, Looked
-from kvscope_exporter.fold.shadow.fold import can_simulate
-from kvscope_exporter.fold.shadow.follower import Follower
-from kvscope_exporter.fold.shadow.simulation import AGREE_RATIO
+from kvscope_exporter.state.cache.contents import Contents
+from kvscope_exporter.state.cache.curve import HitCurve
+from kvscope_exporter.state.cache.depths import MOST_SCALE, Looked
+from kvscope_exporter.state.simulation.fold import can_simulate
+from kvscope_exporter.state.simulation.follower import Follower
+from kvscope_exporter.state.simulation.simulation import AGREE_RATIO
 
 TELL_EVERY = 256
 """Batches between two calls of `on_progress`."""

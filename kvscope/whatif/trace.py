@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Sequence
 
 from kvscope.whatif.findings import Findings, Point, WhatIfError, capacities_up_to
-from kvscope_exporter.fold.cache.curve import HitCurve
-from kvscope_exporter.fold.cache.run_stack import RunStack
+from kvscope_exporter.state.cache.curve import HitCurve
+from kvscope_exporter.state.cache.run_stack import RunStack
 
 TELL_EVERY = 1024
 """Requests between two calls of `on_progress`."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from types import MappingProxyType
 
-from kvscope_exporter.fold.buckets import (
+from kvscope_exporter.state.buckets import (
     FIRST_TOKEN_SECONDS,
     INTER_TOKEN_SECONDS,
     VLLM_FIRST_TOKEN_SECONDS,

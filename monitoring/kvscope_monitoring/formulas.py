@@ -7,7 +7,7 @@ an aggregation clause such as `by (model_name)` or `without (phase)`, empty for 
 
 from collections.abc import Callable
 
-from kvscope_exporter.fold.buckets import ABANDONED_SECONDS
+from kvscope_exporter.state.buckets import ABANDONED_SECONDS
 from kvscope_monitoring import bounds, identity
 from kvscope_monitoring.selectors import bucket, rate, series
 

@@ -20,7 +20,7 @@ from kvscope_events.events import DeviceMemorySampled, PrefixLookup
 from kvscope_exporter.machine.gpu import Cadence, GpuPoller, xids
 from kvscope_exporter.machine.host_memory import HostMemory, host_memory
 from kvscope_exporter.machine.machine import Machine
-from kvscope_exporter.watched.exporter import in_process
+from kvscope_exporter.targets.exporter import in_process
 from kvscope_exporter.web.http_server import HttpServer
 from kvscope_exporter.web.metrics import metrics_app
 from tests.fakes.nvml import Simulated, build_library, h200, machine

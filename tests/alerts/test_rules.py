@@ -11,7 +11,7 @@ from kvscope_alerts.rules import groups, mapping, rule_file
 from kvscope_alerts.thresholds import JOB, XIDS
 from kvscope_alerts.timing import Timing, seconds_of
 from kvscope_exporter.catalogue import metric
-from kvscope_exporter.fold.buckets import FIRST_TOKEN_SECONDS, INTER_TOKEN_SECONDS
+from kvscope_exporter.state.buckets import FIRST_TOKEN_SECONDS, INTER_TOKEN_SECONDS
 from kvscope_monitoring.objectives import ITL_SECONDS, TTFT_SECONDS
 from tests.alerts.tools import (
     ALERTS,

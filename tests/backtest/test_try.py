@@ -17,8 +17,8 @@ from kvscope.cli.app import app
 from tests.alerts import failures
 from tests.alerts.timeline import STEP_SECONDS, Situation, firing
 from tests.alerts.tools import RULE_FILE, promtools
-from tests.comparing.test_diff import make_recorder
-from tests.playback.recorded import save
+from tests.diff.test_diff import make_recorder
+from tests.replay.recorded import save
 from tests.support.http_peer import json, serving
 from tests.support.prometheus import prometheus_with
 from tests.why.stage import Stage, chat

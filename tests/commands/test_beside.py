@@ -13,8 +13,8 @@ from kvscope.serving.protection import Protection
 from kvscope_events.bus import Subscription
 from kvscope_events.events import ObserverStopped
 from kvscope_exporter.sources.pipeline import InProcessSource
-from kvscope_exporter.watched.exporter import Exporter
-from kvscope_exporter.watched.target import Target
+from kvscope_exporter.targets.exporter import Exporter
+from kvscope_exporter.targets.target import Target
 from tests.exporter.page import FIXED_CLOCK, hello, put
 
 OPEN = Protection(ProtectionConfig())

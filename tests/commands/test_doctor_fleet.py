@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from kvscope.diagnosis.fleet import name_findings
-from kvscope.diagnosis.observers import Observer
-from kvscope.diagnosis.target import target_report
+from kvscope.doctor.fleet import name_findings
+from kvscope.doctor.observers import Observer
+from kvscope.doctor.target import target_report
 from kvscope_exporter.fleet.answer import fleet_answer
 from kvscope_exporter.fleet.fleet import Fleet
 from tests.exporter.stream import hello

@@ -12,14 +12,14 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from kvscope.cli.app import app
-from kvscope.diagnosis import command_line
-from kvscope.diagnosis.command_line import command_on, is_local
+from kvscope.doctor import command_line
+from kvscope.doctor.command_line import command_on, is_local
 from kvscope_events.bus import EventBus
 from kvscope_events.events import Hello
 from kvscope_events.wire.publisher import WirePublisher
 from tests.events.producers import SNAPSHOT
 from tests.exporter.page import hello
-from tests.readings.cases.vllm import CURRENT_PAGE
+from tests.scrape.cases.vllm import CURRENT_PAGE
 from tests.support.http_peer import Answer, json, make_certificate, serving, text
 
 VLLM: dict[str, Answer] = {
@@ -46,7 +46,7 @@ def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kvscope.diagnosis.gpus.gpu_findings", lambda poller, timeout: iter(()))
+    monkeypatch.setattr("kvscope.doctor.gpus.gpu_findings", lambda poller, timeout: iter(()))
 
 
 def doctor(url: str, *options: str) -> tuple[int, str]:
@@ -225,7 +225,7 @@ def _hang(request: BaseHTTPRequestHandler) -> None:
 def test_a_page_that_never_ends_holds_nobody(
     answer: Callable[[BaseHTTPRequestHandler], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kvscope.diagnosis.target.READ_SECONDS", 0.5)
+    monkeypatch.setattr("kvscope.doctor.target.READ_SECONDS", 0.5)
     with serving({"/metrics": answer}) as peer:
         began = time.monotonic()
         code, said = doctor(peer.url)

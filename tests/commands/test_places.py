@@ -11,15 +11,15 @@ from typer.testing import CliRunner, Result
 from kvscope import places
 from kvscope.cli.app import app
 from kvscope.places import server_named, source_named
-from kvscope.replaying.app import replay_app
-from kvscope.replaying.player import Player
+from kvscope.replay.app import replay_app
+from kvscope.replay.player import Player
 from kvscope_exporter.clock import Clock
 from kvscope_exporter.configuration import ServerConfig
 from kvscope_exporter.sidecar.sidecar import Sidecar
 from kvscope_exporter.web.http_server import HttpServer
 from kvscope_exporter.web.sidecar_app import sidecar_app
 from tests.commands.test_why_command import recorder_of
-from tests.playback.recorded import save
+from tests.replay.recorded import save
 from tests.support.http_peer import json, serving
 from tests.why.stage import Stage, chat, play
 

@@ -18,7 +18,7 @@ from kvscope_events.bus import EventBus
 from kvscope_events.events import Batch
 from kvscope_events.wire.publisher import WirePublisher
 from kvscope_exporter.clock import Clock
-from kvscope_exporter.flight.stream_file import StreamFile
+from kvscope_exporter.recorder.stream_file import StreamFile
 from kvscope_exporter.sources.pipeline import InProcessSource
 from tests.events.producers import Producer, steps_of
 from tests.support.process import forked_kvscope

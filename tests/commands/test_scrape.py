@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from kvscope.cli.demo import status_line
-from kvscope.diagnosis import scrape as scrape_module
-from kvscope.diagnosis.scrape import NoAnswerError, ScrapedPage, ScrapeError, parse_page, scrape
+from kvscope.doctor import scrape as scrape_module
+from kvscope.doctor.scrape import NoAnswerError, ScrapedPage, ScrapeError, parse_page, scrape
 
 URL = "http://kvscope/metrics"
 PAGE = b"""\

@@ -7,11 +7,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from kvscope.cli.app import app
-from kvscope_exporter.answers.why.question import WHY
+from kvscope_exporter.answers.diagnosis.question import WHY
 from kvscope_exporter.clock import Clock
-from kvscope_exporter.flight.recorder import Limits, Recorder
-from kvscope_exporter.flight.ring import Ring
-from tests.playback.recorded import save
+from kvscope_exporter.recorder.recorder import Limits, Recorder
+from kvscope_exporter.recorder.ring import Ring
+from tests.replay.recorded import save
 from tests.support.http_peer import json, serving
 from tests.why.stage import GIB, Stage, chat, play
 

@@ -11,8 +11,8 @@ from typer.testing import CliRunner, Result
 
 from kvscope.cli.app import app
 from kvscope_exporter.clock import Clock
-from kvscope_exporter.flight.flight import Flight
-from kvscope_exporter.flight.recorder import Limits, Recorder
+from kvscope_exporter.recorder.flight import Flight
+from kvscope_exporter.recorder.recorder import Limits, Recorder
 from kvscope_exporter.web.metrics import bare_app
 from kvscope_exporter.web.recordings import recordings_router
 from tests.support.http_peer import json as answer

@@ -13,7 +13,7 @@ from kvscope_events.bus import EventBus
 from kvscope_events.events import FirstToken, RequestFinished
 from kvscope_events.wire.publisher import WirePublisher
 from tests.exporter.stream import hello
-from tests.readings.cases.vllm import CURRENT_PAGE
+from tests.scrape.cases.vllm import CURRENT_PAGE
 
 TELLS = ["FirstToken", "RequestFinished"]
 

@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from kvscope_exporter.fold.exhaustion import HORIZONS
+from kvscope_exporter.state.exhaustion import HORIZONS
 from tests.support.pages import sample
 from tests.support.process import forked_kvscope
 from tests.support.waiting import wait_for

@@ -17,9 +17,9 @@ import pytest
 from typer.testing import CliRunner
 
 from kvscope.cli.app import app
-from kvscope_exporter.flight.reader import RecordingFile
+from kvscope_exporter.recorder.reader import RecordingFile
 from tests.e2e.test_recordings import JSON, SIDECAR, listed, saved_by
-from tests.playback.flights import Stage
+from tests.replay.flights import Stage
 from tests.support.process import Process, forked_kvscope, started
 from tests.support.waiting import wait_for
 

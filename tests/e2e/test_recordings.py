@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from kvscope_events.tenants import tenant_digest
-from kvscope_exporter.flight.reader import RecordingFile
-from kvscope_exporter.flight.records import Lost, Took
-from kvscope_exporter.playback.playback import Playback
+from kvscope_exporter.recorder.reader import RecordingFile
+from kvscope_exporter.recorder.records import Lost, Took
+from kvscope_exporter.replay.playback import Playback
 from tests.support.process import Process, forked_kvscope
 from tests.support.waiting import wait_for
 

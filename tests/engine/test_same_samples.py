@@ -29,7 +29,7 @@ from kvscope_engine.swap.host_pool import HostPool
 from kvscope_engine.swap.manager import SwapManager
 from kvscope_events.bus import EventBus
 from kvscope_events.events import BlockCopied, BlocksShared, EngineEvent, RequestPreempted
-from kvscope_exporter.fold import Ledger
+from kvscope_exporter.state import Ledger
 from tests.support.checkpoints import make_checkpoint
 from tests.support.pool_state import pool_state
 from tests.support.served import served_execution

@@ -34,7 +34,7 @@ from kvscope_events.events import (
     RequestPreempted,
     RequestResumed,
 )
-from kvscope_exporter.fold import Ledger
+from kvscope_exporter.state import Ledger
 from tests.support.checkpoints import ARCHITECTURES, make_checkpoint
 from tests.support.pool_state import pool_state
 from tests.support.served import served_execution

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from kvscope_exporter.adviser.facts import Facts, HitCurve, Point, Room, Sizing
 from kvscope_exporter.adviser.proposal import Proposal
 from kvscope_exporter.adviser.rank import advise
-from kvscope_exporter.fold.recent import NEED_BINS, NEED_STEPS, Slot
+from kvscope_exporter.state.recent import NEED_BINS, NEED_STEPS, Slot
 
 GIB = 2**30
 SECOND = 10**9

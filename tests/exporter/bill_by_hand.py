@@ -14,7 +14,7 @@ from kvscope_engine.step import Step
 from kvscope_engine.step_plan import SampledToken, StepPlan
 from kvscope_events.events import RequestPreempted, StepCompleted
 from kvscope_events.producers import ENGINE_EVENTS, SWAP_EVENTS
-from kvscope_exporter.watched.exporter import Exporter, in_process
+from kvscope_exporter.targets.exporter import Exporter, in_process
 from tests.exporter.machine import MACHINE
 from tests.exporter.page import hello
 from tests.support.accounting import Accounting, ContentRunner

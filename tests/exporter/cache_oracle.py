@@ -19,7 +19,7 @@ from kvscope_events.events import (
     PoolSnapshot,
     PrefixLookup,
 )
-from kvscope_exporter.fold.cache.prefix_table import PrefixTable
+from kvscope_exporter.state.cache.prefix_table import PrefixTable
 from tests.exporter.cache_record import BLOCK_SIZE, Record
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kvscope_engine.block_pool import BlockPool
 from kvscope_events.bus import EventBus
 from kvscope_events.events import Batch, BlockCopied, PrefixLookup
-from kvscope_exporter.fold import Cache
+from kvscope_exporter.state import Cache
 
 BLOCK_SIZE = 4
 QUARTER_NS = 250_000_000

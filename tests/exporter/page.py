@@ -7,7 +7,7 @@ from prometheus_client.core import Metric as Family
 from kvscope_events.bus import Subscription
 from kvscope_exporter.catalogue import COMPAT_SETS
 from kvscope_exporter.clock import Clock
-from kvscope_exporter.watched.exporter import Exporter, in_process
+from kvscope_exporter.targets.exporter import Exporter, in_process
 from tests.exporter.machine import MACHINE, NOW_NS
 from tests.exporter.stream import (
     HELLO,

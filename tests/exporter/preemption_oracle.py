@@ -18,7 +18,7 @@ from kvscope_events.events import (
     StepCompleted,
 )
 from kvscope_events.vocabulary import PreemptionCause
-from kvscope_exporter.fold.preemption import Preemption
+from kvscope_exporter.state.preemption import Preemption
 
 
 class Gap:

@@ -15,8 +15,8 @@ from kvscope_exporter.clock import Clock
 from kvscope_exporter.machine.host_memory import Available, HostMemory, available_memory
 from kvscope_exporter.machine.machine import Machine
 from kvscope_exporter.sources.pipeline import InProcessSource
-from kvscope_exporter.watched.reply import ask, memory_of
-from kvscope_exporter.watched.target import Target
+from kvscope_exporter.targets.reply import ask, memory_of
+from kvscope_exporter.targets.target import Target
 from tests.exporter.machine import GIB, NOW_NS
 from tests.exporter.page import HELLO, make_exporter, put, value
 from tests.exporter.scenario import play

@@ -19,10 +19,10 @@ from kvscope_exporter.adviser.step_room import step_room
 from kvscope_exporter.answers.advice import ADVICE
 from kvscope_exporter.clock import Clock
 from kvscope_exporter.collect.families import Families
-from kvscope_exporter.fold.recent import Recent
 from kvscope_exporter.machine.machine import Machine
-from kvscope_exporter.watched.advised import AdviceCollector
-from kvscope_exporter.watched.reply import memory_of
+from kvscope_exporter.state.recent import Recent
+from kvscope_exporter.targets.advised import AdviceCollector
+from kvscope_exporter.targets.reply import memory_of
 from tests.exporter.advised import SECOND, curve, facts, room, slot
 from tests.exporter.machine import GIB, UUID
 from tests.exporter.stream import batch_of, hello, step

@@ -21,8 +21,8 @@ from kvscope_exporter.clock import Clock
 from kvscope_exporter.machine.host_memory import Available, HostMemory
 from kvscope_exporter.machine.machine import Machine
 from kvscope_exporter.sources.pipeline import InProcessSource
-from kvscope_exporter.watched.reply import memory_of
-from kvscope_exporter.watched.target import Target
+from kvscope_exporter.targets.reply import memory_of
+from kvscope_exporter.targets.target import Target
 from tests.exporter.advised import SECOND, any_facts, curve, facts, needed, room, slot
 from tests.exporter.machine import GIB, NOW_NS
 from tests.exporter.page import put

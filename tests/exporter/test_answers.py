@@ -13,8 +13,8 @@ from kvscope_exporter.answers.question import Asked, Question, UnknownError
 from kvscope_exporter.answers.questions import QUESTIONS
 from kvscope_exporter.answers.residency import RESIDENCY
 from kvscope_exporter.answers.whatif import WHATIF
-from kvscope_exporter.fold import Cache, Introduction, Ledger
 from kvscope_exporter.paths import door_of
+from kvscope_exporter.state import Cache, Introduction, Ledger
 from kvscope_exporter.web.answers import Answering, answers_router
 from kvscope_exporter.web.sidecar_app import sidecar_app
 from tests.exporter.page import make_exporter, put, step

@@ -18,11 +18,11 @@ from kvscope_exporter.configuration import (
     TlsConfig,
 )
 from kvscope_exporter.sidecar.assembly import exporter_of
-from kvscope_exporter.watched.exporter import Exporter
+from kvscope_exporter.targets.exporter import Exporter
 from tests.exporter.page import value
 from tests.kv_events.dialects import Stored
 from tests.kv_events.publisher import Publisher
-from tests.readings.cases.vllm import CURRENT_PAGE
+from tests.scrape.cases.vllm import CURRENT_PAGE
 from tests.support.http_peer import (
     Certificate,
     Peer,

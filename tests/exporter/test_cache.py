@@ -20,8 +20,8 @@ from kvscope_events.events import (
 )
 from kvscope_events.vocabulary import ContentCause
 from kvscope_exporter.catalogue import MISS_CAUSES
-from kvscope_exporter.fold import Cache
-from kvscope_exporter.fold.cache import Forgotten
+from kvscope_exporter.state import Cache
+from kvscope_exporter.state.cache import Forgotten
 from tests.exporter.stream import batch_of, block_hash
 
 A, B, C, D = (block_hash(number) for number in range(4))

@@ -15,9 +15,9 @@ from kvscope_exporter.answers.prefixes import PREFIXES, PrefixesAnswer
 from kvscope_exporter.answers.question import Asked, Question
 from kvscope_exporter.answers.residency import RESIDENCY, ResidencyAnswer
 from kvscope_exporter.clock import Clock
-from kvscope_exporter.fold import Cache, Folds, Ledger
-from kvscope_exporter.fold.buckets import RESIDENCY_SECONDS
-from kvscope_exporter.fold.cache.blocks import NEVER
+from kvscope_exporter.state import Cache, Folds, Ledger
+from kvscope_exporter.state.buckets import RESIDENCY_SECONDS
+from kvscope_exporter.state.cache.blocks import NEVER
 from tests.exporter import cache_oracle as oracle
 from tests.exporter.cache_record import BLOCK_SIZE, Life, folded, lives, names_of
 from tests.exporter.machine import MACHINE

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from kvscope_events.events import PoolSnapshot
-from kvscope_exporter.fold.cache.blocks import NEVER, Blocks
+from kvscope_exporter.state.cache.blocks import NEVER, Blocks
 from tests.exporter.stream import block_hash
 
 

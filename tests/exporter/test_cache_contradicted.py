@@ -10,7 +10,7 @@ from kvscope_events.events import (
     PoolSnapshot,
     PrefixLookup,
 )
-from kvscope_exporter.fold import Cache
+from kvscope_exporter.state import Cache
 from tests.exporter.stream import block_hash
 
 A, B = block_hash(1), block_hash(2)

@@ -1,8 +1,8 @@
 """When names that a rebuilt pool no longer has left: now, or in a gap."""
 
 from kvscope_events.events import BlocksCached, PoolCreated
-from kvscope_exporter.fold import Cache
-from kvscope_exporter.fold.cache.blocks import NEVER
+from kvscope_exporter.state import Cache
+from kvscope_exporter.state.cache.blocks import NEVER
 from tests.exporter.stream import batch_of, block_hash
 
 A = block_hash(1)

@@ -18,7 +18,7 @@ from kvscope_events.events import (
     BlocksShared,
     PrefixLookup,
 )
-from kvscope_exporter.fold.buckets import REGRET_AGE_SECONDS, RESIDENCY_SECONDS
+from kvscope_exporter.state.buckets import REGRET_AGE_SECONDS, RESIDENCY_SECONDS
 from tests.exporter import cache_oracle as oracle
 from tests.exporter.cache_record import BLOCK_SIZE, QUARTER_NS, Life, Record, folded
 

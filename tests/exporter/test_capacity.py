@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kvscope_events.events import CacheGroup, PoolCreated, PoolSnapshot
-from kvscope_exporter.watched.exporter import Exporter
+from kvscope_exporter.targets.exporter import Exporter
 from tests.exporter.page import families, hello, make_exporter, put, value
 
 GEMMA = [*[CacheGroup("sliding_window", 32, 64)] * 2, CacheGroup("full_attention", 32)]

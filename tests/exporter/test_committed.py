@@ -3,7 +3,7 @@
 from collections import Counter
 
 from kvscope_events.events import BlockCopied, RequestPreempted
-from kvscope_exporter.fold import Exhaustion
+from kvscope_exporter.state import Exhaustion
 from tests.exporter.stream import batch_of, step
 from tests.support.accounting import Accounting
 

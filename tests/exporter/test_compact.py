@@ -6,9 +6,9 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 
 from kvscope_events.events import Batch, EngineEvent, PoolCreated, StepCompleted
 from kvscope_exporter.paths import door_of
-from kvscope_exporter.watched.compact import Pool, Signals, compact_page
-from kvscope_exporter.watched.exporter import Exporter
-from kvscope_exporter.watched.target import Target
+from kvscope_exporter.targets.compact import Pool, Signals, compact_page
+from kvscope_exporter.targets.exporter import Exporter
+from kvscope_exporter.targets.target import Target
 from kvscope_exporter.web.compact import compact_router
 from kvscope_exporter.web.metrics import bare_app
 from kvscope_exporter.web.sidecar_app import sidecar_app

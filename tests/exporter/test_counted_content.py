@@ -28,7 +28,7 @@ from kvscope_events.events import (
     SequenceFinished,
 )
 from kvscope_events.producers import CONTENT_EVENTS, SGLANG_EVENTS, in_order
-from kvscope_exporter.fold import Cache
+from kvscope_exporter.state import Cache
 from tests.exporter.stream import batch_of, block_hash, hello, step
 from tests.exporter.tree_pool import BLOCK_SIZE, TreePool, tree_path
 

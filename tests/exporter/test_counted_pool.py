@@ -26,8 +26,8 @@ from kvscope_events.producers import LOAD_EVENTS, SGLANG_EVENTS, in_order
 from kvscope_exporter.answers.preemptions import PREEMPTIONS
 from kvscope_exporter.answers.question import UnknownError
 from kvscope_exporter.answers.residency import RESIDENCY
-from kvscope_exporter.fold import Churn, Exhaustion, Ledger
 from kvscope_exporter.machine.machine import Machine
+from kvscope_exporter.state import Churn, Exhaustion, Ledger
 from tests.exporter.page import families, make_exporter, put, value
 from tests.exporter.stream import batch_of, hello, step
 

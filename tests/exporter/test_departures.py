@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kvscope_exporter.sidecar.departures import Departures
-from kvscope_exporter.watched.exporter import Exporter
+from kvscope_exporter.targets.exporter import Exporter
 from tests.exporter.test_presence import Scene, comes_to
 from tests.support.http_peer import serving, text
 from tests.support.waiting import wait_for

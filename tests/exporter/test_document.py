@@ -2,7 +2,7 @@
 
 import re
 
-from kvscope.documents.metrics import metrics_page
+from kvscope.reference.metrics import metrics_page
 from kvscope_exporter.catalogue import CATALOGUE, GROUPS
 
 

@@ -11,7 +11,7 @@ from prometheus_client.openmetrics import exposition as library_openmetrics
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar, Sample
 
-from kvscope_exporter.watched import exposition
+from kvscope_exporter.targets import exposition
 from tests.exporter.page import make_exporter
 from tests.exporter.scenario import play
 

@@ -18,7 +18,7 @@ from kvscope_events.events import (
     SequenceFinished,
     StepCompleted,
 )
-from kvscope_exporter.fold import Exhaustion
+from kvscope_exporter.state import Exhaustion
 from tests.exporter import stream
 from tests.exporter.stream import batch_of, ended
 

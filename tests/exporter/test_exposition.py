@@ -17,9 +17,9 @@ from kvscope_exporter.catalogue.http import HTTP
 from kvscope_exporter.catalogue.otlp import OTLP
 from kvscope_exporter.catalogue.sizing import SIZING_PARTS
 from kvscope_exporter.clock import Clock
-from kvscope_exporter.fold.exhaustion import HORIZONS
-from kvscope_exporter.fold.shown import SHOWN
-from kvscope_exporter.watched.exporter import Exporter
+from kvscope_exporter.state.exhaustion import HORIZONS
+from kvscope_exporter.state.shown import SHOWN
+from kvscope_exporter.targets.exporter import Exporter
 from kvscope_exporter.web.requests import RequestCounts
 from tests.exporter.page import HELLO, families, make_exporter, value
 from tests.exporter.scenario import TRACE, play

@@ -20,11 +20,11 @@ from kvscope_events.events import (
 )
 from kvscope_exporter.answers.projection import positions_text
 from kvscope_exporter.fleet.fleet import Fleet
-from kvscope_exporter.fold import Cache
-from kvscope_exporter.fold.fleet import Steps
-from kvscope_exporter.fold.fleet.projected import Document
-from kvscope_exporter.fold.fleet.projection import Projection
-from kvscope_exporter.watched.exporter import in_process
+from kvscope_exporter.state import Cache
+from kvscope_exporter.state.fleet import Steps
+from kvscope_exporter.state.fleet.projected import Document
+from kvscope_exporter.state.fleet.projection import Projection
+from kvscope_exporter.targets.exporter import in_process
 from kvscope_exporter.web.projection import Projections
 from tests.exporter.fleet_oracle import Oracle
 from tests.exporter.stream import hello

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from kvscope_exporter.answers.projection import Position, positions_text, read_positions
 from kvscope_exporter.fleet.answer import fleet_answer
 from kvscope_exporter.fleet.fleet import MAX_SPACES, Fleet
-from kvscope_exporter.fold.fleet import Steps
-from kvscope_exporter.fold.fleet.projected import (
+from kvscope_exporter.state.fleet import Steps
+from kvscope_exporter.state.fleet.projected import (
     VERSION,
     Asked,
     Document,

@@ -26,8 +26,8 @@ from kvscope_exporter.fleet.roster import (
     listed_at,
     listed_in,
 )
-from kvscope_exporter.fold.fleet.projected import Document, Emptied, Moment, Stored
-from kvscope_exporter.readings.tls import Tls
+from kvscope_exporter.scrape.tls import Tls
+from kvscope_exporter.state.fleet.projected import Document, Emptied, Moment, Stored
 from tests.exporter.test_fleet_contradictions import document, names, part
 from tests.support import http_peer
 from tests.support.hostile import bomb, drip, endless, head, response, serving

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kvscope_exporter.fleet.proposals import Proposal, proposals
-from kvscope_exporter.fold.fleet import Steps
+from kvscope_exporter.state.fleet import Steps
 
 ROUND_ROBIN = Steps(own=80, best=250, anywhere=250, seen=366, asked=1000)
 KV_AWARE = Steps(own=260, best=263, anywhere=263, seen=366, asked=1000)

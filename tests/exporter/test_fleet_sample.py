@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvscope_exporter.fold.fleet import Steps, Waterfall
-from kvscope_exporter.fold.fleet.sample import GROUPS, Sample
-from kvscope_exporter.fold.shadow.roots import WINDOW
+from kvscope_exporter.state.fleet import Steps, Waterfall
+from kvscope_exporter.state.fleet.sample import GROUPS, Sample
+from kvscope_exporter.state.simulation.roots import WINDOW
 
 REPLICAS = 3
 SYSTEMS = [[("system", number, depth) for depth in range(4)] for number in range(3)]

@@ -7,8 +7,8 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvscope_exporter.fold.fleet import Steps, Waterfall
-from kvscope_exporter.fold.fleet.path_stack import PathStack
+from kvscope_exporter.state.fleet import Steps, Waterfall
+from kvscope_exporter.state.fleet.path_stack import PathStack
 from tests.exporter.fleet_oracle import Oracle
 
 TREE = [(), (0,), (1,), (0, 0), (0, 1), (1, 0), (0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0)]

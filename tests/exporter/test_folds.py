@@ -20,8 +20,8 @@ from kvscope_events.events import (
 from kvscope_events.vocabulary import AllocationCause, ReleaseCause
 from kvscope_exporter.collect.engine_memory import EngineMemory
 from kvscope_exporter.collect.parts import PARTS
-from kvscope_exporter.fold import Census, Churn, DeviceMemory, Fold, Folds, Steps
-from kvscope_exporter.fold.device_memory import MAX_DEVICES
+from kvscope_exporter.state import Census, Churn, DeviceMemory, Fold, Folds, Steps
+from kvscope_exporter.state.device_memory import MAX_DEVICES
 from tests.exporter.stream import batch_of, block_hash, step
 
 FOLDS: tuple[Fold, ...] = (*Folds(part.fold for part in PARTS),)

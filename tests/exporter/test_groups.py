@@ -21,8 +21,8 @@ from kvscope_events.events import (
 from kvscope_events.names import group_of, in_group
 from kvscope_events.producers import VLLM_SCHEDULER_EVENTS, in_order
 from kvscope_exporter.catalogue.groups import GROUP_METRICS
-from kvscope_exporter.fold import Cache, Churn, Groups
-from kvscope_exporter.watched.exporter import Exporter, in_process
+from kvscope_exporter.state import Cache, Churn, Groups
+from kvscope_exporter.targets.exporter import Exporter, in_process
 from tests.exporter.machine import MACHINE
 from tests.exporter.page import FIXED_CLOCK, batch_of, hello, make_exporter, put, value
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvscope_exporter.fold import Exemplar, Histogram
+from kvscope_exporter.state import Exemplar, Histogram
 
 
 def test_a_value_on_a_bound_belongs_to_that_bucket() -> None:

@@ -16,8 +16,8 @@ from kvscope_events.events import (
     RequestPreempted,
     RequestResumed,
 )
-from kvscope_exporter.fold import Ledger
-from kvscope_exporter.fold.ledger import holds as holds_module
+from kvscope_exporter.state import Ledger
+from kvscope_exporter.state.ledger import holds as holds_module
 from tests.exporter.page import make_exporter, put, value
 from tests.exporter.stream import batch_of, ended, hello, step
 

@@ -12,7 +12,7 @@ from kvscope_events.events import (
     TierTransferred,
 )
 from kvscope_events.producers import OFFLOAD_EVENTS, VLLM_EVENTS
-from kvscope_exporter.watched.exporter import Exporter
+from kvscope_exporter.targets.exporter import Exporter
 from tests.exporter.page import hello, make_exporter, value
 from tests.exporter.scenario import A, B, C
 from tests.exporter.stream import put, step

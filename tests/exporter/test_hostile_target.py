@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from kvscope.diagnosis import Finding
-from kvscope.diagnosis.target import TargetReport, target_report
+from kvscope.doctor import Finding
+from kvscope.doctor.target import TargetReport, target_report
 from kvscope.options.endpoints import servers_of
 from tests.support.hostile import Answer, bomb, drip, endless, head, response, serving
 from tests.support.waiting import WAIT_SECONDS
@@ -25,8 +25,8 @@ def problems(found: TargetReport) -> list[Finding]:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr("kvscope.diagnosis.target.READ_SECONDS", 0.5)
-    monkeypatch.setattr("kvscope.diagnosis.identity.ALL_SECONDS", 4.0)
+    monkeypatch.setattr("kvscope.doctor.target.READ_SECONDS", 0.5)
+    monkeypatch.setattr("kvscope.doctor.identity.ALL_SECONDS", 4.0)
     started = time.monotonic()
     yield
     assert time.monotonic() - started < WAIT_SECONDS

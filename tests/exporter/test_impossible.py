@@ -17,7 +17,7 @@ from kvscope_events.events import (
 from kvscope_events.observers.vllm.snapshot import Counts, State
 from kvscope_events.printable import printable
 from kvscope_exporter.catalogue import CATALOGUE, metric
-from kvscope_exporter.fold import Introduction, Ledger
+from kvscope_exporter.state import Introduction, Ledger
 from tests.exporter.page import HELLO, families, make_exporter, put, value
 from tests.exporter.scenario import play
 from tests.exporter.stream import batch_of, step

@@ -13,8 +13,8 @@ from kvscope_events.events import (
     RequestScheduled,
     SequenceAdded,
 )
-from kvscope_exporter.fold import Histogram, Latency
-from kvscope_exporter.fold.buckets import INTER_TOKEN_SECONDS, VLLM_INTER_TOKEN_SECONDS, merged
+from kvscope_exporter.state import Histogram, Latency
+from kvscope_exporter.state.buckets import INTER_TOKEN_SECONDS, VLLM_INTER_TOKEN_SECONDS, merged
 from tests.exporter.stream import batch_of, ended, finished, step
 
 MS = 1_000_000

@@ -23,7 +23,7 @@ from kvscope_events.events import (
     PoolSnapshot,
 )
 from kvscope_events.vocabulary import ContentCause, ReleaseCause
-from kvscope_exporter.fold import Ledger
+from kvscope_exporter.state import Ledger
 from tests.exporter.stream import ModelPool, batch_of, block_hash, step
 
 

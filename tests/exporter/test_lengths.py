@@ -10,7 +10,7 @@ from kvscope_events.events import (
     SequenceFinished,
 )
 from kvscope_events.vocabulary import FinishReason
-from kvscope_exporter.fold import Lengths
+from kvscope_exporter.state import Lengths
 
 BLOCK = 16
 

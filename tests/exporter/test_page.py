@@ -16,8 +16,8 @@ from kvscope_exporter.collect import parts
 from kvscope_exporter.collect.parts import Part
 from kvscope_exporter.machine.machine import Machine
 from kvscope_exporter.sources.pipeline import InProcessSource
-from kvscope_exporter.watched.exporter import Exporter
-from kvscope_exporter.watched.target import Target
+from kvscope_exporter.targets.exporter import Exporter
+from kvscope_exporter.targets.target import Target
 from tests.exporter.machine import MACHINE
 from tests.exporter.page import FIXED_CLOCK, HELLO, hello, put, value
 from tests.exporter.scenario import play

@@ -1,10 +1,10 @@
 """The periods of an engine's last half hour: what happened belongs to the time when it happened."""
 
 from kvscope_events.events import Batch, EngineEvent, PoolCreated, RequestRejected
-from kvscope_exporter.answers.why.course import SLICE_NS, Course
+from kvscope_exporter.answers.diagnosis.course import SLICE_NS, Course
 from kvscope_exporter.clock import Clock
-from kvscope_exporter.fold.timeline import PERIOD_NS
-from kvscope_exporter.watched.target import Target
+from kvscope_exporter.state.timeline import PERIOD_NS
+from kvscope_exporter.targets.target import Target
 from tests.exporter.page import HELLO, step
 from tests.exporter.test_pipeline import Sessions
 

@@ -23,11 +23,11 @@ from kvscope_events.producers import ENGINE_EVENTS, LOOKUP_EVENTS
 from kvscope_exporter.catalogue import CATALOGUE, COMPAT_SETS
 from kvscope_exporter.collect.families import Families
 from kvscope_exporter.collect.pool import collect_churn
-from kvscope_exporter.fold import Census, Churn
 from kvscope_exporter.sources import pipeline as pipeline_module
 from kvscope_exporter.sources.pipeline import CHUNK_BATCHES, InProcessSource, Pipeline
-from kvscope_exporter.watched.exporter import Exporter, in_process
-from kvscope_exporter.watched.target import Target
+from kvscope_exporter.state import Census, Churn
+from kvscope_exporter.targets.exporter import Exporter, in_process
+from kvscope_exporter.targets.target import Target
 from tests.exporter.page import (
     FIXED_CLOCK,
     HELLO,

@@ -12,9 +12,9 @@ from kvscope_events.events import (
     RequestResumed,
 )
 from kvscope_events.vocabulary import PreemptionCause
-from kvscope_exporter.fold.preemption import UNATTRIBUTED, Preemption, Victim
-from kvscope_exporter.fold.preemption.fold import HISTORY
-from kvscope_exporter.fold.preemption.whereabouts import MAX_TAKERS
+from kvscope_exporter.state.preemption import UNATTRIBUTED, Preemption, Victim
+from kvscope_exporter.state.preemption.fold import HISTORY
+from kvscope_exporter.state.preemption.whereabouts import MAX_TAKERS
 from tests.exporter.page import make_exporter, put
 from tests.exporter.stream import batch_of, block_hash, ended, step
 

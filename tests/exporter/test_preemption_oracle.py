@@ -20,8 +20,8 @@ from kvscope_events.events import (
     RequestResumed,
 )
 from kvscope_events.vocabulary import PreemptionCause, PreemptionMode, ReleaseCause
-from kvscope_exporter.fold.preemption import UNATTRIBUTED, Preemption
-from kvscope_exporter.fold.preemption.fold import HISTORY
+from kvscope_exporter.state.preemption import UNATTRIBUTED, Preemption
+from kvscope_exporter.state.preemption.fold import HISTORY
 from tests.exporter.preemption_oracle import (
     Gap,
     Stream,

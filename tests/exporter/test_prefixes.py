@@ -4,10 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvscope_events.events import PoolCreated, PrefixLookup
-from kvscope_exporter.fold import Cache
-from kvscope_exporter.fold.cache.prefix_table import label_of
-from kvscope_exporter.fold.cache.prefixes import Prefixes
-from kvscope_exporter.fold.shown import REMEMBERED, SHOWN, Shown
+from kvscope_exporter.state import Cache
+from kvscope_exporter.state.cache.prefix_table import label_of
+from kvscope_exporter.state.cache.prefixes import Prefixes
+from kvscope_exporter.state.shown import REMEMBERED, SHOWN, Shown
 from tests.exporter import cache_oracle as oracle
 from tests.exporter.cache_record import (
     BLOCK_SIZE,

@@ -21,12 +21,12 @@ from kvscope_exporter.clock import Clock
 from kvscope_exporter.configuration import KvEventsConfig, ServerConfig
 from kvscope_exporter.sidecar.assembly import exporter_of
 from kvscope_exporter.sidecar.sidecar import Sidecar
-from kvscope_exporter.watched.exporter import Exporter
+from kvscope_exporter.targets.exporter import Exporter
 from tests.events.producers import SNAPSHOT
 from tests.exporter.page import families, make_exporter, put, value
 from tests.exporter.stream import hello
 from tests.kv_events.publisher import Publisher
-from tests.readings.cases.vllm import CURRENT_PAGE
+from tests.scrape.cases.vllm import CURRENT_PAGE
 from tests.support.http_peer import serving, text
 from tests.support.waiting import wait_for
 

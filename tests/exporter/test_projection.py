@@ -14,9 +14,9 @@ from kvscope_events.events import (
     PrefixLookup,
 )
 from kvscope_events.names import in_group
-from kvscope_exporter.fold.cache.blocks import Resident
-from kvscope_exporter.fold.fleet.projected import Asked, Emptied, Gone, Lost, Stored, numbers_of
-from kvscope_exporter.fold.fleet.projection import Projection
+from kvscope_exporter.state.cache.blocks import Resident
+from kvscope_exporter.state.fleet.projected import Asked, Emptied, Gone, Lost, Stored, numbers_of
+from kvscope_exporter.state.fleet.projection import Projection
 from tests.exporter.stream import block_hash
 
 

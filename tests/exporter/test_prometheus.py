@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kvscope_events.bus import EventBus
-from kvscope_exporter.watched.exporter import in_process
+from kvscope_exporter.targets.exporter import in_process
 from kvscope_exporter.web.http_server import HttpServer
 from kvscope_exporter.web.metrics import metrics_app
 from tests.exporter.page import HELLO

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from kvscope_exporter.watched.exporter import Exporter
+from kvscope_exporter.targets.exporter import Exporter
 from tests.exporter.page import make_exporter
 from tests.exporter.scenario import play
 

@@ -7,7 +7,7 @@ showed a rate of 32 % where 0.2 % was true.
 
 from random import Random
 
-from kvscope_exporter.watched.exporter import in_process
+from kvscope_exporter.targets.exporter import in_process
 from tests.exporter.machine import MACHINE
 from tests.exporter.page import hello, value
 from tests.support.accounting import Accounting

@@ -17,7 +17,7 @@ from kvscope_events.events import (
     SequenceFinished,
     StepCompleted,
 )
-from kvscope_exporter.fold.recent import NEED_BINS, NEED_STEPS, NUM_SLOTS, SLOT_NS, Recent, Slot
+from kvscope_exporter.state.recent import NEED_BINS, NEED_STEPS, NUM_SLOTS, SLOT_NS, Recent, Slot
 from tests.exporter.stream import batch_of, ended, step
 
 USABLE, BLOCK_SIZE = 40, 4

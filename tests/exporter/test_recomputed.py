@@ -1,6 +1,6 @@
 """Names that are computed again are few, whatever the sequences do."""
 
-from kvscope_exporter.fold.cache.evicted import Recomputed
+from kvscope_exporter.state.cache.evicted import Recomputed
 from tests.exporter.stream import block_hash
 
 

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from kvscope_engine.block_pool import BlockPool
 from kvscope_events.bus import EventBus
 from kvscope_events.events import BlocksCached, BlocksEvicted, PoolCreated, PrefixLookup
-from kvscope_exporter.fold import Cache
-from kvscope_exporter.fold.buckets import REGRET_AGE_SECONDS
-from kvscope_exporter.fold.cache.regret import Regret
-from kvscope_exporter.fold.cache.shortfall import SLICE_NS, SLICES, Shortfall
+from kvscope_exporter.state import Cache
+from kvscope_exporter.state.buckets import REGRET_AGE_SECONDS
+from kvscope_exporter.state.cache.regret import Regret
+from kvscope_exporter.state.cache.shortfall import SLICE_NS, SLICES, Shortfall
 from tests.exporter import cache_oracle as oracle
 from tests.exporter.cache_record import BLOCK_SIZE, LOST, Life, folded, lives, names_of
 from tests.exporter.stream import batch_of, block_hash

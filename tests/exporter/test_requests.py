@@ -11,7 +11,7 @@ from kvscope_events.events import (
     RequestScheduled,
     SequenceAdded,
 )
-from kvscope_exporter.fold import Requests
+from kvscope_exporter.state import Requests
 from tests.exporter.page import batch_of, ended, finished, make_exporter, put, step, value
 
 NEVER_RAN = {"queue_ns": None, "prefill_ns": None, "decode_ns": None}

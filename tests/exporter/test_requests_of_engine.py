@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from kvscope_events.events import PoolCreated, RequestPreempted
-from kvscope_exporter.fold import Requests
+from kvscope_exporter.state import Requests
 from tests.exporter.stream import batch_of
 from tests.support.accounting import Accounting
 

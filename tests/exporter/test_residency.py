@@ -13,8 +13,8 @@ from kvscope_events.events import (
     PoolCreated,
     PoolSnapshot,
 )
-from kvscope_exporter.fold import Cache, Histogram
-from kvscope_exporter.fold.buckets import RESIDENCY_SECONDS
+from kvscope_exporter.state import Cache, Histogram
+from kvscope_exporter.state.buckets import RESIDENCY_SECONDS
 from tests.exporter import cache_oracle as oracle
 from tests.exporter.cache_record import Life, folded, lives
 from tests.exporter.stream import batch_of, block_hash

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvscope_exporter.fold.cache import run_stack
-from kvscope_exporter.fold.cache.curve import HitCurve
-from kvscope_exporter.fold.cache.run_stack import RunStack
+from kvscope_exporter.state.cache import run_stack
+from kvscope_exporter.state.cache.curve import HitCurve
+from kvscope_exporter.state.cache.run_stack import RunStack
 from tests.engine.test_trace_hits import CONVERSATION, CONVERSATION_HITS, ref_hits
 
 

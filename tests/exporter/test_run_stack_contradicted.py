@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 
-from kvscope_exporter.fold.cache import run_stack
-from kvscope_exporter.fold.cache.run_stack import RunStack
+from kvscope_exporter.state.cache import run_stack
+from kvscope_exporter.state.cache.run_stack import RunStack
 
 HORIZON = 12
 

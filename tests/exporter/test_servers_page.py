@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvscope.documents.servers import servers_page
+from kvscope.reference.servers import servers_page
 from kvscope_engine.config import (
     CacheConfig,
     EngineConfig,

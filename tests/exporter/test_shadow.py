@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 from kvscope_events.events import (
     CacheGroup,
 )
-from kvscope_exporter.fold.shadow.coordinator import Coordinator
-from kvscope_exporter.fold.shadow.groups import layers_of
-from kvscope_exporter.fold.shadow.pool import Pool
-from kvscope_exporter.fold.shadow.runs import UNNAMED, Run
+from kvscope_exporter.state.simulation.coordinator import Coordinator
+from kvscope_exporter.state.simulation.groups import layers_of
+from kvscope_exporter.state.simulation.pool import Pool
+from kvscope_exporter.state.simulation.runs import UNNAMED, Run
 from tests.exporter.shadow_stream import (
     FULL,
     SIZE,

@@ -3,8 +3,8 @@
 import pytest
 
 from kvscope_events.events import PoolCreated
-from kvscope_exporter.fold.shadow import Shadows
-from kvscope_exporter.watched.exporter import Exporter
+from kvscope_exporter.state.simulation import Shadows
+from kvscope_exporter.targets.exporter import Exporter
 from tests.exporter.machine import NOW_NS
 from tests.exporter.page import make_exporter, value
 from tests.exporter.shadow_stream import FULL, SIZE, WINDOW, alternating

@@ -19,11 +19,11 @@ from kvscope_events.events import (
     StepScheduled,
 )
 from kvscope_events.names import CONTENT_BYTES, suffix_of
-from kvscope_exporter.fold.shadow.budget import LEAST_SHARE, PATIENCE, PERIOD_NS, Budget
-from kvscope_exporter.fold.shadow.coordinator import Coordinator
-from kvscope_exporter.fold.shadow.groups import layers_of
-from kvscope_exporter.fold.shadow.roots import SHARED_BY, WINDOW, Roots, Sample
-from kvscope_exporter.fold.shadow.simulation import Simulation
+from kvscope_exporter.state.simulation.budget import LEAST_SHARE, PATIENCE, PERIOD_NS, Budget
+from kvscope_exporter.state.simulation.coordinator import Coordinator
+from kvscope_exporter.state.simulation.groups import layers_of
+from kvscope_exporter.state.simulation.roots import SHARED_BY, WINDOW, Roots, Sample
+from kvscope_exporter.state.simulation.simulation import Simulation
 from tests.exporter.shadow_stream import FULL, SIZE
 from tests.exporter.shadow_stream import WINDOW as WINDOW_GROUP
 

@@ -19,13 +19,13 @@ from kvscope_events.events import (
 )
 from kvscope_events.names import suffix_of
 from kvscope_exporter.clock import Clock
-from kvscope_exporter.fold.shadow import Shadows
-from kvscope_exporter.fold.shadow import fold as fold_module
-from kvscope_exporter.fold.shadow import follower as follower_module
-from kvscope_exporter.fold.shadow.coordinator import Coordinator
-from kvscope_exporter.fold.shadow.groups import Layers
-from kvscope_exporter.fold.shadow.simulation import SCALES, Simulation
 from kvscope_exporter.sources.pipeline import InProcessSource, Pipeline
+from kvscope_exporter.state.simulation import Shadows
+from kvscope_exporter.state.simulation import fold as fold_module
+from kvscope_exporter.state.simulation import follower as follower_module
+from kvscope_exporter.state.simulation.coordinator import Coordinator
+from kvscope_exporter.state.simulation.groups import Layers
+from kvscope_exporter.state.simulation.simulation import SCALES, Simulation
 from tests.exporter.shadow_stream import (
     FULL,
     SIZE,

@@ -19,7 +19,7 @@ from kvscope_engine.sizing.units import format_bytes
 from kvscope_engine.step import Step
 from kvscope_events.bus import EventBus
 from kvscope_events.events import StepCompleted
-from kvscope_exporter.fold import Churn, Fold, Ledger
+from kvscope_exporter.state import Churn, Fold, Ledger
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "studies" / "sharing.md"
 PROMPT = list(range(40))

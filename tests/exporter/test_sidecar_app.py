@@ -7,7 +7,7 @@ import pytest
 
 from kvscope_exporter.answers.question import Question
 from kvscope_exporter.fetch.address import is_address
-from kvscope_exporter.watched.reply import Reply
+from kvscope_exporter.targets.reply import Reply
 from kvscope_exporter.web.metrics import Exposition
 from kvscope_exporter.web.sidecar_app import sidecar_app
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from kvscope_events.producers import VLLM_FRONT_END_EVENTS
-from kvscope_exporter.watched.exporter import Exporter
+from kvscope_exporter.targets.exporter import Exporter
 from tests.exporter.page import value
 from tests.exporter.test_presence import Scene, comes_to
-from tests.readings.cases.vllm import CURRENT_PAGE
+from tests.scrape.cases.vllm import CURRENT_PAGE
 from tests.support.http_peer import serving, text
 from tests.support.waiting import wait_for
 

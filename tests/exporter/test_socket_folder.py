@@ -15,8 +15,8 @@ from kvscope_exporter.configuration import ServerConfig
 from kvscope_exporter.sidecar import socket_folder as module
 from kvscope_exporter.sidecar.sidecar import Sidecar
 from kvscope_exporter.sidecar.socket_folder import FORGET_NS, SocketFolder
-from kvscope_exporter.watched.exporter import Exporter
-from kvscope_exporter.watched.target import Target
+from kvscope_exporter.targets.exporter import Exporter
+from kvscope_exporter.targets.target import Target
 from tests.events.producers import Producer
 from tests.exporter.page import value
 from tests.support.waiting import wait_for

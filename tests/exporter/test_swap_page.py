@@ -20,7 +20,7 @@ from kvscope_events.events import (
 )
 from kvscope_events.producers import ENGINE_EVENTS, SWAP_EVENTS
 from kvscope_exporter.catalogue import DEFAULT_COMPAT
-from kvscope_exporter.watched.exporter import Exporter
+from kvscope_exporter.targets.exporter import Exporter
 from tests.exporter.page import families, hello, make_exporter, value
 from tests.exporter.scenario import STEPS, play
 from tests.exporter.stream import ended, finished, put, step

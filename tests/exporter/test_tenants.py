@@ -19,8 +19,8 @@ from kvscope_events.events import (
 from kvscope_events.tenants import tenant_digest
 from kvscope_exporter.answers.questions import QUESTIONS
 from kvscope_exporter.answers.tenants import TENANTS
-from kvscope_exporter.fold.shown import SHOWN
-from kvscope_exporter.fold.tenants import Tenants, short_name
+from kvscope_exporter.state.shown import SHOWN
+from kvscope_exporter.state.tenants import Tenants, short_name
 from tests.exporter.page import families, make_exporter
 from tests.exporter.scenario import play
 from tests.exporter.stream import ended, finished, put, step

@@ -12,7 +12,7 @@ from kvscope_events.events import (
     RequestScheduled,
     SequenceAdded,
 )
-from kvscope_exporter.fold import Vllm
+from kvscope_exporter.state import Vllm
 from tests.exporter.stream import batch_of, block_hash, ended, finished, step
 
 PREEMPTED = RequestPreempted(1, 1, "recompute", "out_of_blocks", 40, 3, 1)

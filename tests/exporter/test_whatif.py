@@ -20,10 +20,10 @@ from kvscope_events.events import (
     PrefixCacheReset,
     PrefixLookup,
 )
-from kvscope_exporter.fold import Cache
-from kvscope_exporter.fold.cache import depths
-from kvscope_exporter.fold.cache.curve import Curve
-from kvscope_exporter.fold.cache.run_stack import Segment
+from kvscope_exporter.state import Cache
+from kvscope_exporter.state.cache import depths
+from kvscope_exporter.state.cache.curve import Curve
+from kvscope_exporter.state.cache.run_stack import Segment
 from tests.exporter.stream import batch_of, block_hash
 from tests.exporter.tree_pool import BLOCK_SIZE, TreePool, tree_path
 from tests.exporter.whatif_oracle import since_start

@@ -16,7 +16,7 @@ from kvscope_events.events import (
 )
 from kvscope_exporter.answers.questions import QUESTIONS
 from kvscope_exporter.answers.whatif import WHATIF
-from kvscope_exporter.watched.exporter import Exporter
+from kvscope_exporter.targets.exporter import Exporter
 from tests.exporter.machine import NOW_NS
 from tests.exporter.page import hello, make_exporter
 from tests.exporter.scenario import A, B, C

@@ -7,7 +7,7 @@ import pytest
 from kvscope_events.events import (
     EngineEvent,
 )
-from kvscope_exporter.fold import Cache
+from kvscope_exporter.state import Cache
 from tests.exporter.tree_pool import BLOCK_SIZE, TreePool, tree_path
 from tests.exporter.whatif_oracle import Oracle, since_start
 

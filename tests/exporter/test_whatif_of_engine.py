@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.engine_stream import Recording
 from kvscope_events.events import PrefixLookup, RequestPreempted
-from kvscope_exporter.fold import Cache
+from kvscope_exporter.state import Cache
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """A window holds only time in which lookups were counted."""
 
 from kvscope_events.events import PoolCreated, PoolSnapshot, PrefixLookup
-from kvscope_exporter.fold import Cache
+from kvscope_exporter.state import Cache
 from tests.exporter.stream import batch_of, block_hash
 
 A = block_hash(1)

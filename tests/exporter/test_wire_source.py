@@ -17,8 +17,8 @@ from kvscope_events.wire.publisher import WirePublisher
 from kvscope_events.wire.subscriber import WireSubscriber
 from kvscope_exporter.clock import Clock
 from kvscope_exporter.sources.source import Source
-from kvscope_exporter.watched.exporter import Exporter
-from kvscope_exporter.watched.target import Target
+from kvscope_exporter.targets.exporter import Exporter
+from kvscope_exporter.targets.target import Target
 from tests.events.producers import SNAPSHOT, Producer, hello
 from tests.exporter.page import value
 from tests.support.waiting import wait_for

@@ -16,8 +16,7 @@ from kvscope_events.events import (
     StartupProfiled,
 )
 from kvscope_events.producers import VLLM_FRONT_END_EVENTS, VLLM_WORKER_EVENTS
-from kvscope_exporter.answers.why.question import WHY
-from kvscope_exporter.fold.fleet.projected import Document
+from kvscope_exporter.answers.diagnosis.question import WHY
 from kvscope_exporter.machine.gpu import (
     DeviceSample,
     GpuSample,
@@ -30,9 +29,10 @@ from kvscope_exporter.machine.gpu import (
 from kvscope_exporter.machine.host_memory import HostMemory
 from kvscope_exporter.machine.machine import Machine
 from kvscope_exporter.sources.pipeline import InProcessSource
-from kvscope_exporter.watched.exporter import Exporter
-from kvscope_exporter.watched.reply import ELSEWHERE
-from kvscope_exporter.watched.target import Target
+from kvscope_exporter.state.fleet.projected import Document
+from kvscope_exporter.targets.exporter import Exporter
+from kvscope_exporter.targets.reply import ELSEWHERE
+from kvscope_exporter.targets.target import Target
 from kvscope_exporter.web.projection import Projections
 from tests.exporter.machine import GIB, NOW_NS, UUID
 from tests.exporter.page import FIXED_CLOCK, hello, put, value

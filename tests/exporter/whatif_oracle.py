@@ -16,8 +16,8 @@ from kvscope_events.events import (
     PrefixCacheReset,
     PrefixLookup,
 )
-from kvscope_exporter.fold import Cache
-from kvscope_exporter.fold.cache.curve import Curve
+from kvscope_exporter.state import Cache
+from kvscope_exporter.state.cache.curve import Curve
 
 BLOCK_SIZE = 4
 

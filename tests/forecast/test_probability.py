@@ -18,9 +18,9 @@ from kvscope_events.events import (
     SequenceFinished,
     StepCompleted,
 )
-from kvscope_exporter.fold.exhaustion import HORIZONS, Exhaustion
-from kvscope_exporter.fold.exhaustion.probability import MIN_SECONDS, Pool, Probability
-from kvscope_exporter.fold.exhaustion.sequences import Footprint, Sequences
+from kvscope_exporter.state.exhaustion import HORIZONS, Exhaustion
+from kvscope_exporter.state.exhaustion.probability import MIN_SECONDS, Pool, Probability
+from kvscope_exporter.state.exhaustion.sequences import Footprint, Sequences
 from tests.exporter.machine import NOW_NS
 from tests.exporter.page import make_exporter, step, value
 

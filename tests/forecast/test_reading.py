@@ -17,7 +17,7 @@ from kvscope_events.events import (
     PoolCounted,
     PoolCreated,
 )
-from kvscope_exporter.fold import Exhaustion
+from kvscope_exporter.state import Exhaustion
 
 SECONDS = 400.0
 

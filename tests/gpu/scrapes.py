@@ -7,7 +7,7 @@ from kvscope_events.events import Batch, DeviceMemorySampled, EngineEvent
 from kvscope_exporter.machine.gpu import Cadence, GpuSource
 from kvscope_exporter.machine.host_memory import HostMemory
 from kvscope_exporter.machine.machine import Machine
-from kvscope_exporter.watched.exporter import in_process
+from kvscope_exporter.targets.exporter import in_process
 from tests.exporter.page import hello
 from tests.fakes.nvml import GIB
 from tests.fakes.nvml.states import UUID

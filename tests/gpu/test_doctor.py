@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from kvscope.cli.app import app
-from kvscope.diagnosis.host import host_findings
-from kvscope.diagnosis.target import target_report
+from kvscope.doctor.host import host_findings
+from kvscope.doctor.target import target_report
 from kvscope_exporter.machine.gpu import GpuPoller, calls
 from kvscope_exporter.machine.gpu.visible import DEVICE_ORDER, VISIBLE_DEVICES
 from kvscope_exporter.web.http_server import HttpServer
@@ -158,11 +158,11 @@ def test_a_machine_without_nvidia_is_no_problem(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(pynvml, "nvmlLib", None)
     monkeypatch.setattr(pynvml, "CDLL", missing)
-    monkeypatch.setattr("kvscope.diagnosis.gpus.has_nvidia", lambda root: False)
+    monkeypatch.setattr("kvscope.doctor.gpus.has_nvidia", lambda root: False)
     result = doctor()
     assert result.exit_code == 0, result.output
     assert "no NVIDIA GPU here" in result.output
-    monkeypatch.setattr("kvscope.diagnosis.gpus.has_nvidia", lambda root: True)
+    monkeypatch.setattr("kvscope.doctor.gpus.has_nvidia", lambda root: True)
     result = doctor()
     assert result.exit_code == 1
     assert "libnvidia-ml.so.1 is missing, though the driver is there" in result.output

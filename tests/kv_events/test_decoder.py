@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from kvscope_events.events import Batch, NamesCleared, NamesRemoved, NamesStored
 from kvscope_events.wire.frame import DECODE_ERROR_KINDS
-from kvscope_exporter.fold.tiers import Tiers
 from kvscope_exporter.sources.kv_events.decoder import ERROR_KINDS, Decoded, Decoder, Unreadable
 from kvscope_exporter.sources.kv_events.framing import read_answer, read_live
 from kvscope_exporter.sources.kv_events.naming import name_of, tier_of
+from kvscope_exporter.state.tiers import Tiers
 from tests.kv_events.dialects import (
     BY_NAME,
     DIALECTS,

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from kvscope_events.events import PoolCreated
-from kvscope_exporter.fold import Tiers
 from kvscope_exporter.live import named
 from kvscope_exporter.live.hub import Hub
-from kvscope_exporter.watched.exporter import Exporter
+from kvscope_exporter.state import Tiers
+from kvscope_exporter.targets.exporter import Exporter
 from tests.exporter.page import make_exporter, put
 from tests.kv_events.dialects import Cleared, Removed, Stored, one
 from tests.kv_events.publisher import Publish

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from kvscope_events.events import EngineEvent, NamesCleared, NamesRemoved, NamesStored
 from kvscope_events.vocabulary import Tier
-from kvscope_exporter.fold import tiers as module
-from kvscope_exporter.fold.tiers import SPURIOUS_BLOCKS, TierContent, Tiers
+from kvscope_exporter.state import tiers as module
+from kvscope_exporter.state.tiers import SPURIOUS_BLOCKS, TierContent, Tiers
 from tests.exporter.stream import batch_of, block_hash
 
 

@@ -8,8 +8,8 @@ from typing import Any
 from kvscope_exporter.clock import Clock
 from kvscope_exporter.machine.machine import Machine
 from kvscope_exporter.sources.kv_events import KvEventsSource
-from kvscope_exporter.watched.exporter import Exporter
-from kvscope_exporter.watched.target import Target
+from kvscope_exporter.targets.exporter import Exporter
+from kvscope_exporter.targets.target import Target
 from tests.exporter.page import families
 from tests.support.waiting import wait_for
 

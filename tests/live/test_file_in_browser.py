@@ -9,12 +9,12 @@ import pytest
 from typer.testing import CliRunner
 
 from kvscope.cli.app import app as cli
-from kvscope_exporter.flight.reader import RecordingFile
-from kvscope_exporter.fold import Ledger, Steps
-from kvscope_exporter.playback.playback import Playback
+from kvscope_exporter.recorder.reader import RecordingFile
+from kvscope_exporter.replay.playback import Playback
+from kvscope_exporter.state import Ledger, Steps
 from tests.live.test_in_browser import CELLS, FINDINGS, FOLLOWED, SIZES, axe_rules
-from tests.playback.simulated import record_stage
-from tests.playback.test_html import HOSTILE, incident, write_hostile
+from tests.replay.simulated import record_stage
+from tests.replay.test_html import HOSTILE, incident, write_hostile
 from tests.support.chromium import Page, browsing
 from tests.support.live_reader import CACHED
 from tests.support.waiting import wait_for

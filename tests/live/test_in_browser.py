@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from starlette.types import ASGIApp
 
-from kvscope.replaying.app import replay_app
-from kvscope.replaying.past import past_router
-from kvscope.replaying.player import Player
+from kvscope.replay.app import replay_app
+from kvscope.replay.past import past_router
+from kvscope.replay.player import Player
 from kvscope_events.events import PoolCreated, RequestArrived, SequenceAdded
-from kvscope_exporter.fold import Ledger, Steps
-from kvscope_exporter.fold.tenants import short_name
+from kvscope_exporter.state import Ledger, Steps
+from kvscope_exporter.state.tenants import short_name
 from kvscope_exporter.web.access import Access, AccessConfig, Credentials
 from kvscope_exporter.web.http_server import HttpServer
 from tests.exporter.page import make_exporter, put
@@ -25,7 +25,7 @@ from tests.exporter.stream import HELLO, hello, step
 from tests.live.test_over_http import HOSTILE, app_of
 from tests.live.test_past import Blocks, noted
 from tests.live.test_truth import Watched
-from tests.playback.recorded import make_recorder, record_load
+from tests.replay.recorded import make_recorder, record_load
 from tests.support.chromium import Page, browsing
 from tests.support.live_reader import CACHED
 from tests.support.process import forked_kvscope

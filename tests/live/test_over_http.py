@@ -20,7 +20,7 @@ from kvscope_events.producers import SGLANG_EVENTS, in_order
 from kvscope_exporter.live import hub as hub_module
 from kvscope_exporter.live.broadcast import QUEUED_FRAMES, Viewer
 from kvscope_exporter.paths import door_of
-from kvscope_exporter.watched.exporter import Exporter
+from kvscope_exporter.targets.exporter import Exporter
 from kvscope_exporter.web.access import Access, AccessConfig, Credentials
 from kvscope_exporter.web.answers import answers_router
 from kvscope_exporter.web.http_server import HttpServer

@@ -8,13 +8,13 @@ from pathlib import Path
 import httpx
 import pytest
 
-from kvscope.replaying import past as past_module
-from kvscope.replaying.past import past_router
-from kvscope_exporter.watched.exporter import Exporter
+from kvscope.replay import past as past_module
+from kvscope.replay.past import past_router
+from kvscope_exporter.targets.exporter import Exporter
 from kvscope_exporter.web.http_server import HttpServer
 from kvscope_exporter.web.metrics import bare_app
 from tests.live.test_truth import Watched
-from tests.playback.recorded import make_recorder
+from tests.replay.recorded import make_recorder
 from tests.support.live_reader import LiveReader
 from tests.support.waiting import wait_for
 

@@ -12,11 +12,11 @@ from kvscope_events.events import (
     EngineEvent,
     RequestPreempted,
 )
-from kvscope_exporter.flight.recorder import Recorder
 from kvscope_exporter.live.broadcast import Broadcast
 from kvscope_exporter.live.view import View
-from kvscope_exporter.watched.exporter import Exporter, in_process
-from kvscope_exporter.watched.target import Target
+from kvscope_exporter.recorder.recorder import Recorder
+from kvscope_exporter.targets.exporter import Exporter, in_process
+from kvscope_exporter.targets.target import Target
 from tests.exporter.stream import HELLO
 from tests.support.accounting import Accounting
 from tests.support.live_reader import CACHED, FREE, RESERVED, LiveReader, Stale

@@ -25,7 +25,7 @@ from kvscope_events.observers.vllm.tenant import MAX_BODY_BYTES, TENANT_VARIABLE
 from kvscope_events.observers.vllm.tokenizer import TokenizerQueue
 from kvscope_events.tenants import tenant_digest
 from kvscope_events.wire.subscriber import WireSubscriber
-from kvscope_exporter.fold import FrontEnd
+from kvscope_exporter.state import FrontEnd
 from tests.observers.workers import Worker, Wrapper
 from tests.support.waiting import wait_for
 

@@ -16,11 +16,11 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from kvscope_events.events import EngineEvent, FirstToken, RequestArrived, SequenceAdded
 from kvscope_exporter.catalogue import CATALOGUE
 from kvscope_exporter.catalogue import Metric as Row
-from kvscope_exporter.fold import buckets
 from kvscope_exporter.otlp import library
 from kvscope_exporter.otlp.feed import Feed
 from kvscope_exporter.otlp.library import resource_of
-from kvscope_exporter.watched.exporter import Exporter
+from kvscope_exporter.state import buckets
+from kvscope_exporter.targets.exporter import Exporter
 from tests.exporter.machine import GIB, NOW_NS, UUID
 from tests.exporter.page import HELLO, families, make_exporter, put, value
 from tests.exporter.scenario import STEPS, TRACE, play

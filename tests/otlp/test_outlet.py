@@ -18,7 +18,7 @@ from kvscope_exporter.clock import Clock
 from kvscope_exporter.machine.machine import Machine
 from kvscope_exporter.otlp.outlet import FLUSH_SECONDS, Outlet, Served
 from kvscope_exporter.otlp.settings import OtlpConfig, OtlpSettingError
-from kvscope_exporter.watched.exporter import Exporter, in_process
+from kvscope_exporter.targets.exporter import Exporter, in_process
 from tests.exporter.page import make_exporter, value
 from tests.exporter.scenario import play
 from tests.exporter.stream import hello

@@ -6,8 +6,8 @@ import pytest
 import typer
 
 from kvscope.cli.app import app
-from kvscope.documents.engine_options import with_table
-from kvscope.documents.metrics import metrics_page
+from kvscope.reference.engine_options import with_table
+from kvscope.reference.metrics import metrics_page
 from kvscope_engine.server.protocol import NOT_SUPPORTED, ChatCompletionRequest, CompletionRequest
 from tests.repo.checkout import ROOT, project_files, relative
 

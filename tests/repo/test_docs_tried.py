@@ -13,8 +13,8 @@ from typer.core import TyperCommand, TyperGroup
 from kvscope.cli.app import app
 from kvscope.options.configuration import SIDECAR_PORT
 from kvscope.plan.form import plan_router
-from kvscope.replaying.app import replay_app
-from kvscope.replaying.past import past_router
+from kvscope.replay.app import replay_app
+from kvscope.replay.past import past_router
 from kvscope.run.api_server import DEFAULT_PORTS
 from kvscope_engine.server.control import create_control_app
 from kvscope_exporter.paths import PATHS

@@ -52,7 +52,7 @@ import kvscope_exporter.sidecar.assembly
 import kvscope_exporter.web.sidecar_app
 import kvscope_exporter.web.access
 import kvscope_exporter.fleet.fleet
-import kvscope.replaying.past
+import kvscope.replay.past
 import kvscope.plan.form
 runner = CliRunner()
 names = [command.name or command.callback.__name__ for command in app.registered_commands]

@@ -121,7 +121,7 @@ def test_importing_a_package_runs_nothing(package: str) -> None:
 
 def test_the_exporter_runs_without_torch_and_without_an_engine() -> None:
     run_without_torch(
-        "import kvscope_exporter.sidecar.sidecar, kvscope_exporter.watched.page; "
+        "import kvscope_exporter.sidecar.sidecar, kvscope_exporter.targets.page; "
         "loaded = {n for n in sys.modules if n.split('.')[0] == 'kvscope_engine'}; "
         "assert not loaded, loaded"
     )

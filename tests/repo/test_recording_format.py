@@ -3,17 +3,17 @@
 import ast
 import re
 
-from kvscope_exporter.flight.ring import SUFFIX
+from kvscope_exporter.recorder.ring import SUFFIX
 from tests.repo.checkout import ROOT, project_files, python_files, relative
 
 PRODUCT = ("kvscope_events", "engine", "exporter", "kvscope", "tools", "benchmarks")
 MAY_CALL = {
-    "pack_chunk": {"exporter/kvscope_exporter/flight/ring.py"},
+    "pack_chunk": {"exporter/kvscope_exporter/recorder/ring.py"},
     "read_chunks": {
-        "exporter/kvscope_exporter/flight/format.py",
-        "exporter/kvscope_exporter/flight/reader.py",
+        "exporter/kvscope_exporter/recorder/format.py",
+        "exporter/kvscope_exporter/recorder/reader.py",
     },
-    "whole_chunks": {"exporter/kvscope_exporter/flight/ring.py"},
+    "whole_chunks": {"exporter/kvscope_exporter/recorder/ring.py"},
 }
 """The modules that write chunks and read them, besides the tests."""
 TOLD = {ROOT / "CHANGELOG.md"}

@@ -44,8 +44,8 @@ from kvscope_events.observers.endpoints import (
 )
 from kvscope_events.observers.sglang.plugin import NAMES_VARIABLE
 from kvscope_events.wire.frame import decode_batch, encode_batch
-from kvscope_exporter.fold.cache import Cache
-from kvscope_exporter.fold.ledger import Ledger
+from kvscope_exporter.state.cache import Cache
+from kvscope_exporter.state.ledger import Ledger
 from tests.sglang.load import Load
 from tests.sglang.scenarios import COMMON, NAMED, PUBLISHING, SCENARIOS, SWITCHED
 from tests.sglang.switched import Cycles, keep_published, published

@@ -16,8 +16,8 @@ from typing import Any
 
 from kvscope_events.events import PrefixLookup, RequestPreempted
 from kvscope_events.wire.frame import decode_batch, encode_batch
-from kvscope_exporter.fold.cache import Cache
-from kvscope_exporter.fold.cache.curve import Curve
+from kvscope_exporter.state.cache import Cache
+from kvscope_exporter.state.cache.curve import Curve
 from tests.sglang.conversations import Conversations
 from tests.sglang.drive import build_scheduler, put_between
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kvscope.diagnosis.switching import switch
+from kvscope.doctor.switching import switch
 from tests.sglang.conftest import REFERENCE, Unobserved
 from tests.sglang.counters import GAUGES, disagreements
 from tests.sglang.drive import GOES_OFF_AND_ON, UNOBSERVED

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from kvscope.diagnosis.switching import switch
+from kvscope.doctor.switching import switch
 from tests.sglang.conftest import REFERENCE, Unobserved
 from tests.sglang.counted_otherwise import (
     ALL,

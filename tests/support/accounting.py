@@ -22,7 +22,7 @@ from kvscope_engine.swap.host_pool import HostPool
 from kvscope_engine.swap.manager import SwapManager
 from kvscope_events.bus import EventBus
 from kvscope_events.events import DeviceMemorySampled, EngineEvent
-from kvscope_exporter.fold import Ledger
+from kvscope_exporter.state import Ledger
 from tests.support.pool_state import pool_state
 
 VOCABULARY = 7

@@ -30,7 +30,7 @@ _PRELOADED = (
     *("kvscope_engine.build", "kvscope_engine.server.app", "kvscope_engine.server.control"),
     *("kvscope_exporter.sidecar.sidecar", "kvscope_exporter.web.sidecar_app"),
     *("kvscope.cli", "kvscope.run.background_server", "kvscope.serving.engine"),
-    *("kvscope_events.wire.publisher", "kvscope.diagnosis.remote_stacks"),
+    *("kvscope_events.wire.publisher", "kvscope.doctor.remote_stacks"),
 )
 
 

@@ -7,7 +7,7 @@ from array import array
 from typing import Any
 
 from kvscope_exporter.live.view import View
-from kvscope_exporter.watched.target import Target
+from kvscope_exporter.targets.target import Target
 
 MAGIC = b"KVSLIVE1"
 FREE, RESERVED, CACHED = range(3)

@@ -38,10 +38,10 @@ from kvscope_events.events import (
 from kvscope_exporter.answers.advice import ADVICE, AdviceAnswer
 from kvscope_exporter.answers.question import Question
 from kvscope_exporter.clock import Clock
-from kvscope_exporter.flight.recorder import Recorder
 from kvscope_exporter.machine.machine import Machine
-from kvscope_exporter.watched.exporter import Exporter, in_process
-from kvscope_exporter.watched.reply import Reply
+from kvscope_exporter.recorder.recorder import Recorder
+from kvscope_exporter.targets.exporter import Exporter, in_process
+from kvscope_exporter.targets.reply import Reply
 
 SECOND = 1_000_000_000
 _DRAIN_BATCHES = 256

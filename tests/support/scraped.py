@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import httpx
 
-from kvscope_exporter.flight.reader import RecordingFile
-from kvscope_exporter.playback.playback import Playback
-from tests.playback.recorded import lines_of
+from kvscope_exporter.recorder.reader import RecordingFile
+from kvscope_exporter.replay.playback import Playback
+from tests.replay.recorded import lines_of
 from tests.support.waiting import wait_for
 
 EVERY_SECONDS = 2.0

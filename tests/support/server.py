@@ -23,10 +23,10 @@ from kvscope_events.bus import EventBus
 from kvscope_events.events import DeviceMemorySampled
 from kvscope_exporter.catalogue import COMPAT_SETS
 from kvscope_exporter.clock import Clock
-from kvscope_exporter.flight.recorder import Recorder
 from kvscope_exporter.machine.machine import Machine
+from kvscope_exporter.recorder.recorder import Recorder
 from kvscope_exporter.sources.listener import Listener
-from kvscope_exporter.watched.exporter import Exporter, in_process
+from kvscope_exporter.targets.exporter import Exporter, in_process
 from kvscope_exporter.web.metrics import metrics_router
 from kvscope_exporter.web.requests import CountedRequests, RequestCounts
 from tests.support.waiting import WAIT_SECONDS, wait_for

@@ -6,7 +6,7 @@ from kvscope.mooncake import TRACE_BLOCK_TOKENS
 from kvscope_engine.block_pool import BlockPool
 from kvscope_events.bus import EventBus, Subscription
 from kvscope_events.events import PrefixLookup
-from kvscope_exporter.fold import Ledger
+from kvscope_exporter.state import Ledger
 
 
 def replay(paths: Iterable[Sequence[int]], capacity: int) -> tuple[int, int]:

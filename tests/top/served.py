@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from kvscope_exporter.watched.exporter import Exporter
+from kvscope_exporter.targets.exporter import Exporter
 from kvscope_exporter.web.access import Access, AccessConfig, Credentials
 from kvscope_exporter.web.http_server import HttpServer
 from kvscope_exporter.web.sidecar_app import sidecar_app

@@ -3,7 +3,7 @@
 from functools import cache
 from typing import Any
 
-from kvscope.diagnosis.scrape import parse_page
+from kvscope.doctor.scrape import parse_page
 from kvscope.top.figures import EngineName, engines_of
 from kvscope.top.follower import Follower, Seen
 from kvscope.top.reading import (

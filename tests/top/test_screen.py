@@ -10,12 +10,12 @@ from threading import Event
 import pytest
 from textual.pilot import Pilot
 
-from kvscope.replaying.player import Player
+from kvscope.replay.player import Player
 from kvscope.top.app import Top
 from kvscope.top.keys import KEYS, SCROLLING, move
 from kvscope.top.reading import ServerReading
 from kvscope.top.sources import RecordingSource, Source
-from tests.playback.recorded import record_load
+from tests.replay.recorded import record_load
 from tests.top.staged import Written, pressed, reading_of
 
 pytestmark = pytest.mark.slow

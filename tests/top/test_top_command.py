@@ -13,9 +13,9 @@ from typer.testing import CliRunner, Result
 from kvscope.cli.app import app
 from kvscope.top.headline import HEADLINES
 from kvscope_exporter.clock import Clock
-from kvscope_exporter.flight.recorder import Limits, Recorder
-from kvscope_exporter.flight.ring import Ring
-from tests.playback.recorded import save
+from kvscope_exporter.recorder.recorder import Limits, Recorder
+from kvscope_exporter.recorder.ring import Ring
+from tests.replay.recorded import save
 from tests.support.http_peer import serving, text
 from tests.top.served import served
 from tests.why.stage import GIB, Stage, chat, play

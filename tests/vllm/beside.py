@@ -9,7 +9,7 @@ from collections import Counter
 from typing import Any
 
 from kvscope_events.events import Batch, BlocksAllocated, CacheGroup, PoolSnapshot, PrefixLookup
-from kvscope_exporter.fold import Cache, Churn, Groups
+from kvscope_exporter.state import Cache, Churn, Groups
 
 MAX_EXAMPLES = 5
 

@@ -7,8 +7,8 @@ from collections import Counter
 from typing import Any
 
 from kvscope_events.events import Batch
-from kvscope_exporter.fold.preemption import Preemption
-from kvscope_exporter.fold.preemption.fold import HISTORY
+from kvscope_exporter.state.preemption import Preemption
+from kvscope_exporter.state.preemption.fold import HISTORY
 from tests.exporter.preemption_oracle import bill, bill_of, history, history_of, play
 
 

@@ -8,7 +8,7 @@ from functools import partial
 import httpx
 
 from kvscope_events.events import PoolSnapshot
-from kvscope_exporter.fold import Ledger
+from kvscope_exporter.state import Ledger
 from tests.support.live_reader import CACHED, FREE, RESERVED, LiveReader, Stale
 from tests.vllm.live_replay import Replay
 

@@ -14,7 +14,7 @@ sys.path.append(os.environ["KVSCOPE_TEST_PACKAGES"])  # what an exporter needs a
 
 from kvscope_events.bus import EventBus
 from kvscope_exporter.live.view import UnknownHereError, View
-from kvscope_exporter.watched.exporter import in_process
+from kvscope_exporter.targets.exporter import in_process
 from tests.support.live_reader import CACHED, FREE, RESERVED, LiveReader, Stale
 
 QUEUE_BATCHES = 16

@@ -14,7 +14,7 @@ from kvscope_events.events import (
     StepCompleted,
 )
 from kvscope_events.wire.subscriber import WireSubscriber
-from kvscope_exporter.fold import Ledger
+from kvscope_exporter.state import Ledger
 from tests.support.waiting import wait_for
 
 SHOWN = 5

@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 
-from kvscope.diagnosis.switching import switch
+from kvscope.doctor.switching import switch
 from tests.support.operated import START_SECONDS
 from tests.support.pages import sample
 from tests.support.process import ROOT

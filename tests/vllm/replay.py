@@ -26,7 +26,7 @@ from kvscope_events.events import (
     StepCompleted,
 )
 from kvscope_events.wire.frame import decode_batch, encode_batch
-from kvscope_exporter.fold.ledger import Ledger
+from kvscope_exporter.state.ledger import Ledger
 
 MAX_EXAMPLES = 8
 

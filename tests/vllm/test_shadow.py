@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from kvscope_events.events import Batch, PoolCreated, PoolSnapshot, PrefixLookup
-from kvscope_exporter.fold.shadow.follower import Follower
+from kvscope_exporter.state.simulation.follower import Follower
 from tests.repo.checkout import ROOT
 from tests.vllm.driven import SECONDS
 from tests.vllm.kept import kept

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from kvscope.diagnosis.switching import switch
+from kvscope.doctor.switching import switch
 from kvscope_exporter.catalogue import metric
 from kvscope_exporter.catalogue.metric import ENGINE
-from kvscope_exporter.readings import PageReader, front_end_of
+from kvscope_exporter.scrape import PageReader, front_end_of
 from tests.support.prometheus import Prometheus, prometheus
 from tests.support.waiting import wait_for
 from tests.vllm.observed import SMALL, Observed, observed, outgrow

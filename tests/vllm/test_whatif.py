@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kvscope.whatif.recording import curve_of_recording
-from tests.playback.simulated import write_batches
+from tests.replay.simulated import write_batches
 from tests.support.prefix_trees import Load
 from tests.vllm.driven import run_in_vllm
 from tests.vllm.kept import kept

@@ -23,11 +23,11 @@ from kvscope_events.events import (
     PrefixLookup,
 )
 from kvscope_events.wire.frame import decode_batch
-from kvscope_exporter.flight.format import BEGINS, ENDS, pack_chunk
-from kvscope_exporter.flight.records import Entered, Record, Renewed, Took, encode
+from kvscope_exporter.recorder.format import BEGINS, ENDS, pack_chunk
+from kvscope_exporter.recorder.records import Entered, Record, Renewed, Took, encode
 from tests.exporter.shadow_stream import FULL, SIZE, WINDOW, alternating
 from tests.exporter.stream import hello, step
-from tests.playback.simulated import BEGINS_NS, opened, record_chat, took
+from tests.replay.simulated import BEGINS_NS, opened, record_chat, took
 from tests.support.trace_hits import replay
 
 POOL = 12

@@ -14,7 +14,7 @@ from kvscope.whatif.routing.policies import LOAD_WEIGHT, Place, placing
 from kvscope.whatif.routing.replay import Outcome, replay
 from kvscope.whatif.routing.replica import Pace, Replica
 from kvscope.whatif.routing.workload import Request, Workload
-from kvscope_exporter.fold.fleet import Steps
+from kvscope_exporter.state.fleet import Steps
 from tests.engine.test_trace_hits import tree_path
 
 BLOCK_TOKENS = 4

@@ -25,9 +25,9 @@ from kvscope_events.events import (
     SequenceAdded,
     SequenceFinished,
 )
-from kvscope_exporter.flight.records import Entered
+from kvscope_exporter.recorder.records import Entered
 from tests.exporter.stream import hello
-from tests.playback.simulated import opened, took, write_batches, write_segment
+from tests.replay.simulated import opened, took, write_batches, write_segment
 
 BLOCK_SIZE = 16
 SECOND = 1_000_000_000

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import chain
 
-from kvscope_exporter.answers.why.question import WhyAnswer
+from kvscope_exporter.answers.diagnosis.question import WhyAnswer
 from kvscope_exporter.catalogue.incident import Kind
 from tests.support.paced import Call
 from tests.why.stage import GIB, Stage, chat, play

@@ -9,7 +9,7 @@ from kvscope_engine.out_of_memory import DeviceOutOfMemoryError
 from kvscope_engine.step_plan import SampledToken, StepPlan
 from kvscope_events.events import DeviceMemorySampled, RequestRejected
 from kvscope_events.vocabulary import RejectReason
-from kvscope_exporter.answers.why.question import WHY, WhyAnswer
+from kvscope_exporter.answers.diagnosis.question import WHY, WhyAnswer
 from kvscope_exporter.machine.gpu import (
     DeviceSample,
     GpuHistory,

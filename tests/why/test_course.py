@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvscope_exporter.answers.why.course import SLICE_NS, Course, arrivals, quantile, waiting
-from kvscope_exporter.answers.why.shift import exceeded, fallen, occurred, risen
-from kvscope_exporter.fold import Folds
-from kvscope_exporter.fold.timeline import PERIOD_NS, READ, Figures, Timeline, figures_of
+from kvscope_exporter.answers.diagnosis.course import SLICE_NS, Course, arrivals, quantile, waiting
+from kvscope_exporter.answers.diagnosis.shift import exceeded, fallen, occurred, risen
+from kvscope_exporter.state import Folds
+from kvscope_exporter.state.timeline import PERIOD_NS, READ, Figures, Timeline, figures_of
 
 NOTHING = figures_of(Folds(READ))
 COUNTS = st.lists(st.integers(0, 50), min_size=1, max_size=200)

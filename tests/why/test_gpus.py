@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from kvscope_exporter.answers.why.gpus import Growth, largest_growth
+from kvscope_exporter.answers.diagnosis.gpus import Growth, largest_growth
 from kvscope_exporter.machine.gpu import (
     CHANGE_BYTES,
     DeviceSample,

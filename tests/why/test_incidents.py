@@ -10,14 +10,14 @@ from typing import get_args
 import pytest
 
 from kvscope_events.vocabulary import RejectReason
-from kvscope_exporter.answers.why.question import WHY
+from kvscope_exporter.answers.diagnosis.question import WHY
 from kvscope_exporter.catalogue.incident import PHRASES, Kind
 from kvscope_exporter.clock import Clock
-from kvscope_exporter.flight.reader import RecordingFile
-from kvscope_exporter.flight.recorder import Limits, Recorder
-from kvscope_exporter.flight.ring import Ring
-from kvscope_exporter.playback.playback import Playback
-from tests.playback.recorded import save
+from kvscope_exporter.recorder.reader import RecordingFile
+from kvscope_exporter.recorder.recorder import Limits, Recorder
+from kvscope_exporter.recorder.ring import Ring
+from kvscope_exporter.replay.playback import Playback
+from tests.replay.recorded import save
 from tests.support.paced import Call
 from tests.why.incidents import ASKED_LATE, HELD_OUT, USED, Incident
 from tests.why.stage import GIB, Stage, chat, play

@@ -18,13 +18,13 @@ from typing import Any
 
 from kvscope_events.events import Batch
 from kvscope_exporter.clock import Clock
-from kvscope_exporter.fold import Folds
-from kvscope_exporter.fold.tiers import Tiers
 from kvscope_exporter.sources.kv_events import KvEventsSource
 from kvscope_exporter.sources.kv_events.decoder import Decoded, Decoder
 from kvscope_exporter.sources.kv_events.framing import read_answer, read_live
 from kvscope_exporter.sources.kv_events.naming import tier_of
 from kvscope_exporter.sources.pipeline import Pipeline
+from kvscope_exporter.state import Folds
+from kvscope_exporter.state.tiers import Tiers
 from tests.kv_events.publisher import Publisher
 
 WAIT_SECONDS = 60

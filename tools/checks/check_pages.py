@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kvscope_events.vocabulary import ServerKind
-from kvscope_exporter.readings import TABLES, detect
-from kvscope_exporter.readings.mapping import PageMapper
-from tests.readings.cases.case import NOW, Expected, flat
+from kvscope_exporter.scrape import TABLES, detect
+from kvscope_exporter.scrape.mapping import PageMapper
+from tests.scrape.cases.case import NOW, Expected, flat
 
 Numbers = Mapping[str, float]
-"""By series, as cases of tests/readings name them."""
+"""By series, as cases of tests/scrape name them."""
 
 _VLLM = {
     "num_requests_running": "kvscope_sequences:running",

@@ -19,7 +19,7 @@ from kvscope.whatif.batches import Batches
 from kvscope.whatif.findings import Findings
 from kvscope.whatif.recording import curve_of_recording
 from kvscope_events.events import PrefixLookup, RequestPreempted, StepCompleted
-from tests.playback.simulated import write_batches
+from tests.replay.simulated import write_batches
 from tests.support.own_engine import OwnEngine
 from tests.support.prefix_trees import Load, drive
 

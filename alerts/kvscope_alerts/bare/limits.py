@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from kvscope_alerts.bare.server import SGLANG, VLLM
 from kvscope_alerts.scope import Scope
-from kvscope_exporter.fold.buckets import VLLM_FIRST_TOKEN_SECONDS, VLLM_INTER_TOKEN_SECONDS
+from kvscope_exporter.state.buckets import VLLM_FIRST_TOKEN_SECONDS, VLLM_INTER_TOKEN_SECONDS
 from kvscope_monitoring.bounds import SGLANG_FIRST_TOKEN_SECONDS, SGLANG_INTER_TOKEN_SECONDS
 
 FAILING_MIN = 5

@@ -18,7 +18,7 @@ from dashboards.boards.vllm.series import FIRST_TOKEN, NEXT_TOKEN
 from dashboards.kit.frame import Variable, assemble, engine_variables
 from dashboards.kit.links import VLLM
 from dashboards.kit.variables import choice
-from kvscope_exporter.fold.buckets import VLLM_FIRST_TOKEN_SECONDS, VLLM_INTER_TOKEN_SECONDS
+from kvscope_exporter.state.buckets import VLLM_FIRST_TOKEN_SECONDS, VLLM_INTER_TOKEN_SECONDS
 
 FIRST_TOKEN_SECONDS, NEXT_TOKEN_SECONDS = 2.5, 0.2
 """Default promises: limits of the alerts for such a server."""

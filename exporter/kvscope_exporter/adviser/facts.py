@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from kvscope_events.vocabulary import ServerKind
 from kvscope_exporter.adviser.proposal import Option
-from kvscope_exporter.fold.recent import NEED_STEPS, Slot
+from kvscope_exporter.state.recent import NEED_STEPS, Slot
 
 MARGIN_SHARE = 0.02
 """Share of a device's or host's memory that no proposal touches."""

@@ -5,7 +5,7 @@ from kvscope_exporter.adviser.facts import Facts
 from kvscope_exporter.adviser.flags import FLAGS, HOST, sentence, spelled
 from kvscope_exporter.adviser.proposal import Declined, Gain, Price, Proposal, Verdict
 from kvscope_exporter.adviser.step_room import StepRoom, step_room
-from kvscope_exporter.fold.recent import Slot
+from kvscope_exporter.state.recent import Slot
 
 _ROUND_TO = 64
 """Tokens; smaller budgets are multiples of 16."""

@@ -6,8 +6,8 @@ from kvscope_exporter.adviser.proposal import Proposal
 from kvscope_exporter.adviser.rank import advise
 from kvscope_exporter.answers.gather import gather
 from kvscope_exporter.answers.question import Asked, Question, UnknownError
-from kvscope_exporter.fold import Cache, Ledger, Preemption, Recent, Tiers
-from kvscope_exporter.fold.shadow import Shadows
+from kvscope_exporter.state import Cache, Ledger, Preemption, Recent, Tiers
+from kvscope_exporter.state.simulation import Shadows
 
 MAX_IDLE_SECONDS = 300.0
 """Time without a step after which earlier observations no longer justify advice."""

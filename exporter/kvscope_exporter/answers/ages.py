@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from kvscope_exporter.fold import Histogram
-from kvscope_exporter.fold.buckets import RESIDENCY_SECONDS
-from kvscope_exporter.fold.cache.blocks import NEVER
+from kvscope_exporter.state import Histogram
+from kvscope_exporter.state.buckets import RESIDENCY_SECONDS
+from kvscope_exporter.state.cache.blocks import NEVER
 
 _CHUNK = 4096
 """Times sorted at once: more would hold the interpreter, and with it a step, too long."""

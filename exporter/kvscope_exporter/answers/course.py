@@ -11,14 +11,14 @@ import msgspec
 
 from kvscope_events.events import Hello
 from kvscope_exporter import build_version
+from kvscope_exporter.answers.diagnosis.course import SLICE_NS
+from kvscope_exporter.answers.diagnosis.gpus import SLOWING
+from kvscope_exporter.answers.diagnosis.scene import FOLDS, Scene, scene_of
 from kvscope_exporter.answers.question import Asked, Question
-from kvscope_exporter.answers.why.course import SLICE_NS
-from kvscope_exporter.answers.why.gpus import SLOWING
-from kvscope_exporter.answers.why.scene import FOLDS, Scene, scene_of
-from kvscope_exporter.fold import Ledger
-from kvscope_exporter.fold.cache import Cache
-from kvscope_exporter.fold.timeline import MISSED
 from kvscope_exporter.machine.gpu import GpuNote
+from kvscope_exporter.state import Ledger
+from kvscope_exporter.state.cache import Cache
+from kvscope_exporter.state.timeline import MISSED
 
 Fact = str | int | float | bool
 Sums = dict[str, float | list[int]]
@@ -28,7 +28,7 @@ class Stretch(msgspec.Struct, frozen=True, kw_only=True):
     """One slice."""
 
     sums: Sums
-    """Counted within it, by the names of `kvscope_exporter.fold.timeline.Figures`."""
+    """Counted within it, by the names of `kvscope_exporter.state.timeline.Figures`."""
     levels: Sums
     """At its end, of those that are levels: active, usable, waiting, running."""
 

@@ -11,14 +11,14 @@ from kvscope_exporter.adviser.flags import HOST, SERVERS
 from kvscope_exporter.adviser.proposal import Option
 from kvscope_exporter.answers.question import Asked, ProcessMemory, UnknownError
 from kvscope_exporter.collect.engine_memory import EngineMemory
-from kvscope_exporter.fold import Cache, Folds, Ledger, Preemption, Recent, Tiers
-from kvscope_exporter.fold.cache import WhatIf
-from kvscope_exporter.fold.capacity import is_plain, longest_sequences
-from kvscope_exporter.fold.preemption.victim import Victim
-from kvscope_exporter.fold.recent import NUM_SLOTS, SLOT_NS
-from kvscope_exporter.fold.shadow import Shadows
 from kvscope_exporter.machine.gpu import headroom
 from kvscope_exporter.machine.host_memory import sum_processes
+from kvscope_exporter.state import Cache, Folds, Ledger, Preemption, Recent, Tiers
+from kvscope_exporter.state.cache import WhatIf
+from kvscope_exporter.state.capacity import is_plain, longest_sequences
+from kvscope_exporter.state.preemption.victim import Victim
+from kvscope_exporter.state.recent import NUM_SLOTS, SLOT_NS
+from kvscope_exporter.state.simulation import Shadows
 
 _WATERMARK_SINCE = (0, 32)
 """The oldest vLLM in which it was tried."""

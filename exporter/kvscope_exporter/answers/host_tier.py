@@ -7,8 +7,8 @@ curve of pools that are larger than the present one is the curve of tiers.
 
 import msgspec
 
-from kvscope_exporter.fold import Ledger, Recent, Tiers
-from kvscope_exporter.fold.cache.curve import Curve, Point
+from kvscope_exporter.state import Ledger, Recent, Tiers
+from kvscope_exporter.state.cache.curve import Curve, Point
 
 
 class HostTier(msgspec.Struct, frozen=True, kw_only=True):

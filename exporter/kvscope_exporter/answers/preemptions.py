@@ -7,9 +7,9 @@ import msgspec
 from kvscope_events.vocabulary import Tier
 from kvscope_exporter.answers.question import Asked, Question
 from kvscope_exporter.clock import Clock
-from kvscope_exporter.fold import Preemption, Steps
-from kvscope_exporter.fold.preemption import UNATTRIBUTED, Costs, Kind, Victim
-from kvscope_exporter.fold.preemption.victim import State
+from kvscope_exporter.state import Preemption, Steps
+from kvscope_exporter.state.preemption import UNATTRIBUTED, Costs, Kind, Victim
+from kvscope_exporter.state.preemption.victim import State
 
 
 class Bill(msgspec.Struct, frozen=True, kw_only=True):

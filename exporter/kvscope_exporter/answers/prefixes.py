@@ -5,8 +5,8 @@ from collections.abc import Callable
 import msgspec
 
 from kvscope_exporter.answers.question import Asked, Question, UnknownError
-from kvscope_exporter.fold import Cache
-from kvscope_exporter.fold.cache.prefix_table import Prefix, label_of
+from kvscope_exporter.state import Cache
+from kvscope_exporter.state.cache.prefix_table import Prefix, label_of
 
 LISTED = 20
 

@@ -14,9 +14,9 @@ import msgspec
 from kvscope_events.limits import Count, Label
 from kvscope_exporter.answers.question import Asked, Question, UnknownError
 from kvscope_exporter.fetch.error import JSON_ERRORS
-from kvscope_exporter.fold import Cache, Ledger
-from kvscope_exporter.fold.fleet.projected import Lost, Part
-from kvscope_exporter.fold.fleet.projection import Projection
+from kvscope_exporter.state import Cache, Ledger
+from kvscope_exporter.state.fleet.projected import Lost, Part
+from kvscope_exporter.state.fleet.projection import Projection
 
 
 class Position(msgspec.Struct, frozen=True, array_like=True):

@@ -6,9 +6,9 @@ from typing import Any, Generic, TypeVar
 
 from kvscope_events.events import Hello
 from kvscope_exporter.clock import Clock
-from kvscope_exporter.fold import Fold, Folds, TimedSample
-from kvscope_exporter.fold.timeline import Timeline
 from kvscope_exporter.machine.machine import Machine
+from kvscope_exporter.state import Fold, Folds, TimedSample
+from kvscope_exporter.state.timeline import Timeline
 
 T = TypeVar("T")
 

@@ -8,8 +8,8 @@ import msgspec
 from kvscope_exporter.answers.ages import FinishedAges, PresentAges, finished, present
 from kvscope_exporter.answers.question import Asked, Question, UnknownError
 from kvscope_exporter.catalogue.pool import STATE_EVENTS
-from kvscope_exporter.fold import Cache
-from kvscope_exporter.fold.cache.blocks import NEVER
+from kvscope_exporter.state import Cache
+from kvscope_exporter.state.cache.blocks import NEVER
 
 _CENSORING = (
     "lifetime and idle_before_eviction cover only blocks that were evicted to make room: while "

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from kvscope_exporter.answers.question import Asked, Question
-from kvscope_exporter.fold.tenants import NOBODY, Counters, Demand, Tenants
+from kvscope_exporter.state.tenants import NOBODY, Counters, Demand, Tenants
 
 LISTED = 50
 

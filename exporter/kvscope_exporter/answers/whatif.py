@@ -7,11 +7,11 @@ import msgspec
 from kvscope_exporter.answers.gather import whatif_of
 from kvscope_exporter.answers.host_tier import HostTier, Offloading, host_tiers, offloading
 from kvscope_exporter.answers.question import Asked, Question, UnknownError
-from kvscope_exporter.fold import Cache, DeviceMemory, Ledger, Recent, Tiers
-from kvscope_exporter.fold.cache.curve import Curve, Point
-from kvscope_exporter.fold.cache.self_check import Objection
-from kvscope_exporter.fold.shadow import Shadows
-from kvscope_exporter.fold.shadow.budget import MOST_OF_CORE
+from kvscope_exporter.state import Cache, DeviceMemory, Ledger, Recent, Tiers
+from kvscope_exporter.state.cache.curve import Curve, Point
+from kvscope_exporter.state.cache.self_check import Objection
+from kvscope_exporter.state.simulation import Shadows
+from kvscope_exporter.state.simulation.budget import MOST_OF_CORE
 
 _WINDOWS: tuple[tuple[str, float | None], ...] = (("5m", 300), ("1h", 3600), ("start", None))
 _NOT_MODELLED = [

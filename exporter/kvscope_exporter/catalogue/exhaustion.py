@@ -1,7 +1,7 @@
 """KV exhaustion: what running sequences may still take, and when the pool will be full."""
 
 from kvscope_exporter.catalogue.metric import ENGINE, Metric
-from kvscope_exporter.fold.exhaustion import HORIZONS
+from kvscope_exporter.state.exhaustion import HORIZONS
 
 EXHAUSTION = (
     Metric(

@@ -4,8 +4,8 @@ from typing import get_args
 
 from kvscope_events.vocabulary import RequestPlace, Route
 from kvscope_exporter.catalogue.metric import Labels, Metric
-from kvscope_exporter.fold import buckets
-from kvscope_exporter.fold.front_end import CLASSES
+from kvscope_exporter.state import buckets
+from kvscope_exporter.state.front_end import CLASSES
 
 FRONT_END_PLACES = get_args(RequestPlace)
 _PROCESS: Labels = {"model_name": None, "front_end": None}

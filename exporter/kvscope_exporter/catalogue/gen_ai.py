@@ -7,7 +7,7 @@ from typing import get_args
 
 from kvscope_events.vocabulary import Operation
 from kvscope_exporter.catalogue.metric import ENGINE, Labels, Metric
-from kvscope_exporter.fold import buckets
+from kvscope_exporter.state import buckets
 
 OPERATIONS = tuple(operation for operation in get_args(Operation) if operation)
 ERROR_TYPES = ("abort", "error")

@@ -5,7 +5,7 @@ from typing import get_args
 from kvscope_events.vocabulary import EvictionCause, GroupKind, ServerKind
 from kvscope_exporter.catalogue.metric import ENGINE, Labels, Metric
 from kvscope_exporter.catalogue.pool import STATE_EVENTS
-from kvscope_exporter.fold.cache.vetoes import VETO_CAUSES
+from kvscope_exporter.state.cache.vetoes import VETO_CAUSES
 
 _VLLM: tuple[ServerKind, ...] = ("vllm",)
 """Its observer reports groups; our own engine has none."""

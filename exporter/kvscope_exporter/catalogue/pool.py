@@ -4,7 +4,7 @@ from typing import get_args
 
 from kvscope_events.vocabulary import AllocationCause, EvictionCause, ReleaseCause, SwapDirection
 from kvscope_exporter.catalogue.metric import ENGINE, Metric
-from kvscope_exporter.fold.ledger import HoldReason
+from kvscope_exporter.state.ledger import HoldReason
 
 STATE_EVENTS = (
     "PoolCreated",

@@ -2,7 +2,7 @@
 
 from kvscope_exporter.catalogue.metric import ENGINE, Metric
 from kvscope_exporter.catalogue.pool import STATE_EVENTS
-from kvscope_exporter.fold.buckets import REGRET_AGE_SECONDS
+from kvscope_exporter.state.buckets import REGRET_AGE_SECONDS
 
 _COUNTED = ("PrefixLookup", "PoolCounted", "NamesStored", "NamesRemoved")
 _EVICTED = ("PrefixLookup", "PoolCreated", "BlocksCached", "BlocksEvicted")

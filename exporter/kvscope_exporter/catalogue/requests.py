@@ -4,7 +4,7 @@ from typing import get_args
 
 from kvscope_events.vocabulary import FinishReason, RejectReason
 from kvscope_exporter.catalogue.metric import ENGINE, Metric
-from kvscope_exporter.fold import buckets
+from kvscope_exporter.state import buckets
 
 REQUESTS = (
     Metric(

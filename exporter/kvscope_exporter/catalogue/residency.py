@@ -2,7 +2,7 @@
 
 from kvscope_exporter.catalogue.metric import Metric
 from kvscope_exporter.catalogue.pool import STATE_EVENTS
-from kvscope_exporter.fold.buckets import RESIDENCY_SECONDS
+from kvscope_exporter.state.buckets import RESIDENCY_SECONDS
 
 _UNKNOWN = "What began before the exporter started, or in lost events, is left out."
 

@@ -7,7 +7,7 @@ vLLM treats each sequence of a call as a request of its own, so its "requests" a
 from kvscope_events.vocabulary import ServerKind
 from kvscope_exporter.catalogue.metric import ENGINE, Metric
 from kvscope_exporter.catalogue.pool import STATE_EVENTS
-from kvscope_exporter.fold import buckets
+from kvscope_exporter.state import buckets
 
 _OURS: tuple[ServerKind, ...] = ("kvscope",)
 """Only vLLM's own page has these: it may sleep, defer requests, load KV through a connector, and

@@ -4,7 +4,7 @@ The one that nearly every article starts with is served with the current names: 
 """
 
 from kvscope_exporter.catalogue.metric import Metric
-from kvscope_exporter.fold import buckets
+from kvscope_exporter.state import buckets
 
 VLLM_LEGACY = (
     Metric(

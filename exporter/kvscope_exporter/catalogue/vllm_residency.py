@@ -2,7 +2,7 @@
 
 from kvscope_exporter.catalogue.metric import Metric
 from kvscope_exporter.catalogue.pool import STATE_EVENTS
-from kvscope_exporter.fold.buckets import VLLM_RESIDENCY_SECONDS
+from kvscope_exporter.state.buckets import VLLM_RESIDENCY_SECONDS
 
 
 def _seconds(name: str, help: str) -> Metric:

@@ -8,8 +8,8 @@ from kvscope_events.events import Hello
 from kvscope_exporter.collect.engine_memory import EngineMemory
 from kvscope_exporter.collect.families import Families
 from kvscope_exporter.collect.gpu import Values, key_of
-from kvscope_exporter.fold import DeviceMemory
 from kvscope_exporter.machine.gpu import DeviceSample, components, headroom, owners
+from kvscope_exporter.state import DeviceMemory
 
 
 def collect_ledger_of_devices(

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from kvscope_events.events import DeviceMemorySampled
-from kvscope_exporter.fold import TimedSample
+from kvscope_exporter.state import TimedSample
 
 _SUMMED = (
     "weights_bytes",

@@ -10,8 +10,8 @@ from prometheus_client.utils import floatToGoString
 
 from kvscope_exporter.catalogue import Metric, metric
 from kvscope_exporter.clock import Clock
-from kvscope_exporter.fold import Histogram
-from kvscope_exporter.fold.histogram import Bucket
+from kvscope_exporter.state import Histogram
+from kvscope_exporter.state.histogram import Bucket
 
 logger = logging.getLogger(__name__)
 

@@ -9,9 +9,9 @@ from prometheus_client.core import Metric as Family
 from kvscope_exporter.catalogue.server import SERVER_STATES, ServerState
 from kvscope_exporter.clock import Clock
 from kvscope_exporter.collect.families import NO_ENGINE, Families
-from kvscope_exporter.fold import Census, Introduction
 from kvscope_exporter.sources import Seen
 from kvscope_exporter.sources.pipeline import Pipeline
+from kvscope_exporter.state import Census, Introduction
 
 
 class RecorderHealth(msgspec.Struct, frozen=True, array_like=True):

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from kvscope_events.vocabulary import ServerKind
 from kvscope_exporter.catalogue import CATALOGUE, metric
-from kvscope_exporter.readings import PageReader, PageState, front_end_of
-from kvscope_exporter.readings.engines import Engine
-from kvscope_exporter.readings.mapping import EngineReading
+from kvscope_exporter.scrape import PageReader, PageState, front_end_of
+from kvscope_exporter.scrape.engines import Engine
+from kvscope_exporter.scrape.mapping import EngineReading
 
 PATIENCE_NS = 30_000_000_000
 """Wait for the other source before the only one that is there is taken: a sidecar that starts

@@ -47,7 +47,8 @@ from kvscope_exporter.collect.vllm_legacy import (
     collect_legacy_prefix,
     collect_legacy_requests,
 )
-from kvscope_exporter.fold import (
+from kvscope_exporter.sources.attachments import SourceKind
+from kvscope_exporter.state import (
     Cache,
     Census,
     Churn,
@@ -69,10 +70,9 @@ from kvscope_exporter.fold import (
     Tenants,
     Vllm,
 )
-from kvscope_exporter.fold.fleet.projection import Projection
-from kvscope_exporter.fold.shadow import Shadows
-from kvscope_exporter.fold.tiers import Tiers
-from kvscope_exporter.sources.attachments import SourceKind
+from kvscope_exporter.state.fleet.projection import Projection
+from kvscope_exporter.state.simulation import Shadows
+from kvscope_exporter.state.tiers import Tiers
 
 logger = logging.getLogger(__name__)
 

@@ -6,8 +6,8 @@ from prometheus_client.core import Metric as Family
 
 from kvscope_events.events import Hello
 from kvscope_exporter.collect.families import Families
-from kvscope_exporter.fold import Churn, Exhaustion, Ledger
-from kvscope_exporter.fold.capacity import block_tokens
+from kvscope_exporter.state import Churn, Exhaustion, Ledger
+from kvscope_exporter.state.capacity import block_tokens
 
 
 def collect_exhaustion(

@@ -6,7 +6,7 @@ from prometheus_client.core import Metric as Family
 
 from kvscope_events.events import Hello
 from kvscope_exporter.collect.families import Families
-from kvscope_exporter.fold.preemption import SWAPPED, UNATTRIBUTED, Preemption
+from kvscope_exporter.state.preemption import SWAPPED, UNATTRIBUTED, Preemption
 
 
 def collect_preemption(

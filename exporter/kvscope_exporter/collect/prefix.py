@@ -6,9 +6,9 @@ from prometheus_client.core import Metric as Family
 
 from kvscope_events.events import Hello
 from kvscope_exporter.collect.families import Families
-from kvscope_exporter.fold import Cache
-from kvscope_exporter.fold.cache import WhatIf
-from kvscope_exporter.fold.shadow import Shadows
+from kvscope_exporter.state import Cache
+from kvscope_exporter.state.cache import WhatIf
+from kvscope_exporter.state.simulation import Shadows
 
 
 def collect_prefix(families: Families, cache: Cache, engine: Hello) -> Iterator[Family]:

@@ -10,9 +10,9 @@ from prometheus_client.samples import Sample
 from kvscope_exporter.clock import Clock
 from kvscope_exporter.collect.families import NO_ENGINE, Families
 from kvscope_exporter.collect.origins import Origins, Told
-from kvscope_exporter.readings import PageReader, PageState
-from kvscope_exporter.readings.engines import Engine
-from kvscope_exporter.readings.mapping import EngineReading
+from kvscope_exporter.scrape import PageReader, PageState
+from kvscope_exporter.scrape.engines import Engine
+from kvscope_exporter.scrape.mapping import EngineReading
 
 MAX_THREADS = 16
 """Pages of one server that are read at the same time."""

@@ -6,7 +6,7 @@ from prometheus_client.core import Metric as Family
 
 from kvscope_events.events import Hello
 from kvscope_exporter.collect.families import Families
-from kvscope_exporter.fold import Cache
+from kvscope_exporter.state import Cache
 
 
 def collect_residency(families: Families, cache: Cache, _engine: Hello) -> Iterator[Family]:

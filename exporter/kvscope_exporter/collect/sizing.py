@@ -7,9 +7,9 @@ from prometheus_client.core import Metric as Family
 from kvscope_events.events import Hello
 from kvscope_exporter.catalogue.sizing import SIZING_PARTS
 from kvscope_exporter.collect.families import Families
-from kvscope_exporter.fold import Ledger
-from kvscope_exporter.fold.capacity import longest_sequences, usable_tokens
 from kvscope_exporter.machine.host_memory import HostMemory
+from kvscope_exporter.state import Ledger
+from kvscope_exporter.state.capacity import longest_sequences, usable_tokens
 
 
 def collect_host(

@@ -6,7 +6,7 @@ from prometheus_client.core import Metric as Family
 
 from kvscope_events.events import Hello
 from kvscope_exporter.collect.families import Families
-from kvscope_exporter.fold.tiers import TierContent, Tiers
+from kvscope_exporter.state.tiers import TierContent, Tiers
 
 
 def collect_tiers(families: Families, fold: Tiers, engine: Hello) -> Iterator[Family]:

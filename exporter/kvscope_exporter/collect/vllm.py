@@ -6,8 +6,8 @@ from prometheus_client.core import Metric as Family
 
 from kvscope_events.events import Hello
 from kvscope_exporter.collect.families import Families
-from kvscope_exporter.fold import Cache, Introduction, Latency, Ledger, Requests, Vllm, buckets
-from kvscope_exporter.fold.capacity import block_tokens, is_plain
+from kvscope_exporter.state import Cache, Introduction, Latency, Ledger, Requests, Vllm, buckets
+from kvscope_exporter.state.capacity import block_tokens, is_plain
 
 
 def collect_vllm_engine(families: Families, _fold: Introduction, engine: Hello) -> Iterator[Family]:

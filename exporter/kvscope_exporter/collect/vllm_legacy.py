@@ -6,7 +6,7 @@ from prometheus_client.core import Metric as Family
 
 from kvscope_events.events import Hello
 from kvscope_exporter.collect.families import Families
-from kvscope_exporter.fold import Cache, Latency, Ledger, Requests
+from kvscope_exporter.state import Cache, Latency, Ledger, Requests
 
 
 def collect_legacy_pool(families: Families, ledger: Ledger, _engine: Hello) -> Iterator[Family]:

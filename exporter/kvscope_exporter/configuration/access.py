@@ -14,7 +14,7 @@ from kvscope_exporter.configuration.error import ConfigurationError
 from kvscope_exporter.configuration.model import FileValue, ServerConfig, TlsConfig
 from kvscope_exporter.fetch.error import FetchError
 from kvscope_exporter.files.foreign import read_small
-from kvscope_exporter.readings.tls import Tls
+from kvscope_exporter.scrape.tls import Tls
 
 MAX_VALUE_BYTES = 16 << 10
 """Maximum size of one header in bytes: servers refuse larger ones."""

@@ -11,7 +11,7 @@ from kvscope_exporter.configuration.error import ConfigurationError
 from kvscope_exporter.configuration.model import FOLDER, KvEventsConfig, ServerConfig
 from kvscope_exporter.extras import lacking
 from kvscope_exporter.fetch.address import address_problem
-from kvscope_exporter.readings.detect import OWN_PAGE, OWN_PAGE_REMEDY
+from kvscope_exporter.scrape.detect import OWN_PAGE, OWN_PAGE_REMEDY
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 """A server name needs no quoting in a URL, a query, or a shell."""

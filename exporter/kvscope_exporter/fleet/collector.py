@@ -13,7 +13,7 @@ from kvscope_exporter.collect.families import Families
 from kvscope_exporter.fleet.fleet import Fleet
 from kvscope_exporter.fleet.member import Member
 from kvscope_exporter.fleet.replica import Space
-from kvscope_exporter.watched.exposition import negotiate
+from kvscope_exporter.targets.exposition import negotiate
 
 
 class FleetCollector(Collector):

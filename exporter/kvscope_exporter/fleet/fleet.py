@@ -16,9 +16,9 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from kvscope_events.throttle import Throttle
 from kvscope_exporter.answers.projection import Position
 from kvscope_exporter.fleet.replica import ContradictionError, OwnSteps, Replica, Space
-from kvscope_exporter.fold.fleet import Waterfall
-from kvscope_exporter.fold.fleet.asked import HORIZON
-from kvscope_exporter.fold.fleet.projected import Document, Part
+from kvscope_exporter.state.fleet import Waterfall
+from kvscope_exporter.state.fleet.asked import HORIZON
+from kvscope_exporter.state.fleet.projected import Document, Part
 
 MAX_REPLICAS = 1 << 10
 MAX_SPACES = 32

@@ -13,9 +13,9 @@ from kvscope_exporter.fetch.error import JSON_ERRORS, FetchError
 from kvscope_exporter.fetch.fetch import Fetcher
 from kvscope_exporter.files.foreign import read_small
 from kvscope_exporter.fleet.fleet import Fleet
-from kvscope_exporter.fold.fleet.projected import MAX_NAMES, NAME_BYTES, VERSION, Document
 from kvscope_exporter.paths import ANSWERS
-from kvscope_exporter.readings.tls import Tls
+from kvscope_exporter.scrape.tls import Tls
+from kvscope_exporter.state.fleet.projected import MAX_NAMES, NAME_BYTES, VERSION, Document
 
 ASK_SECONDS = 1.0
 TIMEOUT_SECONDS = 5.0

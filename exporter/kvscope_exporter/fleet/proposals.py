@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from kvscope_exporter import words
-from kvscope_exporter.fold.fleet import Steps
+from kvscope_exporter.state.fleet import Steps
 
 Kind = Literal["router", "shared_tier", "larger_replicas"]
 WORTH_IT = 0.05

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from sys import byteorder
 from typing import NamedTuple
 
-from kvscope_exporter.fold.fleet import Waterfall
-from kvscope_exporter.fold.fleet.projected import (
+from kvscope_exporter.state.fleet import Waterfall
+from kvscope_exporter.state.fleet.projected import (
     NAME_BYTES,
     Asked,
     Emptied,

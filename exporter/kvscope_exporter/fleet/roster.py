@@ -20,7 +20,7 @@ from kvscope_exporter.fetch.address import is_address
 from kvscope_exporter.fetch.error import JSON_ERRORS, FetchError
 from kvscope_exporter.fetch.fetch import Fetcher
 from kvscope_exporter.files.foreign import read_small
-from kvscope_exporter.readings.tls import Tls
+from kvscope_exporter.scrape.tls import Tls
 
 REFRESH_SECONDS = 30.0
 MAX_SIDECARS = 512

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 
 from kvscope_exporter.live.documents import BlockDocument, SequenceDocument
 from kvscope_exporter.live.view import UnknownHereError, View
-from kvscope_exporter.watched.target import Target
+from kvscope_exporter.targets.target import Target
 
 logger = logging.getLogger(__name__)
 

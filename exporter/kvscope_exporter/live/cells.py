@@ -14,10 +14,10 @@ from operator import itemgetter
 from typing import Any
 
 from kvscope_events.events import BlockHash
-from kvscope_exporter.fold.cache.blocks import Blocks
-from kvscope_exporter.fold.ledger.numbered import NumberedBlocks
 from kvscope_exporter.live.following import Following
 from kvscope_exporter.live.named import NamedCells
+from kvscope_exporter.state.cache.blocks import Blocks
+from kvscope_exporter.state.ledger.numbered import NumberedBlocks
 
 FREE, RESERVED, CACHED = range(3)
 MOST_REFERENCES = 253

@@ -38,10 +38,10 @@ from kvscope_events.events import (
     SequenceFinished,
     StepCompleted,
 )
-from kvscope_exporter.fold import Fold
 from kvscope_exporter.live.life import Lives
 from kvscope_exporter.live.named import NamedCells
 from kvscope_exporter.live.sequences import ENDS, Sequences
+from kvscope_exporter.state import Fold
 
 KEPT_STEPS = 200
 NO_GROUP = 255

@@ -10,7 +10,7 @@ import msgspec
 from kvscope_exporter.live.broadcast import Broadcast
 from kvscope_exporter.live.state import kind_of
 from kvscope_exporter.live.view import UnknownHereError
-from kvscope_exporter.watched.target import Target
+from kvscope_exporter.targets.target import Target
 
 MAX_VIEWERS = 64
 """Streams of one process."""

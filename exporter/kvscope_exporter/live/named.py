@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Iterable
 
 from kvscope_events.events import BlockHash, Hello, NamesRemoved, NamesStored, PrefixLookup
-from kvscope_exporter.fold.tiers import MAX_DEVICE_NAMES
+from kvscope_exporter.state.tiers import MAX_DEVICE_NAMES
 
 LEAST_CELLS = 64
 MOST_CELLS = MAX_DEVICE_NAMES

@@ -23,7 +23,7 @@ from kvscope_events.events import (
     SequenceFinished,
     StepCompleted,
 )
-from kvscope_exporter.fold.tenants import name_of
+from kvscope_exporter.state.tenants import name_of
 
 State = Literal["queued", "prefill", "decode", "preempted", "swapped", "finished", "aborted"]
 KEPT_ENDED = 200

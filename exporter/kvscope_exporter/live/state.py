@@ -4,13 +4,13 @@ from collections.abc import Iterable
 from typing import Literal
 
 from kvscope_events.events import BlockHash
-from kvscope_exporter.fold import Cache, Ledger, Preemption, Requests, Steps, Tiers
-from kvscope_exporter.fold.churn import Churn
 from kvscope_exporter.live.documents import BlockDocument, Figures, Pool
 from kvscope_exporter.live.following import Following
 from kvscope_exporter.live.life import is_hit
 from kvscope_exporter.live.named import has_names
-from kvscope_exporter.watched.target import Target
+from kvscope_exporter.state import Cache, Ledger, Preemption, Requests, Steps, Tiers
+from kvscope_exporter.state.churn import Churn
+from kvscope_exporter.targets.target import Target
 
 MapKind = Literal["blocks", "names", "counted", "unknown"]
 LIFE_EVENTS = 100

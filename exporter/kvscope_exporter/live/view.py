@@ -5,17 +5,6 @@ from functools import partial
 from itertools import islice
 
 from kvscope_events.events import Batch
-from kvscope_exporter.fold import (
-    Cache,
-    Fold,
-    Introduction,
-    Ledger,
-    Preemption,
-    Requests,
-    Steps,
-    Tiers,
-)
-from kvscope_exporter.fold.churn import Churn
 from kvscope_exporter.live.cells import MOST_PLACE, columns, named_columns
 from kvscope_exporter.live.documents import (
     BlockDocument,
@@ -39,7 +28,18 @@ from kvscope_exporter.live.state import (
     pool_of,
     references_of,
 )
-from kvscope_exporter.watched.target import Target
+from kvscope_exporter.state import (
+    Cache,
+    Fold,
+    Introduction,
+    Ledger,
+    Preemption,
+    Requests,
+    Steps,
+    Tiers,
+)
+from kvscope_exporter.state.churn import Churn
+from kvscope_exporter.targets.target import Target
 
 MAX_ROWS = 1024
 """Sequences in one frame; the others are in the next."""

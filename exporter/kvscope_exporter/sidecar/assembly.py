@@ -9,16 +9,16 @@ from kvscope_exporter.configuration import ConfigurationError, ServerConfig
 from kvscope_exporter.configuration.access import LiveHeaders, tls_of
 from kvscope_exporter.configuration.model import FOLDER
 from kvscope_exporter.fetch.fetch import Fetcher
-from kvscope_exporter.flight.recorder import Recorder
-from kvscope_exporter.readings import PageReader
+from kvscope_exporter.recorder.recorder import Recorder
+from kvscope_exporter.scrape import PageReader
 from kvscope_exporter.sidecar.enquiry import Enquiry
 from kvscope_exporter.sidecar.socket_folder import SocketFolder
 from kvscope_exporter.sources.kv_events import KvEventsSource
 from kvscope_exporter.sources.kv_events.discovery import MAX_ANSWER_BYTES, Stream
 from kvscope_exporter.sources.listener import Listener
 from kvscope_exporter.sources.source import Source
-from kvscope_exporter.watched.exporter import Exporter
-from kvscope_exporter.watched.target import Target
+from kvscope_exporter.targets.exporter import Exporter
+from kvscope_exporter.targets.target import Target
 
 MakeListener = Callable[[str], Listener]
 """Makes further listeners for an engine's batches, by the name of its server."""

@@ -14,8 +14,8 @@ from kvscope_events.throttle import Throttle
 from kvscope_events.wire.socket_file import answers
 from kvscope_exporter.catalogue.server import ServerState
 from kvscope_exporter.clock import BackgroundLoop, Clock, Turns
-from kvscope_exporter.watched.exporter import Exporter
-from kvscope_exporter.watched.target import Target
+from kvscope_exporter.targets.exporter import Exporter
+from kvscope_exporter.targets.target import Target
 
 LOOK_SECONDS = 1.0
 _PROBE_SECONDS = 0.5

@@ -11,7 +11,7 @@ from kvscope_events.throttle import HOUR_NS, Throttle
 from kvscope_events.vocabulary import ServerKind
 from kvscope_events.wire.endpoint import EndpointError
 from kvscope_exporter.fetch.error import FetchError
-from kvscope_exporter.readings import PageReader
+from kvscope_exporter.scrape import PageReader
 from kvscope_exporter.sources.kv_events import KvEventsSource
 from kvscope_exporter.sources.kv_events.discovery import (
     PATHS,
@@ -19,8 +19,8 @@ from kvscope_exporter.sources.kv_events.discovery import (
     Stream,
     read_streams,
 )
-from kvscope_exporter.watched.exporter import Exporter, Watcher
-from kvscope_exporter.watched.target import Target
+from kvscope_exporter.targets.exporter import Exporter, Watcher
+from kvscope_exporter.targets.target import Target
 
 FIRST_SECONDS = 1.0
 LONGEST_SECONDS = 30.0

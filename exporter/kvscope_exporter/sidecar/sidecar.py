@@ -13,12 +13,12 @@ from kvscope_exporter.clock import Clock
 from kvscope_exporter.collect.families import Families
 from kvscope_exporter.configuration import ServerConfig
 from kvscope_exporter.configuration.access import tls_digest
-from kvscope_exporter.flight.flight import Flight
 from kvscope_exporter.machine.gpu import GpuPoller
 from kvscope_exporter.machine.machine import Machine, polled
+from kvscope_exporter.recorder.flight import Flight
 from kvscope_exporter.sidecar.assembly import MakeListener, exporter_of
 from kvscope_exporter.sidecar.departures import Departures
-from kvscope_exporter.watched.exporter import Exporter, check_compat
+from kvscope_exporter.targets.exporter import Exporter, check_compat
 
 
 class Changes(NamedTuple):

@@ -18,8 +18,8 @@ from kvscope_events.wire.run_directory import connectable
 from kvscope_events.wire.socket_file import answers
 from kvscope_exporter.clock import Clock
 from kvscope_exporter.configuration.model import FOLDER
-from kvscope_exporter.watched.exporter import Exporter, Watcher
-from kvscope_exporter.watched.target import Target
+from kvscope_exporter.targets.exporter import Exporter, Watcher
+from kvscope_exporter.targets.target import Target
 
 SCHEME = "ipc://"
 SCAN_SECONDS = 0.5

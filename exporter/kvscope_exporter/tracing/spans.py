@@ -21,8 +21,8 @@ from kvscope_events.events import (
     SequenceFinished,
 )
 from kvscope_events.trace_context import NO_TRACE, TraceContext
-from kvscope_exporter.fold.fold import Fold
-from kvscope_exporter.fold.gen_ai import UNKNOWN_OPERATION
+from kvscope_exporter.state.fold import Fold
+from kvscope_exporter.state.gen_ai import UNKNOWN_OPERATION
 
 Value = str | int | float | list[str]
 Attributes = Mapping[str, Value]

@@ -10,7 +10,7 @@ from fastapi.responses import PlainTextResponse
 from kvscope_exporter.answers.question import Question
 from kvscope_exporter.answers.questions import QUESTIONS
 from kvscope_exporter.paths import ANSWERS
-from kvscope_exporter.watched.reply import Reply
+from kvscope_exporter.targets.reply import Reply
 from kvscope_exporter.web.metrics import METHODS
 
 _ENCODER = msgspec.json.Encoder()

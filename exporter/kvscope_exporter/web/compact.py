@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from kvscope_exporter.paths import COMPACT
-from kvscope_exporter.watched.compact import CONTENT_TYPE
+from kvscope_exporter.targets.compact import CONTENT_TYPE
 from kvscope_exporter.web.answers import NoServerError
 from kvscope_exporter.web.metrics import METHODS
 

@@ -7,7 +7,7 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import PlainTextResponse
 
 from kvscope_exporter.paths import COMPACT, METRICS
-from kvscope_exporter.watched.exposition import accepts_gzip
+from kvscope_exporter.targets.exposition import accepts_gzip
 
 METHODS = ["GET", "HEAD"]
 

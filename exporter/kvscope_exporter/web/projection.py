@@ -9,8 +9,8 @@ from fastapi.responses import PlainTextResponse
 
 from kvscope_events.limits import MAX_LABEL
 from kvscope_exporter.answers.projection import projection, read_positions
-from kvscope_exporter.fold.fleet.projected import VERSION, Document, Part, Unknown
 from kvscope_exporter.paths import ANSWERS
+from kvscope_exporter.state.fleet.projected import VERSION, Document, Part, Unknown
 from kvscope_exporter.web.answers import Answering
 from kvscope_exporter.web.metrics import METHODS
 

@@ -11,9 +11,9 @@ from typing import Protocol
 from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
 
-from kvscope_exporter.flight.flight import SAVE_SECONDS, Flight
-from kvscope_exporter.flight.recorder import Recorder
-from kvscope_exporter.flight.saved import Saved
+from kvscope_exporter.recorder.flight import SAVE_SECONDS, Flight
+from kvscope_exporter.recorder.recorder import Recorder
+from kvscope_exporter.recorder.saved import Saved
 from kvscope_exporter.web.answers import NoServerError
 from kvscope_exporter.web.metrics import METHODS
 

@@ -11,9 +11,9 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
 from kvscope_exporter.fetch.address import is_address
-from kvscope_exporter.flight.flight import Flight
 from kvscope_exporter.live.hub import Watchable
 from kvscope_exporter.paths import HEALTH, METRICS, SCRAPE, TARGETS
+from kvscope_exporter.recorder.flight import Flight
 from kvscope_exporter.web.answers import Answering, NoServerError, answers_router
 from kvscope_exporter.web.compact import Compact, compact_router
 from kvscope_exporter.web.landing import Listed, landing_router

@@ -7,8 +7,8 @@ from kvscope.answer_text.tenants import tenants_text
 from kvscope.answer_text.why import why_text
 from kvscope.top.situation import Panel, Situation
 from kvscope_exporter import words
+from kvscope_exporter.answers.diagnosis.question import WHY, WhyAnswer
 from kvscope_exporter.answers.tenants import TENANTS, TenantsAnswer
-from kvscope_exporter.answers.why.question import WHY, WhyAnswer
 
 
 def _why(situation: Situation, answer: WhyAnswer, width: int) -> tuple[str, list[Text]]:

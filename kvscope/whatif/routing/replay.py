@@ -9,7 +9,7 @@ from kvscope.options.routing import Policy
 from kvscope.whatif.routing.policies import Place
 from kvscope.whatif.routing.replica import Pace, Replica, advance_all
 from kvscope.whatif.routing.workload import Workload
-from kvscope_exporter.fold.fleet import Steps, Waterfall
+from kvscope_exporter.state.fleet import Steps, Waterfall
 
 TELL_EVERY = 1024
 """Requests between two calls of `on_progress`."""

@@ -21,7 +21,7 @@ from kvscope_engine.step import StepOutput
 from kvscope_engine.step_plan import ScheduledSequence
 from kvscope_events.bus import EventBus
 from kvscope_events.events import RequestPreempted, StepCompleted
-from kvscope_exporter.fold import Ledger
+from kvscope_exporter.state import Ledger
 from tests.support.faults import FaultyRunner
 from tests.support.waiting import wait_for
 from tools.chaos.engine.calls import MAX_MODEL_LEN, Call

@@ -15,7 +15,7 @@ from kvscope_engine.config import CacheConfig, EngineConfig, ModelConfig
 from kvscope_engine.introduction import Introduction
 from kvscope_events.bus import EventBus
 from kvscope_exporter.machine.gpu import Cadence, GpuPoller, Reading
-from kvscope_exporter.watched.exporter import Exporter, in_process
+from kvscope_exporter.targets.exporter import Exporter, in_process
 from tests.fakes.nvml import GIB, MIB, Simulated, build_library, h200
 from tests.fakes.nvml import machine as hardware
 from tests.support.paced import SECOND

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from kvscope_events.trace_context import trace_context
-from kvscope_exporter.watched.exposition import accepts_gzip, negotiate
+from kvscope_exporter.targets.exposition import accepts_gzip, negotiate
 from kvscope_exporter.web.access import AccessConfig, Credentials
 from kvscope_exporter.web.refusal import Refused
 from tools.fuzz.target import Parse, Target

@@ -7,10 +7,10 @@ import contextlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from kvscope.diagnosis.scrape import ScrapeError, parse_page
-from kvscope_exporter.readings.detect import detect
-from kvscope_exporter.readings.mapping import PageMapper
-from kvscope_exporter.readings.tables import TABLES
+from kvscope.doctor.scrape import ScrapeError, parse_page
+from kvscope_exporter.scrape.detect import detect
+from kvscope_exporter.scrape.mapping import PageMapper
+from kvscope_exporter.scrape.tables import TABLES
 from tools.fuzz.target import Parse, Target
 
 _TYPES = ("application/openmetrics-text; version=1.0.0", "text/plain; version=0.0.4")

@@ -1,6 +1,0 @@
-"""Forecast of running out of KV blocks: committed blocks, the trend, and a probability."""
-
-from kvscope_exporter.fold.exhaustion.fold import Exhaustion
-from kvscope_exporter.fold.exhaustion.probability import HORIZONS
-
-__all__ = ["HORIZONS", "Exhaustion"]

@@ -1,0 +1,192 @@
+"""Blocks of a pool by the kind of their group: how many are active and cached, and how they go.
+
+Only of pools with several groups; in any other this fold does nothing.
+"""
+
+from array import array
+from typing import get_args
+
+from kvscope_events.events import (
+    BlocksAllocated,
+    BlocksEvicted,
+    BlocksReleased,
+    BlocksShared,
+    ContentDropped,
+    PoolCreated,
+    PoolSnapshot,
+)
+from kvscope_events.names import group_of
+from kvscope_events.vocabulary import EvictionCause, GroupKind
+from kvscope_exporter.state.fold import Fold
+
+_FREE, _ACTIVE, _CACHED = range(3)
+_NO_GROUP = 255
+
+
+class Groups(Fold):
+    """Lost batches make the counts of blocks unknown until a snapshot; the others go on."""
+
+    name = "groups"
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                PoolCreated: self._begin,
+                PoolSnapshot: self._begin,
+                BlocksAllocated: self._allocated,
+                BlocksShared: self._shared,
+                BlocksReleased: self._released,
+                BlocksEvicted: self._evicted,
+                ContentDropped: self._dropped,
+            }
+        )
+        self.known = False
+        self.kinds: list[GroupKind] = []
+        """Kind of each group; empty: the pool has only one."""
+        self.drafters: list[int] = []
+        """Groups whose layers belong to a draft model."""
+        self.evictions: dict[tuple[str, ...], int] = {}
+        """Blocks that lost their content, by kind and cause."""
+        self.idle_seconds: dict[str, float] = {}
+        """Time that blocks evicted for room had not been referenced, summed by kind. Blocks that
+        became idle before we watched are left out, of `idle_evictions` too."""
+        self.idle_evictions: dict[str, int] = {}
+        self._idle_ns = array("q")  # by block: when it became idle; 0: not known
+        self._states = bytearray()  # by block
+        self._groups = bytearray()  # by block; _NO_GROUP: not known
+        self._active: list[int] = []  # by group
+        self._cached: list[int] = []
+
+    @property
+    def blocks(self) -> dict[tuple[str, ...], int]:
+        """Active and cached blocks by kind; blocks whose group is not known are left out."""
+        counts: dict[tuple[str, ...], int] = {}
+        for kind, active, cached in zip(self.kinds, self._active, self._cached, strict=True):
+            counts[kind, "active"] = counts.get((kind, "active"), 0) + active
+            counts[kind, "cached"] = counts.get((kind, "cached"), 0) + cached
+        return counts
+
+    @property
+    def drafter_blocks(self) -> dict[str, int]:
+        """Those of draft models."""
+        return {
+            "active": sum(self._active[group] for group in self.drafters),
+            "cached": sum(self._cached[group] for group in self.drafters),
+        }
+
+    def on_gap(self) -> None:
+        self.known = False
+
+    def check(self) -> None:
+        """Assert that the counts are those of the blocks; O(num_blocks)."""
+        if not self.known:
+            return
+        for group in range(len(self.kinds)):
+            held = [s for s, g in zip(self._states, self._groups, strict=True) if g == group]
+            assert self._active[group] == held.count(_ACTIVE)
+            assert self._cached[group] == held.count(_CACHED)
+
+    def _begin(self, event: PoolCreated | PoolSnapshot) -> None:
+        self.kinds = [group.kind for group in event.groups] if len(event.groups) > 1 else []
+        self.drafters = [index for index, group in enumerate(event.groups) if group.drafter]
+        self.evictions = {
+            (kind, cause): self.evictions.get((kind, cause), 0)
+            for kind in dict.fromkeys(self.kinds)
+            for cause in get_args(EvictionCause)
+        }
+        for kind in dict.fromkeys(self.kinds):
+            self.idle_seconds.setdefault(kind, 0.0)
+            self.idle_evictions.setdefault(kind, 0)
+        self.known = bool(self.kinds)
+        count = event.num_blocks if self.known else 0
+        self._idle_ns = array("q", bytes(8 * count))
+        self._states = bytearray(count)
+        self._groups = bytearray([_NO_GROUP]) * count
+        self._active = [0] * len(self.kinds)
+        self._cached = [0] * len(self.kinds)
+        if self.known and isinstance(event, PoolSnapshot):
+            self._resume(event)
+
+    def _resume(self, event: PoolSnapshot) -> None:
+        for block, (references, name) in enumerate(
+            zip(event.ref_counts, event.hashes, strict=True)
+        ):
+            if name is not None:
+                self._groups[block] = self._known_group(group_of(name))
+            elif event.block_groups:
+                self._groups[block] = self._known_group(event.block_groups[block])
+            if references:
+                self._become(block, _ACTIVE)
+        for block in event.lru:
+            self._become(block, _CACHED)
+
+    def _known_group(self, group: int | None) -> int:
+        return group if group is not None and group < len(self.kinds) else _NO_GROUP
+
+    def _become(self, block: int, state: int) -> None:
+        """A block that is not of this pool is skipped: the ledger shows such events."""
+        if not 0 <= block < len(self._states):
+            return
+        before, self._states[block] = self._states[block], state
+        group = self._groups[block]
+        if group == _NO_GROUP:
+            return
+        if before:
+            (self._active if before == _ACTIVE else self._cached)[group] -= 1
+        if state:
+            (self._active if state == _ACTIVE else self._cached)[group] += 1
+
+    def _allocated(self, event: BlocksAllocated) -> None:
+        if not self.known:
+            return
+        group = self._known_group(event.group)
+        for block in event.blocks:
+            self._become(block, _FREE)
+            if 0 <= block < len(self._groups):
+                self._groups[block] = group
+            self._become(block, _ACTIVE)
+
+    def _shared(self, event: BlocksShared) -> None:
+        if self.known:
+            for block in event.blocks:
+                self._become(block, _ACTIVE)
+
+    def _released(self, event: BlocksReleased) -> None:
+        if self.known:
+            for block in event.cached:
+                self._become(block, _CACHED)
+                if 0 <= block < len(self._idle_ns):
+                    self._idle_ns[block] = self.batch.time_ns
+            for block in event.free:
+                self._become(block, _FREE)
+
+    def _evicted(self, event: BlocksEvicted) -> None:
+        kinds = self.kinds
+        if not kinds:
+            return
+        for name in event.hashes:
+            group = group_of(name)
+            if group < len(kinds):
+                self.evictions[kinds[group], event.cause] += 1
+        if self.known:
+            for block in event.blocks:
+                if event.cause == "capacity":
+                    self._end_idle(block)
+                self._become(block, _FREE)
+
+    def _end_idle(self, block: int) -> None:
+        """A block is about to be evicted for room."""
+        if not 0 <= block < len(self._groups) or not self._idle_ns[block]:
+            return
+        since_ns, self._idle_ns[block] = self._idle_ns[block], 0
+        if self._groups[block] != _NO_GROUP:
+            kind = self.kinds[self._groups[block]]
+            self.idle_seconds[kind] += max(0, self.batch.time_ns - since_ns) / 1e9
+            self.idle_evictions[kind] += 1
+
+    def _dropped(self, event: ContentDropped) -> None:
+        """A block that no sequence references holds nothing any more; others stay active."""
+        if self.known:
+            for block in event.blocks:
+                if 0 <= block < len(self._states) and self._states[block] == _CACHED:
+                    self._become(block, _FREE)

@@ -1,0 +1,9 @@
+"""The cost of preemption, the preemptions themselves, and the sequences that took the victims'
+blocks.
+"""
+
+from kvscope_exporter.state.preemption.costs import SWAPPED, UNATTRIBUTED, Costs, Kind
+from kvscope_exporter.state.preemption.fold import Preemption
+from kvscope_exporter.state.preemption.victim import Victim
+
+__all__ = ["SWAPPED", "UNATTRIBUTED", "Costs", "Kind", "Preemption", "Victim"]

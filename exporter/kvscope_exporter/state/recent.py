@@ -1,0 +1,302 @@
+"""An engine's last five minutes of load: its waste and limits, for the adviser's proposals.
+
+Kept in slots of five seconds, the oldest of which falls out; a sum over them is the window.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from kvscope_events.events import (
+    DeviceOutOfMemory,
+    Hello,
+    PoolCounted,
+    PoolCreated,
+    PoolSnapshot,
+    RequestPreempted,
+    RequestResumed,
+    SequenceAdded,
+    SequenceFinished,
+    StepCompleted,
+)
+from kvscope_events.vocabulary import PreemptionCause
+from kvscope_exporter.state.fold import Fold
+
+SLOT_NS = 5_000_000_000
+NUM_SLOTS = 60
+NEED_STEPS = 16
+"""Bins for the demand for blocks, per pool size."""
+NEED_BINS = 2 * NEED_STEPS + 1
+"""The last bin stands for two pools; more is never counted."""
+_CROWDED = 0.05
+"""Waiting sequences per running one, on average."""
+_LIMIT_STEPS = 3
+"""Steps at one number of sequences, with blocks for more, after which it is taken as the limit."""
+
+
+@dataclass(slots=True)
+class Slot:
+    """Sums over five seconds; slots can be added up."""
+
+    number: int
+    steps: int = 0
+    busy_ns: int = 0
+    prefill_tokens: int = 0
+    running_ns: int = 0
+    """Running sequences times the duration of their steps, and so on."""
+    waiting_ns: int = 0
+    active_ns: int = 0
+    unfilled_ns: int = 0
+    """Token slots of active blocks that were not written, times durations."""
+    limited_ns: int = 0
+    """Time at the sequence limit while others waited and blocks were left."""
+    most_active: int = 0
+    largest_step: int = 0
+    """Tokens of the largest step that was completed."""
+    largest_steps: int = 0
+    """Steps of that size."""
+    preemptions: dict[PreemptionCause, int] = field(default_factory=dict)
+    recomputed_tokens: dict[PreemptionCause, int] = field(default_factory=dict)
+    out_of_memory: int = 0
+    largest_failure: int = 0
+    """Tokens of the largest step that ran out of device memory."""
+    wanted_per_token: float = 0.0
+    """Most bytes per token that a failed step requested."""
+    finished: int = 0
+    finished_tokens: int = 0
+    """Prompts and outputs of the sequences that ended."""
+    output_tokens: int = 0
+    """Outputs of those that ended by themselves, and the most that they had asked for."""
+    max_tokens: int = 0
+    need_ns: list[int] = field(default_factory=lambda: [0] * NEED_BINS)
+    """Time by the demand of everything that ran or waited, in sixteenths of the pool."""
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether requests waited that a larger pool would have admitted earlier: equal beginnings
+        that are computed at the same time are not found."""
+        return self.waiting_ns > _CROWDED * self.running_ns
+
+    def add(self, other: "Slot") -> None:
+        """Add another slot's sums to these."""
+        for name in _SUMS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.most_active = max(self.most_active, other.most_active)
+        self.wanted_per_token = max(self.wanted_per_token, other.wanted_per_token)
+        self.computed(other.largest_step, other.largest_steps)
+        for mine, theirs in (
+            (self.preemptions, other.preemptions),
+            (self.recomputed_tokens, other.recomputed_tokens),
+        ):
+            for cause, number in theirs.items():
+                mine[cause] = mine.get(cause, 0) + number
+        self.largest_failure = max(self.largest_failure, other.largest_failure)
+        for position, time_ns in enumerate(other.need_ns):
+            self.need_ns[position] += time_ns
+
+    def computed(self, tokens: int, steps: int) -> None:
+        """Steps with these token counts were completed."""
+        if tokens > self.largest_step:
+            self.largest_step, self.largest_steps = tokens, 0
+        if tokens == self.largest_step:
+            self.largest_steps += steps
+
+
+_SUMS = (
+    *("steps", "busy_ns", "prefill_tokens"),
+    *("running_ns", "waiting_ns", "active_ns", "unfilled_ns", "limited_ns"),
+    *("out_of_memory", "finished", "finished_tokens", "output_tokens", "max_tokens"),
+)
+
+
+class Recent(Fold):
+    """A new pool and lost batches empty the window: earlier data says nothing about the present.
+
+    The engine's limits are not reported; its behaviour shows them. `max_num_seqs`: the most
+    sequences that ran while others waited, though the pool had blocks for the longest of them.
+    """
+
+    name = "recent"
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                Hello: self._introduced,
+                PoolCreated: self._sized,
+                PoolSnapshot: self._synchronised,
+                PoolCounted: self._synchronised,
+                StepCompleted: self._stepped,
+                RequestPreempted: self._preempted,
+                RequestResumed: self._resumed,
+                SequenceAdded: self._added,
+                SequenceFinished: self._ended,
+                DeviceOutOfMemory: self._out_of_memory,
+            }
+        )
+        self._slots: deque[Slot] = deque(maxlen=NUM_SLOTS)
+        self._victims: dict[int, PreemptionCause] = {}
+        self._usable = 0
+        self._block_size = 0
+        self._began_ns: int | None = None
+        self.last_step_ns: int | None = None
+        """When the last step ended, on the producer's clock: the window ends there, since an idle
+        engine says nothing about a load. None: no step since the window began.
+        """
+        self._most_running = 0
+        self._most_running_steps = 0
+        self._largest_step = 0
+        self._is_untypical = False  # a sequence ended in this step, or was preempted
+        self._longest = 0  # most tokens that the longest sequence so far may reach
+        self._max_model_len: int | None = None
+        self.largest_step: int | None = 0
+        """Tokens of the largest step of the whole session, like the activation peak: a new pool
+        resets neither. None: steps were missed."""
+
+    @property
+    def max_num_seqs(self) -> int | None:
+        """The limit on running sequences; None: the load has not reached it."""
+        return self._most_running if self._most_running_steps >= _LIMIT_STEPS else None
+
+    @property
+    def num_pending(self) -> int:
+        return len(self._victims)
+
+    def window(self) -> tuple[float, Slot]:
+        """The seconds observed up to the last step, and their sums."""
+        total, end_ns = Slot(0), self.last_step_ns
+        if self._began_ns is None or end_ns is None:
+            return 0.0, total
+        first = end_ns // SLOT_NS - NUM_SLOTS + 1
+        for slot in self._slots:
+            if slot.number >= first:
+                total.add(slot)
+        return (end_ns - max(self._began_ns, first * SLOT_NS)) / 1e9, total
+
+    def on_gap(self) -> None:
+        self._empty()
+        self.largest_step = None
+
+    def _empty(self) -> None:
+        self._slots.clear()
+        self._victims.clear()
+        self._began_ns = self.last_step_ns = None
+
+    def _introduced(self, event: Hello) -> None:
+        self._max_model_len = event.max_model_len
+        self._longest = self._possible(self._longest)
+
+    def _sized(self, event: PoolCreated) -> None:
+        self._empty()
+        self._size(event)
+        self._most_running = self._most_running_steps = self._largest_step = self._longest = 0
+
+    def _synchronised(self, event: PoolSnapshot | PoolCounted) -> None:
+        if event.largest_step is not None:  # includes the steps that we have missed
+            self.largest_step = max(self.largest_step or 0, event.largest_step)
+        elif not self._usable:  # the pool is older than our view of it
+            self.largest_step = None
+        self._size(event)
+
+    def _size(self, event: PoolCreated | PoolSnapshot | PoolCounted) -> None:
+        self._usable = event.num_blocks - event.reserved
+        self._block_size = event.block_size
+
+    def _slot(self) -> Slot:
+        time_ns = self.batch.time_ns
+        number = time_ns // SLOT_NS
+        slots = self._slots
+        if not slots or slots[-1].number != number:
+            if self._began_ns is None:
+                self._began_ns = time_ns
+            slots.append(Slot(number))
+        return slots[-1]
+
+    def _stepped(self, event: StepCompleted) -> None:
+        usable = self._usable
+        if not usable:
+            return
+        slot, took_ns = self._slot(), event.duration_ns
+        self.last_step_ns = self.batch.time_ns
+        active, running, waiting = event.active_blocks, event.running, event.waiting
+        slot.steps += 1
+        slot.busy_ns += took_ns
+        slot.prefill_tokens += event.prefill_tokens
+        tokens = event.prefill_tokens + event.decode_tokens
+        slot.computed(tokens, 1)
+        # A full step admits no sequence, nor does one that preempts or has a reduced budget.
+        # Sequences that ended gave their blocks back after others had been refused for lack of
+        # them.
+        is_full = tokens > 0.9 * self._largest_step
+        refuses = is_full or self._is_untypical or slot.out_of_memory > 0
+        self._is_untypical = False
+        self._largest_step = max(self._largest_step, tokens)
+        if self.largest_step is not None:
+            self.largest_step = max(self.largest_step, tokens)
+        slot.running_ns += running * took_ns
+        slot.waiting_ns += waiting * took_ns
+        slot.active_ns += active * took_ns
+        if event.slots_filled is not None:
+            slot.unfilled_ns += (active * self._block_size - event.slots_filled) * took_ns
+        slot.most_active = max(slot.most_active, active)
+        need: float = active
+        if waiting and running:
+            each = active / running
+            longest = -(-self._longest // self._block_size)
+            if longest and usable - active >= longest and not refuses:
+                self._count_limit(running)
+                if running == self._most_running:
+                    slot.limited_ns += took_ns
+            limit = self.max_num_seqs
+            # A backlog is served one after another: at most this many more are wanted at once.
+            admitted = min(waiting, running)
+            if limit is not None:
+                admitted = min(admitted, max(0, limit - running))
+            need += admitted * each
+        position = min(int(need * NEED_STEPS / usable), NEED_BINS - 1)
+        slot.need_ns[position] += took_ns
+
+    def _count_limit(self, running: int) -> None:
+        """This many ran while others waited although blocks were free: it may be the limit."""
+        if running > self._most_running:
+            self._most_running, self._most_running_steps = running, 0
+        if running == self._most_running:
+            self._most_running_steps += 1
+
+    def _preempted(self, event: RequestPreempted) -> None:
+        counts = self._slot().preemptions
+        counts[event.cause] = counts.get(event.cause, 0) + 1
+        self._victims[event.sequence] = event.cause
+        self._is_untypical = True
+
+    def _resumed(self, event: RequestResumed) -> None:
+        cause = self._victims.pop(event.sequence, None)
+        if cause is not None:
+            tokens = self._slot().recomputed_tokens
+            tokens[cause] = tokens.get(cause, 0) + event.recompute_tokens
+
+    def _added(self, event: SequenceAdded) -> None:
+        at_most = self._possible(event.prompt_tokens + event.max_tokens)
+        self._longest = max(self._longest, at_most)
+
+    def _possible(self, tokens: int) -> int:
+        """Tokens that a sequence asking for this many can have; a client may ask for any number."""
+        limit = self._max_model_len
+        return tokens if limit is None else min(tokens, limit)
+
+    def _ended(self, event: SequenceFinished) -> None:
+        self._victims.pop(event.sequence, None)
+        slot = self._slot()
+        slot.finished += 1
+        self._is_untypical = True
+        slot.finished_tokens += event.prompt_tokens + event.output_tokens
+        if event.reason in ("stop", "length"):
+            slot.output_tokens += event.output_tokens
+            slot.max_tokens += event.max_tokens
+
+    def _out_of_memory(self, event: DeviceOutOfMemory) -> None:
+        slot = self._slot()
+        slot.out_of_memory += 1
+        if event.step_tokens:
+            slot.largest_failure = max(slot.largest_failure, event.step_tokens)
+            if event.wanted_bytes is not None:
+                wanted = event.wanted_bytes / event.step_tokens
+                slot.wanted_per_token = max(slot.wanted_per_token, wanted)
