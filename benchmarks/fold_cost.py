@@ -40,9 +40,9 @@ from kvscope_exporter.sources.attachments import SourceKind
 from kvscope_exporter.sources.pipeline import CHUNK_BATCHES, Pipeline
 from kvscope_exporter.state import (
     Cache,
-    Census,
     Churn,
     DeviceMemory,
+    EventCounts,
     Exhaustion,
     Fold,
     Latency,
@@ -62,7 +62,7 @@ SEQUENCES = (1, 32, 512)
 
 FOLDS: tuple[Callable[[], Fold], ...] = (
     *(Ledger, Churn, Cache, Preemption, Requests, Latency, Steps, Exhaustion, DeviceMemory),
-    *(Census, Vllm),
+    *(EventCounts, Vllm),
 )
 
 

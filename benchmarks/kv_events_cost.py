@@ -22,7 +22,7 @@ from kvscope_events.events import Batch
 from kvscope_exporter.clock import Clock
 from kvscope_exporter.collect.parts import parts_of
 from kvscope_exporter.sources.kv_events import KvEventsSource
-from kvscope_exporter.sources.kv_events.decoder import Decoded, Decoder
+from kvscope_exporter.sources.kv_events.decoder import DecodedMessage, Decoder
 from kvscope_exporter.sources.pipeline import Pipeline
 from kvscope_exporter.state import Folds
 from tests.kv_events.dialects import BY_NAME, Dialect, Removed, Said, Stored
@@ -66,7 +66,7 @@ def reader(warm: list[bytes]) -> Callable[[bytes], None]:
 
     def read(payload: bytes) -> None:
         decoded = decoder.decode(payload)
-        assert isinstance(decoded, Decoded)
+        assert isinstance(decoded, DecodedMessage)
         batch = Batch(next(seq), 0, decoded.events, decoded.wall_ns, 0)
         for fold in folds:
             fold.on_batch(batch)

@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from kvscope_exporter.fetch.error import JSON_ERRORS, FetchError
-from kvscope_exporter.fetch.fetch import Document, Fetcher
+from kvscope_exporter.fetch.fetch import Fetcher, Reply
 from kvscope_exporter.paths import ANSWERS
 from kvscope_exporter.scrape import Tls
 from kvscope_exporter.web.access.keys import read_keys
@@ -133,7 +133,7 @@ def fetch_document(
     accept: str = "application/json",
     max_bytes: int = MAX_BYTES,
     query: Mapping[str, str] = MappingProxyType({}),
-) -> Document:
+) -> Reply:
     """A document of that path, and its type. Raises AnswerError.
 
     query: besides the target.

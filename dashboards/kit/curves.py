@@ -17,7 +17,7 @@ _DASHED = {"fill": "dash", "dash": [8, 6]}
 _LINE_SIZE, _POINT_SIZE = 6, 16
 
 
-class Drawn(NamedTuple):
+class Curve(NamedTuple):
     """A series of the panel: both queries have a value for each of its rows.
 
     There must be no holes, because some versions of the XY chart draw them as 0.
@@ -38,7 +38,7 @@ def curve(
     title: str,
     description: str,
     *queries: Q,
-    drawn: Sequence[Drawn],
+    drawn: Sequence[Curve],
     x_axis: str,
     x_unit: str,
     y_unit: str,
@@ -100,7 +100,7 @@ def curve(
     return panel
 
 
-def _series(drawn: Drawn) -> xychart.XYSeriesConfig:
+def _series(drawn: Curve) -> xychart.XYSeriesConfig:
     def by_name(name: str) -> xychart.MatcherConfig:
         return xychart.MatcherConfig().id("byName").options(name)
 
@@ -114,7 +114,7 @@ def _series(drawn: Drawn) -> xychart.XYSeriesConfig:
     )
 
 
-def _looks(drawn: Drawn) -> list[dm.DynamicConfigValue]:
+def _looks(drawn: Curve) -> list[dm.DynamicConfigValue]:
     size = _POINT_SIZE if drawn.show == "points" else _LINE_SIZE
     looks: dict[str, object] = {
         "color": {"mode": "fixed", "fixedColor": drawn.colour},

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from dashboards.kit.thresholds import SEVERITIES
-from kvscope_exporter.scrape.labels import Passed
+from kvscope_exporter.scrape.labels import PassedHistogram
 from kvscope_exporter.scrape.tables import TABLES
 from kvscope_monitoring import identity, selectors
 from kvscope_monitoring.formulas import share
@@ -134,7 +134,7 @@ OF_THE_SERVERS = frozenset(
     for tables in TABLES.values()
     for table in tables
     for row in table.rows
-    if isinstance(row.value, Passed)
+    if isinstance(row.value, PassedHistogram)
 )
 """Histograms that are read from the pages of servers, in the buckets of each kind of server."""
 

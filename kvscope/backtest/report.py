@@ -14,7 +14,7 @@ NIGHT = time(22), time(7)
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
-class Fired(msgspec.Struct, frozen=True, kw_only=True):
+class FiredAlert(msgspec.Struct, frozen=True, kw_only=True):
     """An alert of one severity. A firing is one of one set of labels."""
 
     alert: str
@@ -34,7 +34,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     begins: float
     ends: float
-    fired: list[Fired]
+    fired: list[FiredAlert]
     too_long: list[str]
     """Alerts that wait longer than these samples last."""
     without_data: list[str]
@@ -100,9 +100,9 @@ def lines_of(result: Trial, zone: tzinfo) -> Iterator[str]:
         yield f"Without data: {', '.join(result.without_data)}"
 
 
-def _fired(firings: Sequence[Firing], held: Set[Firing], zone: tzinfo) -> Fired:
+def _fired(firings: Sequence[Firing], held: Set[Firing], zone: tzinfo) -> FiredAlert:
     lengths = [firing.until - firing.since for firing in firings]
-    return Fired(
+    return FiredAlert(
         alert=firings[0].name,
         severity=firings[0].severity,
         firings=len(firings),
@@ -119,7 +119,7 @@ def _is_night(seconds: float, zone: tzinfo) -> bool:
     return moment >= NIGHT[0] or moment < NIGHT[1]
 
 
-def _sum(fired: Iterable[Fired]) -> int:
+def _sum(fired: Iterable[FiredAlert]) -> int:
     return sum(each.firings for each in fired)
 
 

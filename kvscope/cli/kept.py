@@ -22,7 +22,7 @@ _MOST = 4
 """Recordings that are downloaded for one question."""
 
 
-class _Listed(msgspec.Struct, frozen=True):
+class _ListedRecording(msgspec.Struct, frozen=True):
     name: str
     server: str
     saved: datetime
@@ -81,16 +81,16 @@ def recording_of(server: Server, at: str) -> Iterator[Path]:
         )
 
 
-def _candidates(server: Server, at: str) -> Iterator[_Listed]:
+def _candidates(server: Server, at: str) -> Iterator[_ListedRecording]:
     """The newest that may have it, then one of what is kept now. Raises AnswerError."""
-    found = _decoded(server, server.ask("recordings"), list[_Listed])
+    found = _decoded(server, server.ask("recordings"), list[_ListedRecording])
     near = [
         each
         for each in found
         if server.target in ("", each.server) and _may_have(each.saved_ns, at, server)
     ]
     yield from near[:_MOST]
-    yield _decoded(server, server.ask("recordings", b"{}"), _Listed)
+    yield _decoded(server, server.ask("recordings", b"{}"), _ListedRecording)
 
 
 def _may_have(saved_ns: int, at: str, server: Server) -> bool:

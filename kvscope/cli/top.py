@@ -20,7 +20,7 @@ from kvscope_exporter.extras import lacking
 
 if TYPE_CHECKING:
     from kvscope.replay.player import Player
-    from kvscope.top.follower import Seen
+    from kvscope.top.follower import PlaceStatus
     from kvscope.top.sources import RecordingSource, Source
 
 _MAX_LOG_LINES = 20
@@ -173,7 +173,7 @@ def _once(
         raise typer.Exit(USAGE_ERROR)
 
 
-def _print(seen: "list[Seen]", interval: float) -> None:
+def _print(seen: "list[PlaceStatus]", interval: float) -> None:
     from rich.console import Console
 
     from kvscope.top.report import report

@@ -74,7 +74,7 @@ def place_here() -> str:
     return found[0]
 
 
-class Asked:
+class ProcessConnection:
     """A connection to one process, for as many questions as it takes; used as a context."""
 
     def __init__(self, endpoint: str) -> None:
@@ -90,7 +90,7 @@ class Asked:
         self._wake = Wake(endpoint)
         self._link = Link(where, self._wake, MAX_BYTES)
 
-    def __enter__(self) -> "Asked":
+    def __enter__(self) -> "ProcessConnection":
         return self
 
     def __exit__(self, *raised: object) -> None:

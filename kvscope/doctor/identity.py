@@ -10,7 +10,7 @@ import msgspec
 from kvscope.doctor.scrape import PAGE_FORMATS
 from kvscope_events.vocabulary import ServerKind
 from kvscope_exporter.fetch.error import JSON_ERRORS, FetchError, FetchErrorKind
-from kvscope_exporter.fetch.fetch import Document, Fetcher
+from kvscope_exporter.fetch.fetch import Fetcher, Reply
 from kvscope_exporter.scrape import TABLES, Tls, detect
 from kvscope_exporter.scrape.detect import is_declared, may_be_idle, why_unread
 from kvscope_exporter.scrape.mapping import PageMapper
@@ -77,7 +77,7 @@ class Asker:
     def __exit__(self, *_: object) -> None:
         self._client.close()
 
-    def get(self, path: str) -> Document:
+    def get(self, path: str) -> Reply:
         """Raises FetchError."""
         left = self._end - time.monotonic()
         if left <= 0:

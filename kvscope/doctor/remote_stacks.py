@@ -2,7 +2,7 @@
 
 import os
 
-from kvscope.doctor.asking import Asked, NoAnswerError, UnreachableError, publisher_of
+from kvscope.doctor.asking import NoAnswerError, ProcessConnection, UnreachableError, publisher_of
 from kvscope_events.stacks import HELD_SIGNAL, Stacks, catches
 from kvscope_events.wire.frame import FrameKind, RequestKind
 from kvscope_events.wire.run_directory import connectable
@@ -10,7 +10,7 @@ from kvscope_events.wire.run_directory import connectable
 
 def ask(endpoint: str, seconds: float) -> Stacks:
     """Raises UnreachableError, also if nothing has come by then; EndpointError."""
-    with Asked(endpoint) as asked:
+    with ProcessConnection(endpoint) as asked:
         found = asked.answer(RequestKind.STACKS, FrameKind.STACKS, seconds)
         if found is None:
             raise NoAnswerError(f"{endpoint}: {_silence(asked.path, seconds)}")

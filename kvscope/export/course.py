@@ -6,7 +6,14 @@ from typing import NamedTuple, Protocol
 from kvscope_events.events import Batch, Hello, StepCompleted
 from kvscope_events.wire.frame import FrameError, decode_batch
 from kvscope_exporter.recorder.reader import RecordingFile
-from kvscope_exporter.recorder.records import Entered, Lost, Marked, Opened, Renewed, Took
+from kvscope_exporter.recorder.records import (
+    Mark,
+    SegmentStart,
+    SessionStart,
+    StreamBatch,
+    StreamGap,
+    StreamStart,
+)
 
 _LATEST_NS = 1 << 62
 """The latest moment; a hostile recording may name any."""
@@ -44,7 +51,7 @@ class Course:
         self,
         file: RecordingFile,
         listener_of: Callable[[Hello], Listener],
-        on_mark: Callable[[Marked], None] = lambda mark: None,
+        on_mark: Callable[[Mark], None] = lambda mark: None,
     ) -> None:
         """listener_of: given the engine's first Hello."""
         self._file = file
@@ -60,20 +67,22 @@ class Course:
         length = max(1, self._file.ends_ns - begins_ns)
         for record in self._file.records():
             match record:
-                case Took(number, encoded):
+                case StreamBatch(number, encoded):
                     stream = self._streams.get(number)
                     if stream is not None:
                         stream.take(bytes(encoded), self._ahead_ns, is_set=self._file.was_set)
                         yield min(1.0, max(0.0, (stream.now_ns - begins_ns) / length))
-                case Lost(number) if number in self._streams:
+                case StreamGap(number) if number in self._streams:
                     self._streams[number].lose()
-                case Renewed(number) if number in self._streams:
+                case SessionStart(number) if number in self._streams:
                     self._streams[number].renew()
-                case Entered(number, kind) if number not in self._streams and kind != "kv_events":
+                case StreamStart(number, kind) if (
+                    number not in self._streams and kind != "kv_events"
+                ):
                     self._streams[number] = _Stream(self._listener_of)
-                case Opened():
+                case SegmentStart():
                     self._ahead_ns = self._file.ahead_ns(record)
-                case Marked():
+                case Mark():
                     self._on_mark(record)
         for stream in self._streams.values():
             stream.renew()

@@ -20,7 +20,7 @@ from kvscope_exporter.answers.prefixes import PREFIXES
 from kvscope_exporter.answers.question import Question
 from kvscope_exporter.answers.whatif import WHATIF
 from kvscope_exporter.live.documents import MAGIC, Head, SequenceDocument
-from kvscope_exporter.live.following import Following
+from kvscope_exporter.live.following import LiveFold
 from kvscope_exporter.live.hub import EngineDocument, Engines, Hub, among
 from kvscope_exporter.live.sequences import ENDS
 from kvscope_exporter.live.view import UnknownHereError, View
@@ -81,7 +81,7 @@ def gather(
 
     Raises TooLargeError.
     """
-    playback = Playback(file, index, listeners=lambda: [Following(is_shared=True)])
+    playback = Playback(file, index, listeners=lambda: [LiveFold(is_shared=True)])
     engines: dict[str, EngineDocument] = {}
     weights = _weights(file, index, asked_ns)
     kept: dict[int, _Moment] = {}

@@ -14,7 +14,7 @@ import duckdb
 import msgspec
 
 from kvscope.export.course import Course
-from kvscope.export.rows import BlockLife, Preempted, Request, Row, Step
+from kvscope.export.rows import BlockLife, PreemptionRow, Request, Row, Step
 from kvscope.export.tables import Tables
 from kvscope_exporter.recorder.reader import RecordingFile
 
@@ -22,7 +22,7 @@ TABLES: dict[type[Row], str] = {
     Step: "steps",
     Request: "requests",
     BlockLife: "block_lives",
-    Preempted: "preemptions",
+    PreemptionRow: "preemptions",
 }
 _MEMORY = "512MB"
 _TYPES = {int: "BIGINT", float: "DOUBLE", str: "VARCHAR"}

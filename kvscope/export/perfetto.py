@@ -17,7 +17,7 @@ from kvscope.export.victims import Victims
 from kvscope_events.events import Batch, BlocksEvicted, Hello, PagesEvicted, StepCompleted
 from kvscope_events.printable import one_line
 from kvscope_exporter.recorder.reader import RecordingFile
-from kvscope_exporter.recorder.records import Marked
+from kvscope_exporter.recorder.records import Mark
 
 _LARGEST = (1 << 63) - 1
 _COUNTERS = {
@@ -37,7 +37,7 @@ def write_trace(file: RecordingFile, out: BinaryIO) -> Iterator[float]:
     trace = _Trace(out, file.begins_ns)
     marks: list[int] = []
 
-    def mark(record: Marked) -> None:
+    def mark(record: Mark) -> None:
         if not marks:
             marks.append(trace.track("marks"))
         trace.instant(marks[0], record.wall_ns, record.trigger, {"text": record.text})

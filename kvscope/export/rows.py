@@ -76,7 +76,7 @@ class Taker(msgspec.Struct):
     blocks: int
 
 
-class Preempted(Row):
+class PreemptionRow(Row):
     """A sequence that lost its blocks."""
 
     preempted_at: int

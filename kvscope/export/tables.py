@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from kvscope.export.block_lives import BlockLives
 from kvscope.export.course import Span
-from kvscope.export.rows import Preempted, Request, Row, Step, Taker
+from kvscope.export.rows import PreemptionRow, Request, Row, Step, Taker
 from kvscope.export.victims import Victims
 from kvscope_events.events import (
     Batch,
@@ -171,10 +171,10 @@ class Requests(Fold):
         self._give(self._open.pop(event.request))
 
 
-def _preempted(engine: str, victim: Victim) -> Preempted:
+def _preempted(engine: str, victim: Victim) -> PreemptionRow:
     event, resumed, shortage = victim.preempted, victim.resumed, victim.wanted_by
     taken = victim.taken_by
-    return Preempted(
+    return PreemptionRow(
         engine=engine,
         preempted_at=victim.wall_ns // 1000,
         sequence=event.sequence,

@@ -8,7 +8,7 @@ from kvscope_events.events import Batch, RequestPreempted
 from kvscope_exporter.state.preemption import Preemption, Victim
 
 
-class Taking(NamedTuple):
+class TakenBlocks(NamedTuple):
     """Blocks of a waiting victim that another sequence was the first to get."""
 
     victim: int
@@ -33,14 +33,14 @@ class Victims:
             if isinstance(event, RequestPreempted):  # the history forgets; here none is left out
                 self._waiting.append((fold.history[-1], {}))
 
-    def takings(self) -> Iterator[Taking]:
+    def takings(self) -> Iterator[TakenBlocks]:
         """Blocks taken since the last call."""
         for victim, known in self._waiting:
             for taker, blocks in (victim.taken_by or {}).items():
                 more = blocks - known.get(taker, 0)
                 if more > 0:
                     known[taker] = blocks
-                    yield Taking(victim.preempted.sequence, taker, more)
+                    yield TakenBlocks(victim.preempted.sequence, taker, more)
 
     def settled(self) -> Iterator[Victim]:
         """Victims that have resumed or ended, or are lost; each is given once."""

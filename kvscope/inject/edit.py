@@ -196,7 +196,7 @@ class Editor:
     def _lines(self, content: Any, column: int) -> str:
         text = yaml.dump(
             content,
-            Dumper=_Indented if self._offset else _Flush,
+            Dumper=_IndentedDumper if self._offset else _Flush,
             sort_keys=False,
             default_flow_style=False,
             width=1_000,
@@ -257,7 +257,7 @@ class Editor:
         return end - 1 if self._text[end - 1 : end] == "\r" else end
 
 
-class _Indented(yaml.SafeDumper):  # type: ignore[misc]
+class _IndentedDumper(yaml.SafeDumper):  # type: ignore[misc]
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
         super().increase_indent(flow, False)
 

@@ -32,7 +32,7 @@ folder that does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Written:
+class _WrittenVariable:
     """A variable as it is written."""
 
     scalar: Node | None
@@ -84,7 +84,7 @@ def extend_environment(
             _allow(name, written[name], edit, may_be_empty=is_list_when.startswith(":"))
 
 
-def _allow(name: str, variable: _Written, edit: Editor, may_be_empty: bool) -> None:
+def _allow(name: str, variable: _WrittenVariable, edit: Editor, may_be_empty: bool) -> None:
     """Add our plugin to those that may be loaded. Raises LeftAloneError."""
     if variable.scalar is None:
         raise LeftAloneError(f"{name} comes from elsewhere: add {PLUGIN} to it there")
@@ -128,21 +128,21 @@ def _is_ours(element: Any) -> bool:
     )
 
 
-def _written(inner: Node | None) -> dict[str, _Written]:
-    found: dict[str, _Written] = {}
+def _written(inner: Node | None) -> dict[str, _WrittenVariable]:
+    found: dict[str, _WrittenVariable] = {}
     if inner is None:
         return found
     if is_mapping(inner):
         for name, value in inner.value:
-            found[str(name.value)] = _Written(_scalar(value), 0, inner.flow_style)
+            found[str(name.value)] = _WrittenVariable(_scalar(value), 0, inner.flow_style)
     for element in inner.value if is_list(inner) else ():
         if is_mapping(element):
             scalar = _scalar(child(element, "value"))
-            found[str(plain(element).get("name"))] = _Written(scalar, 0, element.flow_style)
+            found[str(plain(element).get("name"))] = _WrittenVariable(scalar, 0, element.flow_style)
         elif isinstance(plain(element), str):
             name, sign, _ = element.value.partition("=")
             scalar = element if sign else None
-            found[name] = _Written(scalar, len(name) + 1, inner.flow_style)
+            found[name] = _WrittenVariable(scalar, len(name) + 1, inner.flow_style)
     return found
 
 

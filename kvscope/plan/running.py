@@ -19,7 +19,7 @@ _CONFIGURATION = "vllm:cache_config_info"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
+class RunningServer:
     """Each field is the option of `kvscope plan` with its name."""
 
     model: str | None = None
@@ -36,7 +36,7 @@ class Running:
         return {name: value for name, value in found.items() if value is not None}
 
 
-def running(url: str, *, gpu: bool = True) -> Running:
+def running(url: str, *, gpu: bool = True) -> RunningServer:
     """The facts of the server at a base URL; gpu: whether its GPU is one of them.
 
     Raises ScrapeError if it has no page, ValueError if the page is of no inference server, of
@@ -63,7 +63,7 @@ def running(url: str, *, gpu: bool = True) -> Running:
     dtype = configuration.get("cache_dtype")
     block_size = _number(configuration.get("block_size"))
     sizes = [value for _, value in page.samples("kvscope_kv_block_size_tokens")]
-    return Running(
+    return RunningServer(
         model=root if isinstance(root, str) and root else names.pop(),
         gpu=_gpu(page, base) if gpu else None,
         gpu_memory_utilization=_number(configuration.get("gpu_memory_utilization")),

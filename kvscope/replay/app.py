@@ -10,7 +10,7 @@ from kvscope.replay.player import Player
 from kvscope_exporter.paths import HEALTH
 from kvscope_exporter.web.answers import answers_router, only
 from kvscope_exporter.web.compact import compact_router
-from kvscope_exporter.web.landing import Listed, landing_router
+from kvscope_exporter.web.landing import ListedServer, landing_router
 from kvscope_exporter.web.live import live_router
 from kvscope_exporter.web.metrics import METHODS, bare_app, metrics_router
 
@@ -21,8 +21,8 @@ def replay_app(player: Player) -> FastAPI:
     """`/`, `/metrics`, `/metrics/compact`, `/live`, `/api/...`, `/health` of a recorded server."""
     app = bare_app("kvscope replay")
 
-    def listed() -> list[Listed]:
-        return [Listed(player.server, player.presence)]
+    def listed() -> list[ListedServer]:
+        return [ListedServer(player.server, player.presence)]
 
     find = only(player, lambda: [player.server])
     app.include_router(landing_router("kvscope replay", listed, has_targets=False))

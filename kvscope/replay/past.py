@@ -28,7 +28,7 @@ from kvscope_exporter.recorder.saved import kept_chunks
 from kvscope_exporter.targets.reply import Reply
 from kvscope_exporter.web.answers import NoServerError
 from kvscope_exporter.web.metrics import METHODS
-from kvscope_exporter.web.recordings import Recorded
+from kvscope_exporter.web.recordings import RecordedServer
 
 KEPT_SECONDS = 60.0
 """An opened past is closed this long after it was last asked."""
@@ -44,7 +44,7 @@ _ENCODE = msgspec.json.Encoder().encode
 _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
-class Moment(msgspec.Struct, frozen=True, kw_only=True):
+class PastMoment(msgspec.Struct, frozen=True, kw_only=True):
     """A moment of what is kept; Unix times in seconds."""
 
     at: str
@@ -56,7 +56,7 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
 At = Annotated[str, Query(pattern=r"^\d{1,11}(\.\d{1,9})?$")]
 
 
-class _Opened:
+class _OpenRecording:
     """The recording of one server, as it was when it was opened."""
 
     def __init__(self, recorder: Recorder) -> None:
@@ -82,14 +82,14 @@ class _Opened:
 class Pasts:
     """For any thread; one request at a time, since each may go to a moment of its own."""
 
-    def __init__(self, find: Callable[[str], Recorded]) -> None:
+    def __init__(self, find: Callable[[str], RecordedServer]) -> None:
         """find: the server named; an empty name stands for the only one. Raises NoServerError."""
         self._find = find
-        self._open: dict[str, _Opened] = {}
+        self._open: dict[str, _OpenRecording] = {}
         self._lock = threading.Lock()
         self._closing: threading.Thread | None = None
 
-    def moment(self, name: str, at: str | None, step: int) -> Moment:
+    def moment(self, name: str, at: str | None, step: int) -> PastMoment:
         """That many steps after a moment. at: Unix time; None: the end of what is kept now.
 
         Raises NoServerError, UnknownHereError, OSError and RecordingError.
@@ -101,7 +101,7 @@ class Pasts:
             if step:
                 player.step(step)
             whole, rest = divmod(player.at_ns, 10**9)
-            return Moment(
+            return PastMoment(
                 at=f"{whole}.{rest:09}", begins=file.begins_ns / 1e9, ends=file.ends_ns / 1e9
             )
 
@@ -127,7 +127,7 @@ class Pasts:
             player.seek(_ns(at))
             return read(player)
 
-    def _opened(self, name: str, *, again: bool) -> _Opened:
+    def _opened(self, name: str, *, again: bool) -> _OpenRecording:
         recorder = self._find(name).recorder
         if recorder is None:
             raise UnknownHereError("this server is not recorded, so nothing of its past is kept")
@@ -138,7 +138,7 @@ class Pasts:
             self._drop(name)
             while len(self._open) >= MOST_OPEN:
                 self._drop(min(self._open, key=lambda each: self._open[each].asked_at))
-            past = self._open[name] = _Opened(recorder)
+            past = self._open[name] = _OpenRecording(recorder)
             if self._closing is None:
                 self._closing = threading.Thread(
                     target=self._close_those_left, name="kvscope-past", daemon=True
@@ -169,7 +169,7 @@ def _ns(at: str) -> int:
     return int(whole) * 10**9 + int(rest.ljust(9, "0"))
 
 
-def past_router(find: Callable[[str], Recorded]) -> APIRouter:
+def past_router(find: Callable[[str], RecordedServer]) -> APIRouter:
     """`GET /live/past?at=&step=`, and of a moment `snapshot`, `sequence`, `block`, `page` and
     `api/NAME` below it."""
     router = APIRouter(prefix=f"{LIVE_DATA.path}past", include_in_schema=False)

@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from kvscope.replay.resting import Resting
+from kvscope.replay.resting import RestingPlaybacks
 from kvscope_exporter.answers.question import Question
-from kvscope_exporter.live.following import Following
+from kvscope_exporter.live.following import LiveFold
 from kvscope_exporter.recorder.reader import RecordingFile
 from kvscope_exporter.recorder.recorder import Recorder
 from kvscope_exporter.replay.playback import Index, Playback
@@ -62,8 +62,8 @@ class Player:
         self._clock = clock
         self._lock = threading.RLock()
         self.file = RecordingFile(path)
-        self._playback = Playback(self.file, listeners=lambda: [Following(is_shared=True)])
-        self._resting = Resting(self.file, self._playback.again)
+        self._playback = Playback(self.file, listeners=lambda: [LiveFold(is_shared=True)])
+        self._resting = RestingPlaybacks(self.file, self._playback.again)
         self._playing = False
         self._speed = 1.0
         self._since = clock()

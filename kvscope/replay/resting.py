@@ -17,7 +17,7 @@ _PORTIONS = 1000
 """Played by the thread at once, while a reader waits; of a recording of days more."""
 
 
-class Resting:
+class RestingPlaybacks:
     """Methods for the thread of one reader; from `start` on, playbacks are made beside it."""
 
     def __init__(self, file: RecordingFile, begin: Callable[[], Playback]) -> None:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 from kvscope_events.events import Hello
-from kvscope_exporter.state import Introduction
+from kvscope_exporter.state import HelloTracker
 from kvscope_exporter.targets.exporter import Exporter
 
 logger = logging.getLogger("kvscope")
@@ -34,7 +34,7 @@ class Sightings:
     def look(self) -> None:
         """Called periodically."""
         for target in self._page.targets:
-            introduction = target.folds[Introduction]
+            introduction = target.folds[HelloTracker]
             hello = introduction.hello
             if hello is None:
                 continue

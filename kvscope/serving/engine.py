@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from kvscope.options.configuration import ListenConfig, TelemetryConfig
 from kvscope.output import fail
 from kvscope.serving.listen import listening, metrics_listener, url_of
-from kvscope.serving.loading import Loading, leave_at_once
+from kvscope.serving.loading import BackgroundCall, leave_at_once
 from kvscope.serving.protection import Protection
 from kvscope.serving.run import FORCED_SECONDS, AppServer
 from kvscope.serving.signals import signals_end
@@ -188,7 +188,7 @@ class _Startup:
 
         introduction = Introduction(config, observed.bus)
         observed.bus.flush()  # the first page shows which engine is loading
-        self.loading = Loading(lambda: _load(config, observed, introduction, operators))
+        self.loading = BackgroundCall(lambda: _load(config, observed, introduction, operators))
 
     def stop(self) -> bool:
         """End the engine's thread, if there is one; returns whether it has ended."""

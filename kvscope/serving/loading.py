@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 _T = TypeVar("_T")
 
 
-class Loading(Generic[_T]):
+class BackgroundCall(Generic[_T]):
     """Starts the call on construction."""
 
     def __init__(self, load: Callable[[], _T]) -> None:

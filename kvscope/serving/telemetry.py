@@ -22,7 +22,7 @@ from kvscope_exporter.machine.machine import polled
 from kvscope_exporter.targets.exporter import Exporter, in_process
 from kvscope_exporter.web.answers import answers_router, only
 from kvscope_exporter.web.compact import compact_router
-from kvscope_exporter.web.landing import Listed, landing_router
+from kvscope_exporter.web.landing import ListedServer, landing_router
 from kvscope_exporter.web.live import live_router
 from kvscope_exporter.web.metrics import metrics_router, no_metrics_router
 from kvscope_exporter.web.projection import Projections, projection_router
@@ -126,10 +126,10 @@ def telemetry(config: TelemetryConfig, port: int) -> Iterator[Telemetry]:
         )
 
 
-def _listed(page: Exporter) -> list[Listed]:
+def _listed(page: Exporter) -> list[ListedServer]:
     """The engine, by the name of its model once that is known."""
     names = [model_name for model_name, _ in page.server_kinds()]
-    return [Listed(names[0] if names else "engine", page.presence)]
+    return [ListedServer(names[0] if names else "engine", page.presence)]
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from textual.widgets import Footer, Input, Static
 
 from kvscope.output import EXIT_SIGNALLED
 from kvscope.replay.player import Player
-from kvscope.top.follower import Follower, Key, Seen
+from kvscope.top.follower import Follower, Key, PlaceStatus
 from kvscope.top.head import head, numbers
 from kvscope.top.headline import HEADLINES
 from kvscope.top.keys import KEYS, SCROLLING, move
@@ -80,7 +80,7 @@ class Top(App[int]):
         self._interval, self._player = interval, player
         changed = partial(self.call_later, self._draw)  # from any thread
         self._followers = [Follower(source, interval, changed) for source in sources]
-        self._frozen: list[Seen] | None = None
+        self._frozen: list[PlaceStatus] | None = None
         self._engine: Key | None = None
         self._panel: PanelView | None = None
 

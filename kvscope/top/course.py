@@ -16,7 +16,7 @@ Values = Mapping[str, Sequence[float | None]]
 """By the key of a headline number, the oldest first; None: not known at that reading."""
 
 
-class Course:
+class History:
     """Readings come in order of time; one that is earlier than the last begins again."""
 
     def __init__(self) -> None:

@@ -9,15 +9,15 @@ from typing import Any
 import msgspec
 
 from kvscope.top.course import latest
-from kvscope.top.follower import Seen
+from kvscope.top.follower import PlaceStatus
 from kvscope.top.headline import HEADLINES
-from kvscope.top.reading import ASKED, SEQUENCES, EngineReading, ServerReading, Unknown
+from kvscope.top.reading import ASKED, SEQUENCES, EngineReading, ServerReading, UnknownAnswer
 from kvscope_exporter import build_version
 
 _COMPONENTS = "kvscope_gpu_memory_component_bytes"
 
 
-def document(places: Sequence[Seen]) -> bytes:
+def document(places: Sequence[PlaceStatus]) -> bytes:
     """One line of JSON."""
     found = {
         "kvscope": build_version(),
@@ -31,7 +31,7 @@ def document(places: Sequence[Seen]) -> bytes:
     return msgspec.json.encode(found)
 
 
-def _server(seen: Seen, server: ServerReading) -> dict[str, Any]:
+def _server(seen: PlaceStatus, server: ServerReading) -> dict[str, Any]:
     return {
         "server": server.server,
         "at": server.at,
@@ -40,10 +40,10 @@ def _server(seen: Seen, server: ServerReading) -> dict[str, Any]:
     }
 
 
-def _engine(seen: Seen, engine: EngineReading) -> dict[str, Any]:
+def _engine(seen: PlaceStatus, engine: EngineReading) -> dict[str, Any]:
     values, figures = seen.courses.get(engine.key, {}), engine.figures
     answers = {name: engine.answers[name] for name in (*(q.name for q, _ in ASKED), SEQUENCES)}
-    unknown = {name: one.reason for name, one in answers.items() if isinstance(one, Unknown)}
+    unknown = {name: one.reason for name, one in answers.items() if isinstance(one, UnknownAnswer)}
     return {
         "model_name": engine.name.model_name,
         "engine": engine.name.engine,

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from kvscope.top.course import Course, Values
+from kvscope.top.course import History, Values
 from kvscope.top.figures import EngineName
 from kvscope.top.reading import ReadingError, ServerReading
 from kvscope.top.sources import Source
@@ -28,7 +28,7 @@ Key = tuple[str, EngineName]
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class PlaceStatus:
     """The state of one place; never changed."""
 
     place: str
@@ -50,10 +50,10 @@ class Follower:
         self, source: Source, interval: float, changed: Callable[[], object] = lambda: None
     ) -> None:
         self.source = source
-        self.seen = Seen(place=source.place)
+        self.seen = PlaceStatus(place=source.place)
         self._interval = interval
         self._changed = changed
-        self._courses: dict[Key, Course] = {}
+        self._courses: dict[Key, History] = {}
         self._ended = False
         self._num_failures = 0
         self._gone_at = self._returned_at = 0.0
@@ -98,7 +98,7 @@ class Follower:
             self._num_failures, self._returned_at = 0, time.time()
             self._gone_at = self.seen.since or self._returned_at
         courses = self._follow(servers)
-        self.seen = Seen(self.seen.place, servers, courses, returned=self._notice())
+        self.seen = PlaceStatus(self.seen.place, servers, courses, returned=self._notice())
 
     def _fail(self, problem: str) -> None:
         self._num_failures += 1
@@ -108,7 +108,7 @@ class Follower:
 
     def _follow(self, servers: Sequence[ServerReading]) -> dict[Key, Values]:
         here = {engine.key: engine for server in servers for engine in server.engines}
-        self._courses = {key: self._courses.get(key) or Course() for key in here}
+        self._courses = {key: self._courses.get(key) or History() for key in here}
         for key, engine in here.items():
             self._courses[key].add(engine)
         return {key: course.values() for key, course in self._courses.items()}

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 from rich.text import Text
 
-from kvscope.top.follower import Seen
+from kvscope.top.follower import PlaceStatus
 from kvscope.top.headline import HEADLINES, Headline
 from kvscope.top.pool_strip import legend_of, parts, strip
-from kvscope.top.reading import Unknown
-from kvscope.top.situation import Situation, Watched, wrapped
+from kvscope.top.reading import UnknownAnswer
+from kvscope.top.situation import Situation, WatchedEngine, wrapped
 from kvscope_events.printable import one_line, quoted
 from kvscope_exporter import words
 from kvscope_exporter.answers.diagnosis.question import WHY
@@ -20,7 +20,7 @@ _CELL = _LABEL + _FIGURE + 1 + _SPARK
 
 
 def head(
-    places: Sequence[Seen], situation: Situation, width: int, pace: str, most: int = 1000
+    places: Sequence[PlaceStatus], situation: Situation, width: int, pace: str, most: int = 1000
 ) -> list[Text]:
     """pace: said beside the time of a live server. most: lines of the verdict."""
     if not situation.all:
@@ -39,17 +39,17 @@ def head(
     return [*trouble(here.seen, width), *lines, title, *others, *_pool(here, width)]
 
 
-def verdict(watched: Watched) -> tuple[str, str]:
+def verdict(watched: WatchedEngine) -> tuple[str, str]:
     """The sentence behind its sign, and the style of the sign."""
     answer = watched.engine.answers[WHY.name]
-    if isinstance(answer, Unknown):
+    if isinstance(answer, UnknownAnswer):
         return f"? No verdict: {one_line(answer.reason)}", ""
     if not answer.chain:
         return f"✔ {one_line(answer.sentence)}", "green"
     return f"▲ {one_line(answer.sentence)}", "red"
 
 
-def _title(here: Watched, number: int, width: int, pace: str) -> Text:
+def _title(here: WatchedEngine, number: int, width: int, pace: str) -> Text:
     """The engine on the left; the moment on the right."""
     left = Text().append(here.engine.title, "bold")
     if here.server.state and here.server.state != "ready":
@@ -68,7 +68,7 @@ def _title(here: Watched, number: int, width: int, pace: str) -> Text:
     return left.append(right, "reverse" if here.seen.problem is not None else "")
 
 
-def trouble(seen: Seen, width: int) -> list[Text]:
+def trouble(seen: PlaceStatus, width: int) -> list[Text]:
     """The reason why a place cannot be read, or that it could not until a moment ago."""
     if seen.problem is not None:
         since = "" if seen.since is None else f" since {words.clock(seen.since)} UTC"
@@ -83,7 +83,7 @@ def trouble(seen: Seen, width: int) -> list[Text]:
     ]
 
 
-def _pool(here: Watched, width: int) -> list[Text]:
+def _pool(here: WatchedEngine, width: int) -> list[Text]:
     found = parts(here)
     if not found:
         return [Text("Pool: not reported", "dim")]
@@ -92,7 +92,7 @@ def _pool(here: Watched, width: int) -> list[Text]:
     return [strip(found, width), legend[0]]
 
 
-def numbers(here: Watched, width: int) -> list[Text]:
+def numbers(here: WatchedEngine, width: int) -> list[Text]:
     """The headline numbers in as many columns as fit; one that is not reported says so."""
     across = max(1, (width + 2) // (_CELL + 2))
     cells = [_cell(one, here) for one in HEADLINES]
@@ -100,7 +100,7 @@ def numbers(here: Watched, width: int) -> list[Text]:
     return [Text("  ").join(row) for row in rows]
 
 
-def _cell(one: Headline, here: Watched) -> Text:
+def _cell(one: Headline, here: WatchedEngine) -> Text:
     cell = Text().append(f"{one.label:<{_LABEL}}", "dim")
     if one.read(here.figures) is None:
         return cell.append(f"{words.NOT_REPORTED:<{_CELL - _LABEL}}", "dim italic")

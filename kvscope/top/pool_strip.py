@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from rich.text import Text
 
-from kvscope.top.reading import Unknown
-from kvscope.top.situation import Watched
+from kvscope.top.reading import UnknownAnswer
+from kvscope.top.situation import WatchedEngine
 from kvscope_exporter import words
 from kvscope_exporter.answers.residency import RESIDENCY
 
@@ -35,7 +35,7 @@ _CACHED = (
 _GREY = "color(245)"
 
 
-def parts(watched: Watched) -> list[Part]:
+def parts(watched: WatchedEngine) -> list[Part]:
     """The pool's parts in order; empty: the engine reports no pool."""
     states = watched.figures.by("state", "kvscope_kv_blocks")
     if states:
@@ -51,10 +51,10 @@ def parts(watched: Watched) -> list[Part]:
     return [Part(*_ACTIVE, active), Part("not active", "·", _GREY, 1 - active)]
 
 
-def _cached(watched: Watched, blocks: float) -> list[Part]:
+def _cached(watched: WatchedEngine, blocks: float) -> list[Part]:
     """By age where it is known; page and answer are of two moments, and the page's sum counts."""
     answer = watched.engine.answers[RESIDENCY.name]
-    if isinstance(answer, Unknown) or not answer.idle.blocks:
+    if isinstance(answer, UnknownAnswer) or not answer.idle.blocks:
         return [Part("cached", "▒", "color(39)", blocks)]
     scale = blocks / (answer.idle.blocks + answer.idle.unknown_blocks)
     ages = [0.0] * len(_CACHED)

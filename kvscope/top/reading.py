@@ -34,7 +34,7 @@ SEQUENCES = "sequences"
 _PAGE_ONLY = "only this server's own page is read, which does not have it"
 
 
-class Unknown(NamedTuple):
+class UnknownAnswer(NamedTuple):
     """The reason why there is no answer."""
 
     reason: str
@@ -74,7 +74,7 @@ class ReadingError(Exception):
     """A server cannot be read; `str()` names the fault, the place and the remedy."""
 
 
-Answers = Mapping[str, Mapping[EngineName, Any | Unknown] | Unknown]
+Answers = Mapping[str, Mapping[EngineName, Any | UnknownAnswer] | UnknownAnswer]
 """By question: the answers of all engines, or the reason for their absence."""
 
 
@@ -87,7 +87,7 @@ class EngineReading:
     at: float
     """Unix time; in a recording, that of its moment."""
     figures: Figures
-    answers: Mapping[str, Any | Unknown]
+    answers: Mapping[str, Any | UnknownAnswer]
 
     @property
     def key(self) -> tuple[str, EngineName]:
@@ -119,7 +119,7 @@ def server_reading(
     """Split a page and answers by engine."""
     names = dict.fromkeys(engines_of(page))
     for reply in answers.values():
-        if not isinstance(reply, Unknown):
+        if not isinstance(reply, UnknownAnswer):
             names.update(dict.fromkeys(reply))
     engines = [
         EngineReading(
@@ -137,5 +137,7 @@ def server_reading(
     )
 
 
-def _of(reply: Mapping[EngineName, Any | Unknown] | Unknown, name: EngineName) -> Any | Unknown:
-    return reply if isinstance(reply, Unknown) else reply.get(name, Unknown(_PAGE_ONLY))
+def _of(
+    reply: Mapping[EngineName, Any | UnknownAnswer] | UnknownAnswer, name: EngineName
+) -> Any | UnknownAnswer:
+    return reply if isinstance(reply, UnknownAnswer) else reply.get(name, UnknownAnswer(_PAGE_ONLY))

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from kvscope.top.follower import Seen
+from kvscope.top.follower import PlaceStatus
 from kvscope.top.head import head, numbers, trouble
 from kvscope.top.panels import ENGINES, PANELS
 from kvscope.top.situation import Situation, situation_of
@@ -14,14 +14,14 @@ _ROWS = 20
 """Rows of a table: `--json` has all of them."""
 
 
-def report(places: Sequence[Seen], width: int, interval: float) -> Iterator[Text]:
+def report(places: Sequence[PlaceStatus], width: int, interval: float) -> Iterator[Text]:
     """Lines of at most `width` cells."""
     for line in _lines(places, width, interval):
         line.truncate(width, overflow="ellipsis")
         yield line
 
 
-def _lines(places: Sequence[Seen], width: int, interval: float) -> Iterator[Text]:
+def _lines(places: Sequence[PlaceStatus], width: int, interval: float) -> Iterator[Text]:
     engines = situation_of(places).all
     for seen in places:
         if seen.problem is None:  # otherwise it goes to standard error

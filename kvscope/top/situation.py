@@ -9,16 +9,16 @@ from rich.text import Text
 
 from kvscope.top.course import Values
 from kvscope.top.figures import Figures
-from kvscope.top.follower import Key, Seen
-from kvscope.top.reading import EngineReading, ServerReading, Unknown
+from kvscope.top.follower import Key, PlaceStatus
+from kvscope.top.reading import EngineReading, ServerReading, UnknownAnswer
 from kvscope.top.table import Table
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class WatchedEngine:
     """One engine, and the place that it was seen at."""
 
-    seen: Seen
+    seen: PlaceStatus
     server: ServerReading
     engine: EngineReading
 
@@ -35,11 +35,11 @@ class Watched:
 class Situation:
     """The engine that is shown, among all of them."""
 
-    all: Sequence[Watched]
+    all: Sequence[WatchedEngine]
     chosen: int
 
     @property
-    def here(self) -> Watched:
+    def here(self) -> WatchedEngine:
         return self.all[self.chosen]
 
 
@@ -58,15 +58,15 @@ class Panel(NamedTuple):
         if not self.answer:
             return self.body(situation, None, width)
         answer = situation.here.engine.answers[self.answer]
-        if isinstance(answer, Unknown):
+        if isinstance(answer, UnknownAnswer):
             return "", wrapped(f"unknown: {answer.reason}", width, "dim")
         return self.body(situation, answer, width)
 
 
-def situation_of(places: Sequence[Seen], chosen: Key | None = None) -> Situation:
+def situation_of(places: Sequence[PlaceStatus], chosen: Key | None = None) -> Situation:
     """All engines in the order of their places; the first is shown if the chosen one is gone."""
     engines = [
-        Watched(seen, server, engine)
+        WatchedEngine(seen, server, engine)
         for seen in places
         for server in seen.servers
         for engine in server.engines

@@ -18,12 +18,12 @@ from kvscope.top.reading import (
     ReadingError,
     SequencesAnswer,
     ServerReading,
-    Unknown,
+    UnknownAnswer,
     sequences_of,
     server_reading,
 )
 from kvscope_exporter.fetch.error import JSON_ERRORS
-from kvscope_exporter.fetch.fetch import Document
+from kvscope_exporter.fetch.fetch import Reply
 from kvscope_exporter.live.hub import Hub
 from kvscope_exporter.live.view import UnknownHereError
 from kvscope_exporter.paths import ANSWERS, LIVE_DATA, METRICS, SCRAPE, TARGETS
@@ -52,7 +52,7 @@ class _Target(msgspec.Struct):
 class UrlSource:
     """A kvscope server: one engine's own, or a sidecar with any number of servers."""
 
-    def __init__(self, url: str, fetch: Callable[..., Document], target: str = "") -> None:
+    def __init__(self, url: str, fetch: Callable[..., Reply], target: str = "") -> None:
         """fetch: `fetch_document` with its options. target: the only server to show, if any."""
         self.place = url.rstrip("/")
         self._document = fetch
@@ -97,28 +97,28 @@ class UrlSource:
 
     def _answers(
         self, name: str, kind: type[Any], target: str
-    ) -> dict[EngineName, Any | Unknown] | Unknown:
+    ) -> dict[EngineName, Any | UnknownAnswer] | UnknownAnswer:
         try:
             body = self._fetch(f"{ANSWERS.path}{name}", target).body
             replies = decode(body, self.place, name, kind)
         except NothingKnownError as error:  # its page is shown nevertheless
-            return Unknown(str(error))
+            return UnknownAnswer(str(error))
         except AnswerError as error:  # also of an older kvscope
             if error.status is None or error.is_unknown_server:
                 raise
-            return Unknown(str(error))
+            return UnknownAnswer(str(error))
         return _by_engine(replies)
 
-    def _sequences(self, name: EngineName, target: str) -> SequencesAnswer | Unknown:
+    def _sequences(self, name: EngineName, target: str) -> SequencesAnswer | UnknownAnswer:
         try:
             query = {"engine": "/".join(name), "blocks": "no"}
             return sequences_of(self._fetch(f"{LIVE_DATA.path}snapshot", target, "*/*", query).body)
         except AnswerError as error:
             if error.status is None:
                 raise
-            return Unknown(error.said if error.is_text else str(error))
+            return UnknownAnswer(error.said if error.is_text else str(error))
         except ReadingError as error:
-            return Unknown(str(error))
+            return UnknownAnswer(str(error))
 
     def _fetch(
         self,
@@ -126,7 +126,7 @@ class UrlSource:
         target: str,
         accept: str = "application/json",
         query: Mapping[str, str] = MappingProxyType({}),
-    ) -> Document:
+    ) -> Reply:
         return self._document(self.place, path, target=target, accept=accept, query=query)
 
 
@@ -151,18 +151,18 @@ class RecordingSource:
         answers[SEQUENCES] = {name: self._sequences(name) for name in engines_of(page)}
         return [server_reading(self.place, status.at, page, answers, status)]
 
-    def _sequences(self, name: EngineName) -> SequencesAnswer | Unknown:
+    def _sequences(self, name: EngineName) -> SequencesAnswer | UnknownAnswer:
         try:
             snapshot = self._hub.broadcast("", "/".join(name)).snapshot(blocks=False)
             return sequences_of(snapshot)
         except (UnknownHereError, ReadingError) as error:
-            return Unknown(str(error))
+            return UnknownAnswer(str(error))
 
 
-def _by_engine(replies: Iterable[Any]) -> dict[EngineName, Any | Unknown]:
+def _by_engine(replies: Iterable[Any]) -> dict[EngineName, Any | UnknownAnswer]:
     """replies: each has model_name, engine, and an answer or the reason why it is unknown."""
     return {
-        EngineName(one.model_name, one.engine): Unknown(one.unknown or "no reason is given")
+        EngineName(one.model_name, one.engine): UnknownAnswer(one.unknown or "no reason is given")
         if one.answer is None
         else one.answer
         for one in replies

@@ -7,7 +7,15 @@ from typing import NamedTuple
 from kvscope_events.events import Batch
 from kvscope_events.wire.frame import FrameError, decode_batch
 from kvscope_exporter.recorder.reader import RecordingFile
-from kvscope_exporter.recorder.records import Entered, Entry, Heard, Lost, Opened, Renewed, Took
+from kvscope_exporter.recorder.records import (
+    Entry,
+    SegmentStart,
+    SessionStart,
+    SourceRecord,
+    StreamBatch,
+    StreamGap,
+    StreamStart,
+)
 
 
 class Stream:
@@ -80,25 +88,30 @@ class Batches:
         recorder = ""
         for record in self._file.records():
             match record:
-                case Opened():
+                case SegmentStart():
                     recorder = record.recorder
-                case Entered(number, kind) if kind != "kv_events":
+                case StreamStart(number, kind) if kind != "kv_events":
                     streams.setdefault((recorder, number), Stream(record.index)).enter(record.index)
-                case Took(number) | Lost(number) | Renewed(number) | Heard(number):
+                case (
+                    StreamBatch(number)
+                    | StreamGap(number)
+                    | SessionStart(number)
+                    | SourceRecord(number)
+                ):
                     stream = streams.get((recorder, number))
                     if stream is not None:
                         yield from self._taken(stream, record)
 
     def _taken(self, stream: Stream, entry: Entry) -> Iterator[Taken]:
         if stream.is_repeated():
-            self.repeated += isinstance(entry, Took)
+            self.repeated += isinstance(entry, StreamBatch)
             return
         match entry:
-            case Renewed():
+            case SessionStart():
                 stream.renew()
-            case Lost():
+            case StreamGap():
                 stream.lose()
-            case Took(_, encoded):
+            case StreamBatch(_, encoded):
                 try:
                     batch, unknown = decode_batch(bytes(encoded))
                 except FrameError:

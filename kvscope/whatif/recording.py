@@ -18,7 +18,7 @@ from kvscope_events.events import (
 )
 from kvscope_exporter.state.cache.contents import Contents
 from kvscope_exporter.state.cache.curve import HitCurve
-from kvscope_exporter.state.cache.depths import MOST_SCALE, Looked
+from kvscope_exporter.state.cache.depths import MOST_SCALE, LookupDepths
 from kvscope_exporter.state.simulation.fold import can_simulate
 from kvscope_exporter.state.simulation.follower import Follower
 from kvscope_exporter.state.simulation.simulation import AGREE_RATIO
@@ -36,7 +36,7 @@ class _Stretch(Contents):
 
     def __init__(self, wanted: Sequence[int] = ()) -> None:
         super().__init__(window=1, forgotten=1)  # the depths need no names that are gone
-        self.simulated: _Simulated | None = None
+        self.simulated: _SimulatedPools | None = None
         """None: one group of layers, or several that are not simulated."""
         self._wanted = wanted
         self.lookups = 0
@@ -59,14 +59,14 @@ class _Stretch(Contents):
         super()._begin(event, gone_ns)
         self.is_whole = isinstance(event, PoolCreated)
         if self.simulated is None and can_simulate(event):
-            self.simulated = _Simulated(event, self._wanted)
+            self.simulated = _SimulatedPools(event, self._wanted)
 
     def apply(self, event: EngineEvent) -> None:
         super().apply(event)
         if self.simulated is not None:
             self.simulated.follower.take(event)
 
-    def _look_up(self, event: PrefixLookup) -> Looked | None:
+    def _look_up(self, event: PrefixLookup) -> LookupDepths | None:
         looked = super()._look_up(event)
         if event.resumed or (looked is None and self.simulated is None):
             return looked
@@ -80,7 +80,7 @@ class _Stretch(Contents):
         return looked
 
 
-class _Simulated:
+class _SimulatedPools:
     """Pools of several groups of layers, of the sizes asked for and of the recording's own."""
 
     def __init__(self, pool: PoolCreated | PoolSnapshot, wanted: Sequence[int]) -> None:
@@ -240,7 +240,9 @@ def _findings(reader: _Reader, stretch: _Stretch, wanted: Sequence[int]) -> Find
     )
 
 
-def _of_groups(file: Path, reader: _Reader, stretch: _Stretch, simulated: _Simulated) -> Findings:
+def _of_groups(
+    file: Path, reader: _Reader, stretch: _Stretch, simulated: _SimulatedPools
+) -> Findings:
     simulated.follower.settle()
     difference = abs(simulated.own_hits - stretch.hit_blocks)
     if difference > AGREE_RATIO * simulated.queried_blocks:

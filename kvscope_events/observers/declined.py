@@ -9,10 +9,10 @@ from kvscope_events.events import Hello
 from kvscope_events.observers.ending import MAX_REASON, stopped
 from kvscope_events.observers.idle import IdleThread
 from kvscope_events.observers.outlet import Outlet
-from kvscope_events.observers.switched import Switched
+from kvscope_events.observers.switched import SwitchReply
 
 
-class Declined(IdleThread):
+class DeclinedObserver(IdleThread):
     """In place of the observer and its switch, until the process ends or has another engine."""
 
     def __init__(self, endpoint: str, hello: Callable[[str], Hello], reason: str) -> None:
@@ -41,4 +41,4 @@ class Declined(IdleThread):
         self._outlet.stop()
 
     def _order(self, on: bool) -> bytes:
-        return Switched(os.getpid(), "cannot be switched", self._reason).encoded()
+        return SwitchReply(os.getpid(), "cannot be switched", self._reason).encoded()

@@ -11,7 +11,7 @@ import os
 from abc import ABC, abstractmethod
 from typing import Generic, Protocol, TypeVar
 
-from kvscope_events.observers.switched import Switched, SwitchState
+from kvscope_events.observers.switched import SwitchReply, SwitchState
 
 MAX_PROBLEM = 400
 
@@ -56,7 +56,7 @@ class Switch(ABC, Generic[AnObserver]):
                     self.call_back()
         except Exception as error:  # it runs in a foreign server: report it
             problem = f"{type(error).__name__}: {error}"
-        return Switched(os.getpid(), state or self._state(), problem[:MAX_PROBLEM]).encoded()
+        return SwitchReply(os.getpid(), state or self._state(), problem[:MAX_PROBLEM]).encoded()
 
     def refusal(self) -> str:
         """The reason why the present observer cannot be switched off exactly; empty: it can."""

@@ -10,7 +10,7 @@ observer's own, which no order undoes. cannot be switched: no order changes it: 
 it could be taken out in part only, or off, since the engine cannot be observed."""
 
 
-class Switched(msgspec.Struct, frozen=True, array_like=True):
+class SwitchReply(msgspec.Struct, frozen=True, array_like=True):
     """The present state; a reader repeats its order until the state is what it wants."""
 
     pid: int
@@ -27,6 +27,6 @@ class Switched(msgspec.Struct, frozen=True, array_like=True):
         return msgspec.msgpack.encode(self)
 
     @classmethod
-    def decoded(cls, payload: bytes) -> "Switched":
+    def decoded(cls, payload: bytes) -> "SwitchReply":
         """Raises msgspec.ValidationError or msgspec.DecodeError."""
         return msgspec.msgpack.decode(payload, type=cls)

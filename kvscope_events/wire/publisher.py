@@ -29,7 +29,7 @@ from kvscope_events.wire.frame import (
     pack_header,
 )
 from kvscope_events.wire.readers import Reader, Readers
-from kvscope_events.wire.ring import Ring, Sent
+from kvscope_events.wire.ring import Ring, SentMessage
 from kvscope_events.wire.socket_file import SocketFile
 
 logger = logging.getLogger(__name__)
@@ -321,6 +321,6 @@ class _Outbox:
         if not self._parts:
             return
         message = b"".join(self._parts)
-        self._ring.append(Sent(self._first, self.next_seq, self._has_state, message))
+        self._ring.append(SentMessage(self._first, self.next_seq, self._has_state, message))
         self._parts, self._size, self._has_state = [], 0, False
         self._send(message)

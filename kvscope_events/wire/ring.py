@@ -8,7 +8,7 @@ ENTRY_BYTES = 300
 """Memory of a message that is kept for replay, beside the message itself."""
 
 
-class Sent(NamedTuple):
+class SentMessage(NamedTuple):
     """One message: the batches [first, end) without a gap."""
 
     first: int
@@ -26,10 +26,10 @@ class Ring:
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._sent: deque[Sent] = deque()
+        self._sent: deque[SentMessage] = deque()
         self.bytes = 0
 
-    def append(self, sent: Sent) -> None:
+    def append(self, sent: SentMessage) -> None:
         size = len(sent.message) + ENTRY_BYTES
         if size > self._max_bytes:
             return

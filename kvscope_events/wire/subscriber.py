@@ -46,7 +46,7 @@ _TROUBLE_SECONDS = 1.0
 _ENTRY_BYTES = 300
 
 
-class Taken(NamedTuple):
+class ReceivedBatch(NamedTuple):
     """A batch, stamped with its arrival."""
 
     batch: Batch
@@ -138,7 +138,7 @@ class WireSubscriber:
         self._ready.clear()
         return ready
 
-    def take(self) -> Taken | None:
+    def take(self) -> ReceivedBatch | None:
         """The next batch, or None when none is queued."""
         while self._queue:
             delivery, arrived_ns = self._queue.popleft()
@@ -152,7 +152,7 @@ class WireSubscriber:
                 # It was decoded just now and is not shared yet: setting the field is cheaper than
                 # a copy.
                 msgspec.structs.force_setattr(batch, "arrived_ns", arrived_ns)
-                return Taken(batch, lost)
+                return ReceivedBatch(batch, lost)
         return None
 
     def request_snapshot(self) -> None:

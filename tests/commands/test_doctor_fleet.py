@@ -9,7 +9,7 @@ from kvscope.doctor.target import target_report
 from kvscope_exporter.fleet.answer import fleet_answer
 from kvscope_exporter.fleet.fleet import Fleet
 from tests.exporter.stream import hello
-from tests.exporter.test_fleet_contradictions import Stored, document, names, part
+from tests.exporter.test_fleet_contradictions import StoredNames, document, names, part
 from tests.support.http_peer import json, serving, text
 
 PAGE = '# TYPE kvscope_fleet_replicas gauge\nkvscope_fleet_replicas{state="counted"} 1\n'
@@ -33,7 +33,9 @@ def findings(fleet: Fleet) -> list[tuple[str, str, str]]:
 
 def test_a_replica_that_is_not_counted_is_named_with_the_reason() -> None:
     fleet = Fleet()
-    fleet.fold([("a", document(part(Stored(names(1))))), ("b", document(part(Stored(names(1)))))])
+    fleet.fold(
+        [("a", document(part(StoredNames(names(1))))), ("b", document(part(StoredNames(names(1)))))]
+    )
     assert findings(fleet) == [
         ("fleet", "ok", "1 of 2 replicas are counted"),
         ("replica", "note", "b/llama/0 is doubled: the same engine as a/llama/0"),
@@ -42,8 +44,8 @@ def test_a_replica_that_is_not_counted_is_named_with_the_reason() -> None:
 
 def test_names_that_differ_are_a_problem_with_the_change_that_helps() -> None:
     fleet = Fleet()
-    other = part(Stored(names(1)), name_space="two", session="t", block_size=32)
-    fleet.fold([("a", document(part(Stored(names(1))))), ("b", document(other))])
+    other = part(StoredNames(names(1)), name_space="two", session="t", block_size=32)
+    fleet.fold([("a", document(part(StoredNames(names(1))))), ("b", document(other))])
     counted, problem = findings(fleet)
     assert counted == ("fleet", "ok", "2 of 2 replicas are counted")
     assert problem[:2] == ("names", "problem")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kvscope_events.bus import EventBus
-from kvscope_events.observers.switched import Switched, SwitchState
+from kvscope_events.observers.switched import SwitchReply, SwitchState
 from kvscope_events.wire.publisher import WirePublisher
 from tests.support.process import forked_kvscope
 
@@ -44,7 +44,7 @@ class Engine:
         wanted: tuple[SwitchState, SwitchState] = ("off", "on")
         done = len(self.orders) > 1 and not self._problem
         state = wanted[on] if done else ("returning" if on else "leaving")
-        return Switched(os.getpid(), self._stays or state, self._problem).encoded()
+        return SwitchReply(os.getpid(), self._stays or state, self._problem).encoded()
 
 
 @pytest.fixture

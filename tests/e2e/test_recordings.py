@@ -12,7 +12,7 @@ import pytest
 
 from kvscope_events.tenants import tenant_digest
 from kvscope_exporter.recorder.reader import RecordingFile
-from kvscope_exporter.recorder.records import Lost, Took
+from kvscope_exporter.recorder.records import StreamBatch, StreamGap
 from kvscope_exporter.replay.playback import Playback
 from tests.support.process import Process, forked_kvscope
 from tests.support.waiting import wait_for
@@ -161,9 +161,11 @@ def test_a_sidecar_that_was_stopped_records_what_the_engine_did_meanwhile(tmp_pa
         assert process.wait() == 0
     (ended,) = saved_by(folder, "exit")
     assert finished_in(ended) == 3
-    records = [each for each in RecordingFile(ended).records() if isinstance(each, Took | Lost)]
-    first = next(number for number, each in enumerate(records) if isinstance(each, Took))
-    assert not [each for each in records[first:] if isinstance(each, Lost)]
+    records = [
+        each for each in RecordingFile(ended).records() if isinstance(each, StreamBatch | StreamGap)
+    ]
+    first = next(number for number, each in enumerate(records) if isinstance(each, StreamBatch))
+    assert not [each for each in records[first:] if isinstance(each, StreamGap)]
 
 
 def test_a_recording_whose_file_is_gone_is_one_line(tmp_path: Path) -> None:

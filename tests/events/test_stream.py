@@ -14,7 +14,7 @@ from kvscope_events.wire.frame import (
     pack_header,
     read_frames,
 )
-from kvscope_events.wire.ring import Ring, Sent
+from kvscope_events.wire.ring import Ring, SentMessage
 from kvscope_events.wire.stream import SNAPSHOT_RETRY_NS, Delivery, Stream
 
 BASE = HAS_HELLO | HAS_STATE
@@ -187,8 +187,8 @@ def test_a_reader_that_waited_for_room_goes_on_at_a_state_that_no_ring_holds() -
 
 def test_a_message_larger_than_the_ring_pushes_nothing_out() -> None:
     ring = Ring(4_000)
-    ring.append(Sent(0, 1, False, b"small"))
-    ring.append(Sent(1, 2, True, bytes(5_000)))
+    ring.append(SentMessage(0, 1, False, b"small"))
+    ring.append(SentMessage(1, 2, True, bytes(5_000)))
     assert ring.replay(0, 100) == b"small"
     assert ring.replay(1, 100) == b""
 
@@ -231,7 +231,7 @@ class _Publisher:
         self.snapshot_due = False
         seq = self.next_seq
         message = pack_header(FrameKind.BATCH, flags, self.session, seq, 0)
-        self._ring.append(Sent(seq, seq + 1, bool(flags), message))
+        self._ring.append(SentMessage(seq, seq + 1, bool(flags), message))
         self.sent.append((seq, flags))
         self.next_seq += 1
         return message

@@ -10,7 +10,7 @@ import pytest
 from kvscope_events.events import PoolCreated, PoolSnapshot, SequenceAdded, StartupProfiled
 from kvscope_exporter.adviser.facts import Facts, Sizing
 from kvscope_exporter.adviser.pool_size import candidates
-from kvscope_exporter.adviser.proposal import Declined, Proposal
+from kvscope_exporter.adviser.proposal import DeclinedProposal, Proposal
 from kvscope_exporter.adviser.rank import advise
 from kvscope_exporter.adviser.room_for_steps import room_for_steps
 from kvscope_exporter.adviser.sequences import more_sequences
@@ -20,7 +20,7 @@ from kvscope_exporter.answers.advice import ADVICE
 from kvscope_exporter.clock import Clock
 from kvscope_exporter.collect.families import Families
 from kvscope_exporter.machine.machine import Machine
-from kvscope_exporter.state.recent import Recent
+from kvscope_exporter.state.recent import LoadWindow
 from kvscope_exporter.targets.advised import AdviceCollector
 from kvscope_exporter.targets.reply import memory_of
 from tests.exporter.advised import SECOND, curve, facts, room, slot
@@ -34,7 +34,7 @@ SNAPSHOT = PoolSnapshot(41, 4, 64, 1, [], [], [])
 
 
 def largest_after(*batches: Any) -> int | None:
-    fold = Recent()
+    fold = LoadWindow()
     for batch in batches:
         if batch is None:
             fold.on_gap()
@@ -76,12 +76,12 @@ def test_an_exporter_that_came_later_than_the_pool_says_why_it_knows_nothing_of_
     late = facts(load=slot(largest_step=8), largest_step=None, rooms=[room()])
     for proposed in (smaller_steps, room_for_steps):
         verdict = proposed(late)
-        assert isinstance(verdict, Declined)
+        assert isinstance(verdict, DeclinedProposal)
         assert "the exporter started after the pool" in verdict.reason
     silent = replace(late, rooms=[room(largest_step_bytes=0)])
     for other in (silent, replace(late, load=slot(largest_step=0))):
         verdict = smaller_steps(other)
-        assert isinstance(verdict, Declined)
+        assert isinstance(verdict, DeclinedProposal)
         assert verdict.reason.endswith("how much memory a step takes is not known here")
 
 
@@ -151,7 +151,7 @@ def test_a_page_rendered_meanwhile_has_all_proposals_of_before() -> None:
 
 
 def limit_of(prompt: int, max_tokens: int, max_model_len: int | None) -> int | None:
-    fold = Recent()
+    fold = LoadWindow()
     fold.on_batch(batch_of(hello(max_model_len=max_model_len), POOL))
     fold.on_batch(batch_of(SequenceAdded(1, 1, prompt, max_tokens), step(prefill_tokens=64)))
     busy = step(running=4, waiting=2, active_blocks=8, prefill_tokens=8, decode_tokens=0)
@@ -166,7 +166,7 @@ def test_a_huge_max_tokens_does_not_hide_the_limit_of_sequences() -> None:
 
 
 def test_another_pool_forgets_the_longest_sequence() -> None:
-    fold = Recent()
+    fold = LoadWindow()
     fold.on_batch(batch_of(POOL, SequenceAdded(1, 1, 8, 10**9), POOL))
     fold.on_batch(batch_of(SequenceAdded(2, 2, 8, 8), step(prefill_tokens=64)))
     busy = step(running=4, waiting=2, active_blocks=8, prefill_tokens=8, decode_tokens=0)
@@ -180,5 +180,5 @@ def test_more_sequences_need_a_device_whose_memory_is_known() -> None:
     given = facts(load=load, max_num_seqs=8, rooms=())
     assert isinstance(more_sequences(given), Proposal), "nothing real, or the host"
     found = more_sequences(replace(given, uses_device=True))
-    assert isinstance(found, Declined)
+    assert isinstance(found, DeclinedProposal)
     assert "not known" in found.reason

@@ -9,13 +9,13 @@ from kvscope_events.events import Batch, ObserverStopped, PoolCreated
 from kvscope_exporter.answers.advice import ADVICE
 from kvscope_exporter.answers.preemptions import PREEMPTIONS
 from kvscope_exporter.answers.prefixes import PREFIXES
-from kvscope_exporter.answers.question import Asked, Question, UnknownError
+from kvscope_exporter.answers.question import QueryContext, Question, UnknownError
 from kvscope_exporter.answers.questions import QUESTIONS
 from kvscope_exporter.answers.residency import RESIDENCY
 from kvscope_exporter.answers.whatif import WHATIF
 from kvscope_exporter.paths import door_of
-from kvscope_exporter.state import Cache, Introduction, Ledger
-from kvscope_exporter.web.answers import Answering, answers_router
+from kvscope_exporter.state import Cache, HelloTracker, Ledger
+from kvscope_exporter.web.answers import AnswerSource, answers_router
 from kvscope_exporter.web.sidecar_app import sidecar_app
 from tests.exporter.page import make_exporter, put, step
 from tests.exporter.scenario import play
@@ -32,15 +32,15 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
     model: str
 
 
-def answered(asked: Asked) -> Size:
+def answered(asked: QueryContext) -> Size:
     return Size(model=asked.hello.model_name)
 
 
-def refused(_asked: Asked) -> Size:
+def refused(_asked: QueryContext) -> Size:
     raise UnknownError("nothing was looked up yet")
 
 
-def broken(_asked: Asked) -> Size:
+def broken(_asked: QueryContext) -> Size:
     raise RuntimeError("a bug")
 
 
@@ -54,7 +54,7 @@ def one_question(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(QUESTIONS, "size", QUESTION)
 
 
-def with_pool() -> Answering:
+def with_pool() -> AnswerSource:
     exporter, subscription = make_exporter()
     put(subscription, 0, 0, PoolCreated(9, 4, 0), step())
     return exporter
@@ -119,14 +119,14 @@ async def test_without_its_fold_of_hellos_an_engine_answers_nothing(
     exporter, subscription = make_exporter()
     (target,) = exporter.targets
     exporter.render()
-    target.folds[Introduction].on_batch = in_vain  # type: ignore[method-assign]
+    target.folds[HelloTracker].on_batch = in_vain  # type: ignore[method-assign]
     put(subscription, 0, 0, PoolCreated(9, 4, 0), step())
     (engine,) = exporter.answer(QUESTION).engines
     assert engine.unknown == "folds introduction failed and were given up"
 
 
 async def test_a_question_sees_no_fold_that_it_does_not_name() -> None:
-    def undeclared(asked: Asked) -> Size:
+    def undeclared(asked: QueryContext) -> Size:
         return Size(model=str(asked.folds[Cache].known))
 
     asked = Question(name="size", summary="", events=(), folds=(Ledger,), read=undeclared)
@@ -165,7 +165,7 @@ async def test_a_sidecar_answers_for_its_only_server_and_else_wants_a_name() -> 
         def labels(self, _name: str) -> dict[str, str]:
             return {}
 
-        def server(self, name: str) -> Answering | None:
+        def server(self, name: str) -> AnswerSource | None:
             return exporter if name in self._names else None
 
     one, two = sidecar_app(Watched("a")), sidecar_app(Watched("a", "b"))  # type: ignore[arg-type]

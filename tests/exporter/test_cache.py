@@ -21,7 +21,7 @@ from kvscope_events.events import (
 from kvscope_events.vocabulary import ContentCause
 from kvscope_exporter.catalogue import MISS_CAUSES
 from kvscope_exporter.state import Cache
-from kvscope_exporter.state.cache import Forgotten
+from kvscope_exporter.state.cache import ForgottenNames
 from tests.exporter.stream import batch_of, block_hash
 
 A, B, C, D = (block_hash(number) for number in range(4))
@@ -282,7 +282,7 @@ TestCacheEqualsAnExactModel.settings = settings(stateful_step_count=30)
 
 def test_the_forgotten_are_all_known_and_strangers_hardly_ever_taken_for_them() -> None:
     capacity = 1 << 14
-    forgotten = Forgotten(capacity)
+    forgotten = ForgottenNames(capacity)
     names = [block_hash(number) for number in range(4 * capacity)]
     forgotten.add(names[: 3 * capacity])  # one filter is gone, two are full
     assert all(name in forgotten for name in names[capacity : 3 * capacity])

@@ -12,7 +12,7 @@ from kvscope_events.events import BlocksEvicted, PoolCreated, PrefixLookup
 from kvscope_exporter.answers import residency
 from kvscope_exporter.answers.ages import _CHUNK, PresentAges, present
 from kvscope_exporter.answers.prefixes import PREFIXES, PrefixesAnswer
-from kvscope_exporter.answers.question import Asked, Question
+from kvscope_exporter.answers.question import QueryContext, Question
 from kvscope_exporter.answers.residency import RESIDENCY, ResidencyAnswer
 from kvscope_exporter.clock import Clock
 from kvscope_exporter.state import Cache, Folds, Ledger
@@ -35,7 +35,7 @@ class _Folds(Folds):
 
 
 def answer(question: Question[T], cache: Cache, clock: Clock = FIXED_CLOCK) -> T:
-    asked = Asked(hello=HELLO, folds=_Folds(cache), machine=MACHINE, clock=clock)
+    asked = QueryContext(hello=HELLO, folds=_Folds(cache), machine=MACHINE, clock=clock)
     return question.finish(question.read(asked))
 
 

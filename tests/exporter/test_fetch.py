@@ -10,7 +10,7 @@ import zlib
 import httpx
 import pytest
 
-from kvscope_exporter.fetch.attempt import Document
+from kvscope_exporter.fetch.attempt import Reply
 from kvscope_exporter.fetch.error import FetchError
 from kvscope_exporter.fetch.fetch import Fetcher
 from tests.support.hostile import Answer, bomb, drip, endless, head, response, serving
@@ -19,7 +19,7 @@ from tests.support.waiting import wait_for
 REFUSED = "503 No"
 
 
-def fetch(answer: Answer, seconds: float = 5.0, **changes: int) -> Document:
+def fetch(answer: Answer, seconds: float = 5.0, **changes: int) -> Reply:
     with serving({"/": answer}) as server, httpx.Client(trust_env=False) as client:
         return Fetcher(client, server.url + "/", headers={}, **changes).fetch(seconds)
 

@@ -22,7 +22,7 @@ from kvscope_exporter.answers.projection import positions_text
 from kvscope_exporter.fleet.fleet import Fleet
 from kvscope_exporter.state import Cache
 from kvscope_exporter.state.fleet import Steps
-from kvscope_exporter.state.fleet.projected import Document
+from kvscope_exporter.state.fleet.projected import EventsDocument
 from kvscope_exporter.state.fleet.projection import Projection
 from kvscope_exporter.targets.exporter import in_process
 from kvscope_exporter.web.projection import Projections
@@ -37,7 +37,7 @@ KEPT_BYTES = 1000
 """A projection keeps some four moments, so that rings overflow."""
 SPACES = ("one", "two")
 SIDECAR = "one"
-DECODER = msgspec.msgpack.Decoder(Document)
+DECODER = msgspec.msgpack.Decoder(EventsDocument)
 CHOICES = st.lists(st.integers(0, 1), min_size=1, max_size=4)
 NUMBERS = st.integers(0, ENGINES - 1)
 

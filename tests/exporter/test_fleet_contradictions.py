@@ -16,15 +16,15 @@ from kvscope_exporter.fleet.fleet import MAX_SPACES, Fleet
 from kvscope_exporter.state.fleet import Steps
 from kvscope_exporter.state.fleet.projected import (
     VERSION,
-    Asked,
-    Document,
-    Emptied,
-    Gone,
+    EventsDocument,
+    FirstLookup,
     Lost,
-    Moment,
     Part,
-    Stored,
-    Unknown,
+    PoolReset,
+    RemovedNames,
+    StepEvents,
+    StoredNames,
+    UnknownEngine,
 )
 
 
@@ -34,7 +34,7 @@ def names(*numbers: int) -> bytes:
 
 def part(*events: Any, **changes: Any) -> Part:
     """An engine of eight blocks that was created, and then this."""
-    moments = [Moment(0, 1, [Emptied()]), Moment(1, 2, list(events))]
+    moments = [StepEvents(0, 1, [PoolReset()]), StepEvents(1, 2, list(events))]
     fields: dict[str, Any] = {
         "server": "llama",
         "engine": "0",
@@ -54,8 +54,8 @@ def part(*events: Any, **changes: Any) -> Part:
     return Part(**fields | changes)
 
 
-def document(*parts: Part, unknown: tuple[Unknown, ...] = ()) -> Document:
-    return Document(version=VERSION, wall_ns=3, parts=[*parts], unknown=[*unknown])
+def document(*parts: Part, unknown: tuple[UnknownEngine, ...] = ()) -> EventsDocument:
+    return EventsDocument(version=VERSION, wall_ns=3, parts=[*parts], unknown=[*unknown])
 
 
 def states(fleet: Fleet) -> dict[tuple[str, str, str], tuple[str, str]]:
@@ -69,17 +69,17 @@ def resident(fleet: Fleet) -> int:
 @pytest.mark.parametrize(
     "event",
     [
-        pytest.param(Asked(names(1), 2), id="found more than it looked up"),
-        pytest.param(Stored(names(1)[:7]), id="part of a name"),
-        pytest.param(Gone(names(1)[:7]), id="part of a name that goes"),
-        pytest.param(Stored(names(*range(9))), id="more names than blocks"),
+        pytest.param(FirstLookup(names(1), 2), id="found more than it looked up"),
+        pytest.param(StoredNames(names(1)[:7]), id="part of a name"),
+        pytest.param(RemovedNames(names(1)[:7]), id="part of a name that goes"),
+        pytest.param(StoredNames(names(*range(9))), id="more names than blocks"),
     ],
 )
 def test_a_replica_that_contradicts_itself_is_left_out(
     event: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     fleet = Fleet()
-    well = document(part(Stored(names(7)), session="well"))
+    well = document(part(StoredNames(names(7)), session="well"))
     with caplog.at_level(logging.WARNING):
         fleet.fold([("a", document(part(event))), ("b", well)])
         fleet.fold([("a", document(part(event)))])  # again, a second later
@@ -102,8 +102,8 @@ def test_a_replica_that_contradicts_itself_is_left_out(
 )
 def test_moments_that_do_not_follow_each_other_are_refused(first: int, next_seq: int) -> None:
     fleet = Fleet()
-    fleet.fold([("a", document(part(Asked(names(1), 0))))])
-    moments = [Moment(first, 3, [Stored(names(1))])]
+    fleet.fold([("a", document(part(FirstLookup(names(1), 0))))])
+    moments = [StepEvents(first, 3, [StoredNames(names(1))])]
     fleet.fold([("a", document(part(moments=moments, next_seq=next_seq)))])
     assert fleet.contradictions == {"a": 1}
     assert resident(fleet) == 0
@@ -112,10 +112,10 @@ def test_moments_that_do_not_follow_each_other_are_refused(first: int, next_seq:
 NAMES = st.lists(st.integers(0, 3), max_size=4).map(lambda numbers: names(*numbers))
 EVENTS = st.lists(
     st.one_of(
-        st.builds(Asked, NAMES, st.integers(0, 2)),
-        st.builds(Stored, NAMES),
-        st.builds(Gone, NAMES),
-        st.builds(Emptied),
+        st.builds(FirstLookup, NAMES, st.integers(0, 2)),
+        st.builds(StoredNames, NAMES),
+        st.builds(RemovedNames, NAMES),
+        st.builds(PoolReset),
         st.builds(Lost),
     ),
     max_size=4,
@@ -154,7 +154,12 @@ def test_all_names_that_do_not_fit_into_the_pool_are_refused() -> None:
 
 def test_an_engine_that_two_sidecars_watch_is_counted_once() -> None:
     fleet = Fleet()
-    fleet.fold([(side, document(part(Asked(names(1, 2), 0), Stored(names(1))))) for side in "ab"])
+    fleet.fold(
+        [
+            (side, document(part(FirstLookup(names(1, 2), 0), StoredNames(names(1)))))
+            for side in "ab"
+        ]
+    )
     assert states(fleet) == {
         ("a", "llama", "0"): ("counted", ""),
         ("b", "llama", "0"): ("doubled", "the same engine as a/llama/0"),
@@ -165,7 +170,7 @@ def test_an_engine_that_two_sidecars_watch_is_counted_once() -> None:
 
 def test_of_two_engines_with_the_same_labels_neither_is_counted() -> None:
     fleet = Fleet()
-    twins = [part(Stored(names(number)), session=f"{number}") for number in (1, 2)]
+    twins = [part(StoredNames(names(number)), session=f"{number}") for number in (1, 2)]
     fleet.fold([("a", document(*twins))])
     assert states(fleet) == {
         ("a", "llama", "0"): ("doubled", "two engines have these labels"),
@@ -175,7 +180,7 @@ def test_of_two_engines_with_the_same_labels_neither_is_counted() -> None:
 
 def test_names_that_cannot_be_compared_are_not_merged() -> None:
     fleet = Fleet()
-    fleet.fold([("a", document(part(Stored(names(1)), name_space=None)))])
+    fleet.fold([("a", document(part(StoredNames(names(1)), name_space=None)))])
     assert [state for state, _ in states(fleet).values()] == ["incomparable"]
     assert fleet_answer(fleet).spaces == []
 
@@ -192,8 +197,8 @@ def test_the_answer_says_what_would_make_names_comparable(
     changes: dict[str, Any], says: str
 ) -> None:
     fleet = Fleet()
-    other = part(Stored(names(1)), name_space="two", session="t", **changes)
-    fleet.fold([("a", document(part(Stored(names(1))))), ("b", document(other))])
+    other = part(StoredNames(names(1)), name_space="two", session="t", **changes)
+    fleet.fold([("a", document(part(StoredNames(names(1))))), ("b", document(other))])
     (line,) = fleet_answer(fleet).apart
     assert line.startswith("demo: ")
     assert says in line
@@ -203,12 +208,14 @@ def test_the_answer_says_what_would_make_names_comparable(
 def test_new_name_spaces_without_end_are_bounded() -> None:
     fleet = Fleet()
     for number in range(3 * MAX_SPACES):
-        own = part(Stored(names(1)), name_space=f"{number}", session=f"{number}")
+        own = part(StoredNames(names(1)), name_space=f"{number}", session=f"{number}")
         fleet.fold([("a", document(own))])
         assert fleet.read(len) <= MAX_SPACES
     assert [state for state, _ in states(fleet).values()] == ["counted"]
     many = [
-        part(Stored(names(1)), name_space=f"n{number}", session=f"n{number}", engine=f"{number}")
+        part(
+            StoredNames(names(1)), name_space=f"n{number}", session=f"n{number}", engine=f"{number}"
+        )
         for number in range(2 * MAX_SPACES)
     ]
     fleet.fold([("a", document(*many))])
@@ -218,8 +225,10 @@ def test_new_name_spaces_without_end_are_bounded() -> None:
 
 def test_an_engine_of_which_nothing_is_known_names_the_reason() -> None:
     fleet = Fleet()
-    fleet.fold([("a", document(part(Stored(names(1)))))])
-    gone = Unknown(server="llama", engine="0", model_name="demo", reason="its observer stopped")
+    fleet.fold([("a", document(part(StoredNames(names(1)))))])
+    gone = UnknownEngine(
+        server="llama", engine="0", model_name="demo", reason="its observer stopped"
+    )
     fleet.fold([("a", document(unknown=(gone,)))])
     assert states(fleet) == {("a", "llama", "0"): ("unknown", "its observer stopped")}
     assert resident(fleet) == 0
@@ -227,7 +236,7 @@ def test_an_engine_of_which_nothing_is_known_names_the_reason() -> None:
 
 def test_an_engine_that_is_gone_is_forgotten() -> None:
     fleet = Fleet()
-    fleet.fold([("a", document(part(Stored(names(1)))))])
+    fleet.fold([("a", document(part(StoredNames(names(1)))))])
     fleet.fold([("a", document())])
     assert (states(fleet), resident(fleet)) == ({}, 0)
 
@@ -242,11 +251,16 @@ def test_clocks_that_differ_change_no_sum_of_what_was_found() -> None:
         def totals(self) -> Steps:
             fleet = Fleet()
             late = [
-                Moment(0, 1 + self.ahead_ns, [Emptied()]),
-                Moment(1, 2 + self.ahead_ns, [Asked(names(1, 2), 0), Stored(names(1, 2))]),
-                Moment(2, 9 + self.ahead_ns, [Asked(names(1, 2), 2)]),
+                StepEvents(0, 1 + self.ahead_ns, [PoolReset()]),
+                StepEvents(
+                    1, 2 + self.ahead_ns, [FirstLookup(names(1, 2), 0), StoredNames(names(1, 2))]
+                ),
+                StepEvents(2, 9 + self.ahead_ns, [FirstLookup(names(1, 2), 2)]),
             ]
-            one, other = part(moments=late, next_seq=3), part(Asked(names(1, 2), 0), session="t")
+            one, other = (
+                part(moments=late, next_seq=3),
+                part(FirstLookup(names(1, 2), 0), session="t"),
+            )
             fleet.fold([("a", document(one)), ("b", document(other))])
             (totals,) = fleet.read(lambda spaces: [space.waterfall.totals for space in spaces])
             return totals

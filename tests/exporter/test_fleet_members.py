@@ -27,7 +27,12 @@ from kvscope_exporter.fleet.roster import (
     listed_in,
 )
 from kvscope_exporter.scrape.tls import Tls
-from kvscope_exporter.state.fleet.projected import Document, Emptied, Moment, Stored
+from kvscope_exporter.state.fleet.projected import (
+    EventsDocument,
+    PoolReset,
+    StepEvents,
+    StoredNames,
+)
 from tests.exporter.test_fleet_contradictions import document, names, part
 from tests.support import http_peer
 from tests.support.hostile import bomb, drip, endless, head, response, serving
@@ -35,8 +40,8 @@ from tests.support.pages import sample
 
 PATH = "/api/projection"
 MSGPACK = "Content-Type: application/msgpack"
-GOOD = msgspec.msgpack.encode(document(part(Stored(names(1, 2)))))
-OTHER = msgspec.msgpack.encode(document(part(Stored(names(2)), session="other")))
+GOOD = msgspec.msgpack.encode(document(part(StoredNames(names(1, 2)))))
+OTHER = msgspec.msgpack.encode(document(part(StoredNames(names(2)), session="other")))
 DEEP = b"\x96" + GOOD[1:] + b"\x91" * 100_000 + b"\xc0"
 VERSION_2 = msgspec.msgpack.encode(msgspec.structs.replace(document(), version=2))
 
@@ -119,7 +124,7 @@ def test_nothing_more_is_asked_until_an_answer_is_folded() -> None:
     waiting: list[bool] = []
 
     class Watched(Fleet):
-        def fold(self, documents: Sequence[tuple[str, Document]]) -> None:
+        def fold(self, documents: Sequence[tuple[str, EventsDocument]]) -> None:
             waiting.extend(one.answer is not None for one in follower.members)
             super().fold(documents)
 
@@ -134,7 +139,7 @@ def test_nothing_more_is_asked_until_an_answer_is_folded() -> None:
 
 def test_a_sidecar_that_goes_while_its_answer_is_folded_is_forgotten() -> None:
     class Slow(Fleet):
-        def fold(self, documents: Sequence[tuple[str, Document]]) -> None:
+        def fold(self, documents: Sequence[tuple[str, EventsDocument]]) -> None:
             going.start()
             going.join(0.2)
             super().fold(documents)
@@ -150,7 +155,9 @@ def test_a_sidecar_that_goes_while_its_answer_is_folded_is_forgotten() -> None:
 
 
 def test_a_page_is_read_while_a_long_answer_is_folded_whose_sidecar_may_go_meanwhile() -> None:
-    moments = [Moment(number, 1, [Emptied(), Stored(names(1))]) for number in range(4_000)]
+    moments = [
+        StepEvents(number, 1, [PoolReset(), StoredNames(names(1))]) for number in range(4_000)
+    ]
     long = document(part(moments=moments, next_seq=len(moments)))
     fleet = Fleet()
     folding = threading.Thread(target=fleet.fold, args=([("a", long)],))

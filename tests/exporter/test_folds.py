@@ -20,7 +20,7 @@ from kvscope_events.events import (
 from kvscope_events.vocabulary import AllocationCause, ReleaseCause
 from kvscope_exporter.collect.engine_memory import EngineMemory
 from kvscope_exporter.collect.parts import PARTS
-from kvscope_exporter.state import Census, Churn, DeviceMemory, Fold, Folds, Steps
+from kvscope_exporter.state import Churn, DeviceMemory, EventCounts, Fold, Folds, Steps
 from kvscope_exporter.state.device_memory import MAX_DEVICES
 from tests.exporter.stream import batch_of, block_hash, step
 
@@ -29,7 +29,9 @@ FOLDS: tuple[Fold, ...] = (*Folds(part.fold for part in PARTS),)
 
 
 def test_every_event_has_a_handler_somewhere() -> None:
-    handled = {event for fold in FOLDS if not isinstance(fold, Census) for event in fold.handlers}
+    handled = {
+        event for fold in FOLDS if not isinstance(fold, EventCounts) for event in fold.handlers
+    }
     assert handled == set(get_args(EngineEvent))
 
 
@@ -158,7 +160,7 @@ def test_out_of_memory_is_counted_by_what_was_done() -> None:
 
 
 def test_the_census_counts_types_alike_by_batch_and_one_by_one() -> None:
-    one, many = Census(), Census()
+    one, many = EventCounts(), EventCounts()
     events: list[EngineEvent] = [step(), step(), RequestArrived(0, 1, 1)]
     many.on_batch(batch_of(*events))
     for event in events:

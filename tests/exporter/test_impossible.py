@@ -17,7 +17,7 @@ from kvscope_events.events import (
 from kvscope_events.observers.vllm.snapshot import Counts, State
 from kvscope_events.printable import printable
 from kvscope_exporter.catalogue import CATALOGUE, metric
-from kvscope_exporter.state import Introduction, Ledger
+from kvscope_exporter.state import HelloTracker, Ledger
 from tests.exporter.page import HELLO, families, make_exporter, put, value
 from tests.exporter.scenario import play
 from tests.exporter.stream import batch_of, step
@@ -119,7 +119,7 @@ def test_a_traceback_keeps_its_lines_and_loses_escapes() -> None:
 
 
 def test_the_reason_of_an_observer_that_stopped_is_bounded() -> None:
-    introduction = Introduction()
+    introduction = HelloTracker()
     introduction.on_batch(batch_of(HELLO, ObserverStopped("x" * 2_000_000)))
     assert introduction.stopped == "x" * 512
 

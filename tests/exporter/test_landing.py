@@ -12,7 +12,7 @@ from kvscope_exporter.configuration import ServerConfig
 from kvscope_exporter.sidecar.sidecar import Sidecar
 from kvscope_exporter.web.access import Access, AccessConfig, Credentials
 from kvscope_exporter.web.http_server import HttpServer
-from kvscope_exporter.web.landing import Listed, landing_router
+from kvscope_exporter.web.landing import ListedServer, landing_router
 from kvscope_exporter.web.metrics import bare_app
 from kvscope_exporter.web.sidecar_app import sidecar_app
 from tests.exporter.page import make_exporter
@@ -75,7 +75,7 @@ def test_nothing_in_it_can_run_or_be_framed() -> None:
     name = "<script>alert(1)</script>\" onload='x"
     app = bare_app("x")
     app.include_router(
-        landing_router("a <b>", lambda: [Listed(name, exporter.presence)], has_targets=True)
+        landing_router("a <b>", lambda: [ListedServer(name, exporter.presence)], has_targets=True)
     )
     with HttpServer(app, "127.0.0.1", 0) as server:
         answer = httpx.get(f"http://127.0.0.1:{server.port}/")

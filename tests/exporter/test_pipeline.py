@@ -25,7 +25,7 @@ from kvscope_exporter.collect.families import Families
 from kvscope_exporter.collect.pool import collect_churn
 from kvscope_exporter.sources import pipeline as pipeline_module
 from kvscope_exporter.sources.pipeline import CHUNK_BATCHES, InProcessSource, Pipeline
-from kvscope_exporter.state import Census, Churn
+from kvscope_exporter.state import Churn, EventCounts
 from kvscope_exporter.targets.exporter import Exporter, in_process
 from kvscope_exporter.targets.target import Target
 from tests.exporter.page import (
@@ -218,7 +218,7 @@ def test_a_drain_ends_although_the_engine_is_faster() -> None:
             return taken
 
     subscription = Subscription(8)
-    census = Census()
+    census = EventCounts()
     pipeline = Pipeline(Faster(subscription), lambda: [census], FIXED_CLOCK)
     put(subscription, 0, NOW_NS - 500_000_000, step())
     pipeline.drain()

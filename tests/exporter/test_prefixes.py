@@ -7,7 +7,7 @@ from kvscope_events.events import PoolCreated, PrefixLookup
 from kvscope_exporter.state import Cache
 from kvscope_exporter.state.cache.prefix_table import label_of
 from kvscope_exporter.state.cache.prefixes import Prefixes
-from kvscope_exporter.state.shown import REMEMBERED, SHOWN, Shown
+from kvscope_exporter.state.shown import REMEMBERED, SHOWN, TopOwners
 from tests.exporter import cache_oracle as oracle
 from tests.exporter.cache_record import (
     BLOCK_SIZE,
@@ -166,7 +166,7 @@ def test_distinct_prefixes_without_end_take_no_more_memory() -> None:
 
 
 def test_labels_that_left_are_forgotten_in_the_end() -> None:
-    shown = Shown()
+    shown = TopOwners()
     table = Prefixes(counters=10_000).table
     tokens = 1
     for number in range(2 * REMEMBERED):

@@ -14,8 +14,15 @@ from kvscope_events.events import (
     PrefixLookup,
 )
 from kvscope_events.names import in_group
-from kvscope_exporter.state.cache.blocks import Resident
-from kvscope_exporter.state.fleet.projected import Asked, Emptied, Gone, Lost, Stored, numbers_of
+from kvscope_exporter.state.cache.blocks import ResidentNames
+from kvscope_exporter.state.fleet.projected import (
+    FirstLookup,
+    Lost,
+    PoolReset,
+    RemovedNames,
+    StoredNames,
+    numbers_of,
+)
 from kvscope_exporter.state.fleet.projection import Projection
 from tests.exporter.stream import block_hash
 
@@ -70,7 +77,7 @@ def test_nothing_is_kept_until_a_reader_asks():
     assert projection.next_seq == 0
     assert projection.since(None) == ([], False)
     played(projection, lookup(1, 2, hits=1))
-    assert told(projection) == [Asked(names(1, 2), 1)]
+    assert told(projection) == [FirstLookup(names(1, 2), 1)]
 
 
 def test_first_lookups_and_names_that_come_and_go_are_kept(projection):
@@ -78,29 +85,29 @@ def test_first_lookups_and_names_that_come_and_go_are_kept(projection):
     played(projection, BlocksCached(1, [3, 4], [name(2), name(3)], None))
     played(projection, BlocksEvicted([3], [name(2)], "capacity"))
     assert told(projection) == [
-        *(Emptied(), Asked(names(1, 2), 1)),
-        *(Stored(names(2, 3)), Gone(names(2))),
+        *(PoolReset(), FirstLookup(names(1, 2), 1)),
+        *(StoredNames(names(2, 3)), RemovedNames(names(2))),
     ]
-    assert told(projection, 2) == [Gone(names(2))]
+    assert told(projection, 2) == [RemovedNames(names(2))]
     assert told(projection, 3) == []
 
 
 def test_content_of_a_counted_pool_counts_and_that_of_lower_tiers_does_not(projection):
     played(projection, NamesStored("device", [name(1)], None), NamesStored("host", [name(2)], None))
     played(projection, NamesRemoved("host", [name(2)]), NamesRemoved("device", [name(1)]))
-    assert told(projection) == [Stored(names(1)), Gone(names(1))]
+    assert told(projection) == [StoredNames(names(1)), RemovedNames(names(1))]
 
 
 def test_of_several_groups_only_the_one_of_lookups_is_kept(projection):
     both = [in_group(block_hash(1 << 64), group) for group in (0, 1)]
     played(projection, pool(groups=2))
-    assert projection.held(Resident()) is None, "the group is not known yet"
+    assert projection.held(ResidentNames()) is None, "the group is not known yet"
     played(projection, PrefixLookup(1, 17, [both[1]], 0), BlocksCached(1, [1, 2], both, None))
-    assert told(projection) == [Emptied(), Asked(both[1][:8], 0), Stored(both[1][:8])]
+    assert told(projection) == [PoolReset(), FirstLookup(both[1][:8], 0), StoredNames(both[1][:8])]
 
 
 def test_all_names_are_listed_as_often_as_blocks_hold_them(projection):
-    resident = Resident()
+    resident = ResidentNames()
     resident.add([name(1), name(2)])
     resident.add([name(2)])
     held = projection.held(resident)
@@ -111,7 +118,7 @@ def test_all_names_are_listed_as_often_as_blocks_hold_them(projection):
 def test_a_gap_of_the_stream_makes_the_content_unknown(projection):
     played(projection, lookup(1))
     projection.on_gap()
-    assert told(projection) == [Asked(names(1), 0), Lost()]
+    assert told(projection) == [FirstLookup(names(1), 0), Lost()]
 
 
 def test_a_snapshot_that_another_reader_requested_loses_nothing(projection):
@@ -128,7 +135,7 @@ def test_a_snapshot_after_a_gap_makes_the_content_unknown_again(projection):
     played(projection, pool())
     projection.on_gap()
     played(projection, snapshot(None, None))
-    assert told(projection) == [Emptied(), Lost(), Lost()]
+    assert told(projection) == [PoolReset(), Lost(), Lost()]
 
 
 def test_a_reader_that_comes_too_late_is_sent_a_gap():

@@ -17,7 +17,14 @@ from kvscope_events.events import (
     SequenceFinished,
     StepCompleted,
 )
-from kvscope_exporter.state.recent import NEED_BINS, NEED_STEPS, NUM_SLOTS, SLOT_NS, Recent, Slot
+from kvscope_exporter.state.recent import (
+    NEED_BINS,
+    NEED_STEPS,
+    NUM_SLOTS,
+    SLOT_NS,
+    LoadWindow,
+    Slot,
+)
 from tests.exporter.stream import batch_of, ended, step
 
 USABLE, BLOCK_SIZE = 40, 4
@@ -165,7 +172,7 @@ def plain(batches: list[Batch]) -> tuple[float, Slot, int | None]:
 
 @given(histories())
 def test_it_is_what_plain_loops_count(batches: list[Batch]) -> None:
-    fold = Recent()
+    fold = LoadWindow()
     for batch in batches:
         fold.on_batch(batch)
     seconds, total = fold.window()
@@ -177,7 +184,7 @@ def test_it_is_what_plain_loops_count(batches: list[Batch]) -> None:
 
 @pytest.mark.parametrize("is_gap", [True, False])
 def test_lost_batches_and_another_pool_empty_the_window(is_gap: bool) -> None:
-    fold = Recent()
+    fold = LoadWindow()
     preempted = RequestPreempted(1, 1, "recompute", "reset", 9, 3, 1)
     fold.on_batch(batch_of(POOL, step(running=1), preempted))
     assert fold.window()[1].steps == 1
@@ -191,7 +198,7 @@ def test_lost_batches_and_another_pool_empty_the_window(is_gap: bool) -> None:
 
 
 def test_a_limit_shows_itself_when_others_wait_beside_free_blocks() -> None:
-    fold = Recent()
+    fold = LoadWindow()
     busy = {"active_blocks": 8, "prefill_tokens": 8, "decode_tokens": 0}
     fold.on_batch(batch_of(POOL, SequenceAdded(1, 1, 8, 8), step(prefill_tokens=64)))
     for _ in range(2):

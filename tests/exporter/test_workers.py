@@ -29,7 +29,7 @@ from kvscope_exporter.machine.gpu import (
 from kvscope_exporter.machine.host_memory import HostMemory
 from kvscope_exporter.machine.machine import Machine
 from kvscope_exporter.sources.pipeline import InProcessSource
-from kvscope_exporter.state.fleet.projected import Document
+from kvscope_exporter.state.fleet.projected import EventsDocument
 from kvscope_exporter.targets.exporter import Exporter
 from kvscope_exporter.targets.reply import ELSEWHERE
 from kvscope_exporter.targets.target import Target
@@ -258,7 +258,7 @@ def test_workers_of_an_engine_on_another_host_do_not_count_as_an_engine() -> Non
     (engine,) = page.answer(WHY).engines
     assert (engine.model_name, engine.engine, engine.answer) == ("demo", "0", None)
     assert engine.unknown == ELSEWHERE
-    read = msgspec.msgpack.decode(Projections(lambda: {"": page}).document(""), type=Document)
+    read = msgspec.msgpack.decode(Projections(lambda: {"": page}).document(""), type=EventsDocument)
     assert (read.parts, read.unknown) == ([], []), "no replica for `kvscope fleet`"
 
 

@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 
 from kvscope_events.events import Batch, NamesCleared, NamesRemoved, NamesStored
 from kvscope_events.wire.frame import DECODE_ERROR_KINDS
-from kvscope_exporter.sources.kv_events.decoder import ERROR_KINDS, Decoded, Decoder, Unreadable
+from kvscope_exporter.sources.kv_events.decoder import (
+    ERROR_KINDS,
+    DecodedMessage,
+    Decoder,
+    Unreadable,
+)
 from kvscope_exporter.sources.kv_events.framing import read_answer, read_live
 from kvscope_exporter.sources.kv_events.naming import name_of, tier_of
 from kvscope_exporter.state.tiers import Tiers
@@ -34,9 +39,9 @@ FUZZED_FRAMES = int(os.environ.get("KVSCOPE_FUZZ_FRAMES", "3000"))
 """For each of two kinds of fuzzing; 100,000 take half a minute."""
 
 
-def decoded(payload: bytes) -> Decoded:
+def decoded(payload: bytes) -> DecodedMessage:
     result = Decoder().decode(payload)
-    assert isinstance(result, Decoded), result
+    assert isinstance(result, DecodedMessage), result
     return result
 
 
@@ -44,7 +49,7 @@ def folded(dialect: Dialect, history: list[list[Said]]) -> Tiers:
     tiers, decoder = Tiers(), Decoder()
     for seq, events in enumerate(history):
         result = decoder.decode(dialect.message(events))
-        assert isinstance(result, Decoded), result
+        assert isinstance(result, DecodedMessage), result
         tiers.on_batch(Batch(seq, 0, result.events))
     return tiers
 
@@ -120,7 +125,7 @@ def test_a_server_that_changes_its_encoding_is_understood_from_the_next_message_
     decoder = Decoder()
     for name in ("vllm-0.32", "vllm-0.23", "vllm-0.23", "sglang-0.5.23"):
         result = decoder.decode(BY_NAME[name].message([Removed((5,))]))
-        assert isinstance(result, Decoded)
+        assert isinstance(result, DecodedMessage)
         assert result.events == [NamesRemoved("device", [name_of(0, unsigned(5))])]
 
 
@@ -189,7 +194,7 @@ def test_foreign_bytes_are_malformed(payload: bytes) -> None:
 
 def test_a_message_that_names_a_million_blocks_too_many_is_too_large() -> None:
     event = {"type": "BlockRemoved", "block_hashes": [0] * (1 << 19)}
-    assert isinstance(Decoder().decode(encode([1.0, [event] * 2])), Decoded)
+    assert isinstance(Decoder().decode(encode([1.0, [event] * 2])), DecodedMessage)
     result = Decoder().decode(encode([1.0, [event] * 3]))
     assert isinstance(result, Unreadable)
     assert result.kind == "too_large"

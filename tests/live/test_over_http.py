@@ -24,7 +24,7 @@ from kvscope_exporter.targets.exporter import Exporter
 from kvscope_exporter.web.access import Access, AccessConfig, Credentials
 from kvscope_exporter.web.answers import answers_router
 from kvscope_exporter.web.http_server import HttpServer
-from kvscope_exporter.web.landing import Listed
+from kvscope_exporter.web.landing import ListedServer
 from kvscope_exporter.web.live import live_router
 from kvscope_exporter.web.metrics import bare_app, metrics_router
 from tests.exporter.page import make_exporter, put
@@ -41,7 +41,7 @@ stream = partial(httpx.stream, timeout=30)
 
 def app_of(exporter: Exporter) -> Any:
     app = bare_app("x")
-    listed = [Listed("llama", exporter.presence)]
+    listed = [ListedServer("llama", exporter.presence)]
     app.include_router(live_router(lambda _name: exporter, lambda: listed, has_targets=False))
     app.include_router(answers_router(lambda _name: exporter))
     app.include_router(metrics_router(exporter))

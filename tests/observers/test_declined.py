@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from kvscope_events.observers.declined import Declined
+from kvscope_events.observers.declined import DeclinedObserver
 from kvscope_events.observers.sglang import plugin
 from tests.exporter.stream import hello
 from tests.support.late_reader import reason_heard
@@ -16,7 +16,7 @@ from tests.support.late_reader import reason_heard
 def test_a_forked_child_that_ends_leaves_the_socket_to_its_parent(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     socket = tmp_path / "engine-0.sock"
-    declined = Declined(
+    declined = DeclinedObserver(
         f"ipc://{socket}",
         lambda session: msgspec.structs.replace(hello(), session=session),
         "unknown",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from kvscope_events.observers.switch import MAX_PROBLEM, Switch
-from kvscope_events.observers.switched import Switched
+from kvscope_events.observers.switched import SwitchReply
 
 
 @dataclass
@@ -37,8 +37,8 @@ class Orders(Switch[Observer]):
             raise self.fault
         self.observer = Observer(returning=True)
 
-    def answer(self, on: bool) -> Switched:
-        found = Switched.decoded(self.order(on))
+    def answer(self, on: bool) -> SwitchReply:
+        found = SwitchReply.decoded(self.order(on))
         assert found.pid == os.getpid()
         return found
 
@@ -69,7 +69,7 @@ def test_an_observer_that_cannot_be_taken_out_whole_stays_and_says_why() -> None
     assert found.is_final(on=False)
     orders.observer.step()
     assert orders.observer.live
-    assert orders.answer(True) == Switched(os.getpid(), "on")
+    assert orders.answer(True) == SwitchReply(os.getpid(), "on")
 
 
 def test_an_order_that_is_being_carried_out_is_not_refused() -> None:
@@ -77,15 +77,15 @@ def test_an_order_that_is_being_carried_out_is_not_refused() -> None:
     orders = Orders()
     assert orders.answer(False).state == "leaving"
     orders.reason = "other code has replaced a method"
-    assert orders.answer(False) == Switched(os.getpid(), "leaving")
+    assert orders.answer(False) == SwitchReply(os.getpid(), "leaving")
     orders.observer.step()
-    assert orders.answer(False) == Switched(os.getpid(), "off")
+    assert orders.answer(False) == SwitchReply(os.getpid(), "off")
 
 
 @pytest.mark.parametrize("on", [False, True])
 def test_one_that_ended_by_a_fault_is_neither_refused_nor_called_back(on: bool) -> None:
     orders = Orders(Observer(live=False), reason="a part of it would stay")
-    assert orders.answer(on) == Switched(os.getpid(), "stopped")
+    assert orders.answer(on) == SwitchReply(os.getpid(), "stopped")
     assert orders.answer(on).is_final(on=on)
 
 

@@ -14,7 +14,13 @@ from kvscope_exporter.recorder import records
 from kvscope_exporter.recorder.format import BEGINS, ENDS, pack_chunk
 from kvscope_exporter.recorder.reader import RecordingFile
 from kvscope_exporter.recorder.recorder import Limits, Recorder
-from kvscope_exporter.recorder.records import Entered, Heard, Opened, Record, Took
+from kvscope_exporter.recorder.records import (
+    Record,
+    SegmentStart,
+    SourceRecord,
+    StreamBatch,
+    StreamStart,
+)
 from kvscope_exporter.recorder.ring import Ring
 from kvscope_exporter.sources.pipeline import Pipeline
 from tests.replay.recorded import save
@@ -56,21 +62,21 @@ def record_stage(path: Path, play: Callable[[Stage], object], **settings: Any) -
 def batches_of(path: Path) -> Iterator[Batch]:
     """Every batch of a recording, read without the code that plays it."""
     for record in RecordingFile(path).records():
-        if isinstance(record, Took):
+        if isinstance(record, StreamBatch):
             yield decode_batch(bytes(record.batch))[0]
 
 
-def opened(server: str = "llama", settings: dict[str, str] | None = None) -> Opened:
-    return Opened("0.1.0", server, BEGINS_NS, 0, None, [], False, settings or {})
+def opened(server: str = "llama", settings: dict[str, str] | None = None) -> SegmentStart:
+    return SegmentStart("0.1.0", server, BEGINS_NS, 0, None, [], False, settings or {})
 
 
-def heard(time_ns: int) -> Heard:
+def heard(time_ns: int) -> SourceRecord:
     """Stream 0 is there."""
-    return Heard(0, time_ns, "", True, True, time_ns, 0, 0, {})
+    return SourceRecord(0, time_ns, "", True, True, time_ns, 0, 0, {})
 
 
-def took(batch: Batch, stream: int = 0) -> Took:
-    return Took(stream, msgspec.Raw(encode_batch(batch)))
+def took(batch: Batch, stream: int = 0) -> StreamBatch:
+    return StreamBatch(stream, msgspec.Raw(encode_batch(batch)))
 
 
 def write_segment(path: Path, entries: Iterable[Record], *, ends_ns: int = BEGINS_NS) -> None:
@@ -86,4 +92,4 @@ def write_batches(path: Path, batches: Iterable[Batch]) -> None:
 
 def write_records(path: Path, entries: Iterable[Record]) -> None:
     """A recording whose stream 0 is an engine."""
-    write_segment(path, [opened(), Entered(0, "inprocess", "", 0), *entries])
+    write_segment(path, [opened(), StreamStart(0, "inprocess", "", 0), *entries])

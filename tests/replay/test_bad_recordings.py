@@ -22,7 +22,7 @@ from kvscope_exporter.recorder.format import (
     pack_chunk,
 )
 from kvscope_exporter.recorder.reader import RecordingFile
-from kvscope_exporter.recorder.records import Entered, Rendered
+from kvscope_exporter.recorder.records import PageRecord, StreamStart
 from kvscope_exporter.replay.playback import Playback
 from tests.events.producers import SNAPSHOT, hello
 from tests.replay.simulated import BEGINS_NS, heard, opened, record_chat, took
@@ -123,14 +123,14 @@ def spliced(whole: Path) -> bytes:
 
 def backwards(_: Path) -> bytes:
     """Every clock runs back, and a page claims to be of the far future."""
-    entries: list[records.Record] = [opened(), Entered(0, "inprocess", "", 0)]
+    entries: list[records.Record] = [opened(), StreamStart(0, "inprocess", "", 0)]
     step = StepCompleted(10**18, 1, 0, 0, 0, 1, None, 1, 0, 0, [1], [], 1, 0)
     for seq in range(50):
         at_ns = (50 - seq) * SECOND
         events = [hello(), SNAPSHOT, step] if not seq else [step]
         entries.append(took(Batch(seq, at_ns, events, BEGINS_NS + at_ns, at_ns)))
         entries.append(heard(at_ns))
-    entries.append(Rendered(1, 1 << 61, [(0, 10)], None, False, [], None, None))
+    entries.append(PageRecord(1, 1 << 61, [(0, 10)], None, False, [], None, None))
     encoded = [records.encode(each) for each in entries]
     return pack_chunk(encoded, BEGINS | ENDS, BEGINS_NS + 50 * SECOND, BEGINS_NS)
 
@@ -157,7 +157,7 @@ def endless(_: Path) -> bytes:
 def crowded(_: Path) -> bytes:
     """A chunk with half a million records that say nothing."""
     head = records.encode(opened())
-    entered = records.encode(Entered(1, "inprocess", "", 0))
+    entered = records.encode(StreamStart(1, "inprocess", "", 0))
     raw = len(head).to_bytes(4, "little") + head
     one = len(entered).to_bytes(4, "little") + entered
     return _chunk(raw + one * (MAX_CHUNK_BYTES // 8 // len(one)))

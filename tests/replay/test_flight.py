@@ -21,7 +21,7 @@ from kvscope_exporter.recorder.flight import AFTER_NS, Flight
 from kvscope_exporter.recorder.format import RecordingError, pack_chunk, read_chunks
 from kvscope_exporter.recorder.reader import RecordingFile
 from kvscope_exporter.recorder.recorder import Limits
-from kvscope_exporter.recorder.records import Marked
+from kvscope_exporter.recorder.records import Mark
 from kvscope_exporter.replay.playback import Playback
 from kvscope_exporter.targets.exporter import in_process
 from tests.events.producers import SNAPSHOT, hello
@@ -142,7 +142,7 @@ def test_a_saved_recording_has_the_mark_of_its_trouble(tmp_path: Path) -> None:
     stage.tick()
     path = tmp_path / "saved.kvsr"
     path.write_bytes(b"".join(stage.flight.save(stage.recorder, "manual", "by hand").read()))
-    marks = [each for each in RecordingFile(path).records() if isinstance(each, Marked)]
+    marks = [each for each in RecordingFile(path).records() if isinstance(each, Mark)]
     assert [(mark.trigger, mark.text) for mark in marks] == [
         ("engine_gone", "the server has gone silent")
     ]

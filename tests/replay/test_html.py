@@ -15,7 +15,7 @@ from kvscope.cli.app import app
 from kvscope.export import moments
 from kvscope_events.events import Batch
 from kvscope_exporter.recorder.reader import RecordingFile
-from kvscope_exporter.recorder.records import Entered, Marked, Record
+from kvscope_exporter.recorder.records import Mark, Record, StreamStart
 from kvscope_exporter.replay.playback import Playback
 from kvscope_exporter.state import Ledger, Steps
 from tests.events.producers import SNAPSHOT, hello
@@ -201,10 +201,10 @@ def write_hostile(path: Path, name: str) -> None:
     )
     records: list[Record] = [
         opened(server=name, settings={name: name}),
-        Entered(0, "inprocess", "", 0),
+        StreamStart(0, "inprocess", "", 0),
         took(batch(0, engine, SNAPSHOT)),
         heard(0),
         took(batch(1)),
-        Marked(SECOND, BEGINS_NS + SECOND, name, name),
+        Mark(SECOND, BEGINS_NS + SECOND, name, name),
     ]
     write_segment(path, records, ends_ns=BEGINS_NS + 10 * SECOND)

@@ -26,7 +26,7 @@ from kvscope_events.events import (
     SequenceFinished,
     StepCompleted,
 )
-from kvscope_exporter.recorder.records import Lost, Marked, Renewed
+from kvscope_exporter.recorder.records import Mark, SessionStart, StreamGap
 from tests.events.producers import hello
 from tests.replay.simulated import (
     BEGINS_NS,
@@ -262,12 +262,12 @@ def test_slices_end_where_events_are_missing_and_where_the_engine_ends(tmp_path:
         [
             took(batch(0, hello())),
             took(batch(1, added)),
-            Lost(0),
+            StreamGap(0),
             took(batch(3, SequenceAdded(2, 2, 10, 20))),
             took(batch(4)),
-            Renewed(0),
+            SessionStart(0),
             took(batch(6, hello(), added)),
-            Marked(7 * SECOND, BEGINS_NS + 7 * SECOND, "ledger", "3 blocks differ\x1b[2J"),
+            Mark(7 * SECOND, BEGINS_NS + 7 * SECOND, "ledger", "3 blocks differ\x1b[2J"),
             took(batch(8)),
         ],
     )

@@ -14,7 +14,7 @@ from kvscope.cli.app import app
 from kvscope.replay.app import replay_app
 from kvscope.replay.moment import shown
 from kvscope.replay.player import Player
-from kvscope.replay.resting import MOST, Resting
+from kvscope.replay.resting import MOST, RestingPlaybacks
 from kvscope_exporter.answers.tenants import TENANTS
 from kvscope_exporter.recorder.reader import RecordingFile
 from kvscope_exporter.replay.playback import Playback
@@ -112,7 +112,7 @@ def test_wherever_it_goes_it_shows_what_was_served(
 @pytest.mark.nightly
 def test_playbacks_that_rest_are_few_and_spread(load: tuple[Path, list[bytes]]) -> None:
     playback = Playback(RecordingFile(load[0]))
-    resting = Resting(playback.file, playback.again)
+    resting = RestingPlaybacks(playback.file, playback.again)
     begins_ns, ends_ns = playback.file.begins_ns, playback.file.ends_ns
     for share in [*range(100), *range(99, 0, -1)]:
         playback = resting.exchange(playback, begins_ns + (ends_ns - begins_ns) * share // 100)

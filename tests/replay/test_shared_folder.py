@@ -15,7 +15,7 @@ from kvscope_exporter.recorder import flight
 from kvscope_exporter.recorder.flight import Flight
 from kvscope_exporter.recorder.reader import RecordingFile
 from kvscope_exporter.recorder.recorder import Limits, Recorder
-from kvscope_exporter.recorder.records import Marked
+from kvscope_exporter.recorder.records import Mark
 
 LIMITS = Limits(keep_ns=3600 * 10**9, keep_bytes=1 << 30)
 MOST = 12
@@ -37,7 +37,7 @@ class Process:
 
 
 def marks(path: Path) -> set[str]:
-    return {each.text for each in RecordingFile(path).records() if isinstance(each, Marked)}
+    return {each.text for each in RecordingFile(path).records() if isinstance(each, Mark)}
 
 
 class SharedFolder(RuleBasedStateMachine):

@@ -25,7 +25,7 @@ from kvscope_events.events import (
     RequestScheduled,
     StepCompleted,
 )
-from kvscope_exporter.recorder.records import Lost
+from kvscope_exporter.recorder.records import StreamGap
 from tests.events.producers import hello
 from tests.replay.simulated import (
     BEGINS_NS,
@@ -195,7 +195,7 @@ def test_what_a_gap_hides_is_null(tmp_path: Path) -> None:
             took(batch(0, hello(), PoolCreated(8, 16, 1))),
             took(batch(1, RequestArrived(1, 10, 20), BlocksAllocated(1, [3], "prefill"))),
             took(batch(2, RequestPreempted(1, 1, "recompute", "out_of_blocks", 10, 1, 5))),
-            Lost(0),
+            StreamGap(0),
             took(batch(4, RequestFinished(1, "stop", 10, 3, 20, 1, 4 * SECOND, None))),
             took(
                 batch(

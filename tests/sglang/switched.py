@@ -109,9 +109,9 @@ class Cycles:
             _during(scheduler.token_to_kv_pool_allocator, lambda: self._answered(give()))
 
     def _answered(self, answer: bytes) -> None:
-        from kvscope_events.observers.switched import Switched
+        from kvscope_events.observers.switched import SwitchReply
 
-        found = Switched.decoded(answer)
+        found = SwitchReply.decoded(answer)
         if len(self.problems) < MOST_PROBLEMS and (found.problem or found.state == "stopped"):
             self.problems.append(f"{found.state}: {found.problem}")
 

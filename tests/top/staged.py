@@ -5,13 +5,13 @@ from typing import Any
 
 from kvscope.doctor.scrape import parse_page
 from kvscope.top.figures import EngineName, engines_of
-from kvscope.top.follower import Follower, Seen
+from kvscope.top.follower import Follower, PlaceStatus
 from kvscope.top.reading import (
     ASKED,
     SEQUENCES,
     ReadingError,
     ServerReading,
-    Unknown,
+    UnknownAnswer,
     sequences_of,
     server_reading,
 )
@@ -26,7 +26,7 @@ def reading_of(text: str, at: float = 1000.0, **answers: Any) -> ServerReading:
     """A server with that page; answers that are not given are unknown."""
     page = parse_page(text.encode(), "text/plain", URL)
     names = [*(question.name for question, _ in ASKED), SEQUENCES]
-    unknown = {name: Unknown("not asked here") for name in names}
+    unknown = {name: UnknownAnswer("not asked here") for name in names}
     return server_reading(URL, at, page, {**unknown, **answers})
 
 
@@ -70,7 +70,7 @@ class StageSource:
         return [server_reading(self.place, self._stage.now_ns / 1e9, page, answers)]
 
 
-def followed(stage: Stage, rate: float, **load: Any) -> Seen:
+def followed(stage: Stage, rate: float, **load: Any) -> PlaceStatus:
     """Half a minute of a load that is looked at every two seconds."""
     follower = Follower(StageSource(stage), 2.0)
     follower.step()
@@ -81,18 +81,18 @@ def followed(stage: Stage, rate: float, **load: Any) -> Seen:
 
 
 @cache
-def quiet() -> Seen:
+def quiet() -> PlaceStatus:
     return followed(Stage(), rate=1.0)
 
 
 @cache
-def pressed() -> Seen:
+def pressed() -> PlaceStatus:
     """More than the pool has room for."""
     return followed(Stage(num_blocks=90), rate=6.0, users=12)
 
 
 @cache
-def disturbed() -> Seen:
+def disturbed() -> PlaceStatus:
     """Another process takes memory of the GPU."""
     stage = Stage()
     play(stage, chat(1, 120), 120)
@@ -100,12 +100,12 @@ def disturbed() -> Seen:
     return followed(stage, rate=1.5)
 
 
-def text_of(seen: Seen, width: int = 80) -> str:
+def text_of(seen: PlaceStatus, width: int = 80) -> str:
     """As --once prints it."""
     return "\n".join(line.plain for line in report([seen], width, 2.0))
 
 
-def seen_of(*readings: list[ServerReading] | str) -> Seen:
+def seen_of(*readings: list[ServerReading] | str) -> PlaceStatus:
     follower = Follower(Written(*readings), 2.0)
     for _ in readings:
         follower.step()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvscope.top.course import MAX_VALUES, Course, Values, latest
+from kvscope.top.course import MAX_VALUES, History, Values, latest
 from kvscope.top.follower import MAX_PAUSE_SECONDS, Follower
 from kvscope.top.reading import EngineReading
 from tests.top.staged import Written, reading_of, seen_of
@@ -23,7 +23,7 @@ kvscope_requests{{{LABELS},state="waiting"}} 4
 
 
 def followed(*readings: EngineReading) -> Values:
-    course = Course()
+    course = History()
     for one in readings:
         course.add(one)
     return course.values()

@@ -7,7 +7,7 @@ from operator import itemgetter
 import pytest
 from rich.cells import cell_len
 
-from kvscope.top.follower import Seen
+from kvscope.top.follower import PlaceStatus
 from kvscope.top.table import Column, Table
 from kvscope_exporter import words
 from tests.repo.checkout import ROOT
@@ -22,7 +22,7 @@ kvscope_kv_active_ratio{engine="0",model_name="m"} 0.25
 
 @pytest.mark.parametrize("width", [33, 80, 200])
 @pytest.mark.parametrize("seen", [quiet, pressed, disturbed])
-def test_no_line_is_wider_than_the_terminal(seen: Callable[[], Seen], width: int) -> None:
+def test_no_line_is_wider_than_the_terminal(seen: Callable[[], PlaceStatus], width: int) -> None:
     assert max(map(cell_len, text_of(seen(), width).split("\n"))) <= width
 
 

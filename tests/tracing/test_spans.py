@@ -15,7 +15,7 @@ from kvscope_events.events import (
     RequestResumed,
     RequestScheduled,
 )
-from kvscope_exporter.tracing.spans import MAX_INTEGER, MAX_MOMENTS, Moment, RequestSpan, Spans
+from kvscope_exporter.tracing.spans import MAX_INTEGER, MAX_MOMENTS, RequestSpan, SpanEvent, Spans
 from tests.exporter.stream import batch_of, ended, finished, hello
 
 SECOND = 10**9
@@ -50,7 +50,7 @@ def resumed(request: int, sequence: int = 1) -> RequestResumed:
     return RequestResumed(sequence, request, 18, 32, SECOND // 2)
 
 
-def seconds(moments: Sequence[Moment], start_ns: int) -> list[tuple[str, float]]:
+def seconds(moments: Sequence[SpanEvent], start_ns: int) -> list[tuple[str, float]]:
     return [(each.name, (each.time_ns - start_ns) / SECOND) for each in moments]
 
 

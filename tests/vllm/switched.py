@@ -130,11 +130,11 @@ def _idle(driver: Driver, replay: Any, order: Callable[[bool], bytes]) -> dict[s
 
 
 def _comes(order: Callable[[bool], bytes], wanted: str) -> bool:
-    from kvscope_events.observers.switched import Switched
+    from kvscope_events.observers.switched import SwitchReply
 
     until = time.monotonic() + IDLE_SECONDS
     while time.monotonic() < until:
-        if Switched.decoded(order(wanted == "on")).state == wanted:
+        if SwitchReply.decoded(order(wanted == "on")).state == wanted:
             return True
         time.sleep(0.1)
     return False

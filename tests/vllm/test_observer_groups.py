@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kvscope_events.events import BlocksReleased
-from kvscope_events.observers.vllm.facts import HandedOut, Names, Shared, finisher
+from kvscope_events.observers.vllm.facts import HandedOut, Names, SharedBlocks, finisher
 from kvscope_events.observers.vllm.group_hits import GroupHits
 from kvscope_events.observers.vllm.groups import BlockGroups
 from kvscope_events.observers.vllm.pool import freed
@@ -35,7 +35,7 @@ def manager(*held: list[Any]) -> Any:
 def test_blocks_get_their_group_from_the_lists_of_their_request() -> None:
     groups = BlockGroups(8)
     handed_out = [HandedOut(1, "prefill", one, None) for one in ([block(2), block(3)], block(4))]
-    share = Shared(1, "cow", block(4))
+    share = SharedBlocks(1, "cow", block(4))
     for fact in handed_out:
         groups.noted(REQUEST, fact)
     groups.noted(REQUEST, share)

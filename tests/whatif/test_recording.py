@@ -24,7 +24,7 @@ from kvscope_events.events import (
 )
 from kvscope_events.wire.frame import decode_batch
 from kvscope_exporter.recorder.format import BEGINS, ENDS, pack_chunk
-from kvscope_exporter.recorder.records import Entered, Record, Renewed, Took, encode
+from kvscope_exporter.recorder.records import Record, SessionStart, StreamBatch, StreamStart, encode
 from tests.exporter.shadow_stream import FULL, SIZE, WINDOW, alternating
 from tests.exporter.stream import hello, step
 from tests.replay.simulated import BEGINS_NS, opened, record_chat, took
@@ -89,7 +89,7 @@ def hits_of(num_blocks: int, paths: Sequence[Sequence[int]] = PATHS) -> int:
 
 def segment(entries: Iterable[Record], index: int = 0) -> bytes:
     """A chunk for each entry. index: entries of the stream before it."""
-    begin = [encode(opened()), encode(Entered(0, "wire", "", index))]
+    begin = [encode(opened()), encode(StreamStart(0, "wire", "", index))]
     chunks = [begin, *([encode(entry)] for entry in entries)]
     flags = [BEGINS, *(0 for _ in chunks[2:]), ENDS]
     return b"".join(
@@ -229,10 +229,10 @@ def test_of_two_runs_the_curve_is_of_the_last(by: str, recorded: Callable[..., P
     if by == "pool":
         second = [frame(len(first) + seq, decoded(one)) for seq, one in enumerate(second)]
     elif by == "engine":
-        second.insert(0, Renewed(0))
+        second.insert(0, SessionStart(0))
     else:
         others = [msgspec.structs.replace(one, stream=1) for one in second]  # type: ignore[type-var]
-        second = [Entered(1, "wire", "", 0), *others]
+        second = [StreamStart(1, "wire", "", 0), *others]
     found = document(recorded(*first, *second), "--capacity", 8)
     assert curve(found) == {8: hits_of(8, PATHS[:20])}
     assert found["pool"]["usable_blocks"] == 8
@@ -270,7 +270,7 @@ def test_a_recording_that_ends_in_mid_chunk_is_read_to_there(
 
 def test_a_batch_that_cannot_be_read_is_a_gap(recorded: Callable[..., Path]) -> None:
     frames = served(POOL, PATHS)
-    spoilt = Took(0, msgspec.Raw(b"\xa1x"))
+    spoilt = StreamBatch(0, msgspec.Raw(b"\xa1x"))
     found = document(recorded(*frames[:30], spoilt, *frames[31:]), "--capacity", POOL)
     assert curve(found) == {POOL: hits_of(POOL, PATHS[:29])}
     assert any("1 batches are missing" in doubt for doubt in found["doubts"])
@@ -314,7 +314,7 @@ A_LOOKUP = PrefixLookup(0, 33, [b"a" * 16, b"b" * 16], 0)
         (b"KVSR", "byte 0: the recording is cut off here"),
         (segment([frame(0, NO_POOL)])[:60], "byte 0: the recording is cut off here"),
         (b"KVSR\x63\x00" + bytes(30), "format 99, but this kvscope reads format"),
-        (segment([Renewed(0)]), "it holds no batch"),
+        (segment([SessionStart(0)]), "it holds no batch"),
         (segment([frame(0, NO_POOL)]), "no pool in it"),
         (segment([frame(0, [hello(), PoolCreated(POOL, 16, 0)])]), "no lookup in it"),
         (
@@ -352,7 +352,7 @@ def test_a_recording_without_a_curve_is_one_line(content: bytes, says: str, tmp_
 
 
 def decoded(one: Record) -> list[EngineEvent]:
-    assert isinstance(one, Took)
+    assert isinstance(one, StreamBatch)
     return decode_batch(bytes(one.batch))[0].events
 
 
@@ -384,7 +384,7 @@ def test_of_several_engines_in_one_recording_there_is_no_single_curve(
 ) -> None:
     other = served(8, PATHS[:20], engine="1")
     moved = [msgspec.structs.replace(one, stream=1) for one in other]  # type: ignore[type-var]
-    file = recorded(*served(POOL, PATHS), Entered(1, "wire", "", 0), *moved)
+    file = recorded(*served(POOL, PATHS), StreamStart(1, "wire", "", 0), *moved)
     result = kvscope(file)
     assert (result.exit_code, result.stdout) == (2, ""), result.output
     assert "it has several engines, each with a pool of its own" in result.stderr

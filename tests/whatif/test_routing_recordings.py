@@ -25,7 +25,7 @@ from kvscope_events.events import (
     SequenceAdded,
     SequenceFinished,
 )
-from kvscope_exporter.recorder.records import Entered
+from kvscope_exporter.recorder.records import StreamStart
 from tests.exporter.stream import hello
 from tests.replay.simulated import opened, took, write_batches, write_segment
 
@@ -216,7 +216,7 @@ def test_the_engines_of_one_recording_are_replicas(
     for number, (path, generated) in enumerate(conversations(1)):
         engines[number % 2].serve(START + number * SECOND, path, generated)
     both = tmp_path / "both.kvsr"
-    entered = [Entered(number, "wire", "", 0) for number in range(2)]
+    entered = [StreamStart(number, "wire", "", 0) for number in range(2)]
     taken = [took(batch, number) for number in range(2) for batch in engines[number].batches]
     write_segment(both, [opened(), *entered, *taken])
     found = document(both, "--replicas", 2, "--policy", "recorded")
@@ -233,7 +233,7 @@ def test_an_engine_whose_restart_has_another_socket_is_one_replica(
         lives[number // 40].serve(START + number * SECOND, path, generated)
     file = tmp_path / "restarted.kvsr"
     entries = [
-        [Entered(number, "wire", "", 0), *(took(batch, number) for batch in life.batches)]
+        [StreamStart(number, "wire", "", 0), *(took(batch, number) for batch in life.batches)]
         for number, life in enumerate(lives)
     ]
     write_segment(file, [opened(), *entries[0], *entries[1]])

@@ -19,7 +19,7 @@ from typing import Any
 from kvscope_events.events import Batch
 from kvscope_exporter.clock import Clock
 from kvscope_exporter.sources.kv_events import KvEventsSource
-from kvscope_exporter.sources.kv_events.decoder import Decoded, Decoder
+from kvscope_exporter.sources.kv_events.decoder import DecodedMessage, Decoder
 from kvscope_exporter.sources.kv_events.framing import read_answer, read_live
 from kvscope_exporter.sources.kv_events.naming import tier_of
 from kvscope_exporter.sources.pipeline import Pipeline
@@ -113,7 +113,7 @@ def read_directly(path: Path) -> Tiers:
         message = read_live(frames)
         assert message is not None, "not a live message"
         decoded = decoder.decode(message.payload)
-        assert isinstance(decoded, Decoded), decoded
+        assert isinstance(decoded, DecodedMessage), decoded
         assert not decoded.unknown
         tiers.on_batch(Batch(message.seq, 0, decoded.events))
     return tiers

@@ -13,7 +13,7 @@ from dashboards.boards.fleet_cache.figures import (
     tier_share,
     tier_sizes,
 )
-from dashboards.kit.curves import Drawn, curve
+from dashboards.kit.curves import Curve, curve
 from dashboards.kit.frame import Row
 from dashboards.kit.panels import BLOCKS, BYTES, RATIO, TOKENS_PER_SECOND, Q, numbers
 from dashboards.kit.queries import WHOLE_RANGE, series, total
@@ -68,9 +68,9 @@ def row() -> Row:
                 Q(at_every_size(_POOLS), "blocks of the pools"),
                 Q(at_every_size(reached("own")), "found today"),
                 drawn=(
-                    Drawn("with a tier of this size", "blocks", "with a tier", "green"),
-                    Drawn("no limit", "blocks", "asked for before", "text", "lines"),
-                    Drawn("you are here", "blocks of the pools", "found today", "orange", "points"),
+                    Curve("with a tier of this size", "blocks", "with a tier", "green"),
+                    Curve("no limit", "blocks", "asked for before", "text", "lines"),
+                    Curve("you are here", "blocks of the pools", "found today", "orange", "points"),
                 ),
                 x_axis="blocks of the tier",
                 x_unit=BLOCKS,

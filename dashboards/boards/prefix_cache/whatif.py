@@ -5,7 +5,7 @@ from the lookups that came. With several engines selected, sizes and hits are th
 """
 
 from dashboards.kit import thresholds as limits
-from dashboards.kit.curves import Drawn, curve
+from dashboards.kit.curves import Curve, curve
 from dashboards.kit.frame import Row
 from dashboards.kit.panels import BLOCKS, BYTES, RATIO, TOKENS_PER_SECOND, Q, numbers
 from dashboards.kit.queries import BY_ENGINE, ENGINE, WHOLE_RANGE, over_range, series, total
@@ -92,9 +92,9 @@ def row() -> Row:
                 Q(_at_every_size(_USABLE), "blocks now"),
                 Q(_at_every_size(_ratio(_PRESENT)), "ratio now"),
                 drawn=(
-                    Drawn("at this size", "blocks", "hit ratio", "green"),
-                    Drawn("no limit", "blocks", "ratio without limit", "text", "lines"),
-                    Drawn("you are here", "blocks now", "ratio now", "orange", "points"),
+                    Curve("at this size", "blocks", "hit ratio", "green"),
+                    Curve("no limit", "blocks", "ratio without limit", "text", "lines"),
+                    Curve("you are here", "blocks now", "ratio now", "orange", "points"),
                 ),
                 x_axis="usable blocks",
                 x_unit=BLOCKS,

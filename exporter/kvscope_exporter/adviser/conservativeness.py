@@ -7,7 +7,14 @@ from kvscope_exporter.adviser.facts import Facts
 from kvscope_exporter.adviser.flags import FLAGS, sentence
 from kvscope_exporter.adviser.larger_pool import MIN_GAIN
 from kvscope_exporter.adviser.pool_size import MIN_SECONDS
-from kvscope_exporter.adviser.proposal import Declined, Gain, Option, Price, Proposal, Verdict
+from kvscope_exporter.adviser.proposal import (
+    DeclinedProposal,
+    Gain,
+    Option,
+    Price,
+    Proposal,
+    Verdict,
+)
 
 _FLOOR = 0.7 * 0.14
 """Times the option: the least share of their max_tokens that SGLang expects requests to use. It
@@ -20,32 +27,32 @@ _MOST = 1.4
 def more_conservative(facts: Facts) -> Verdict:
     load, before = facts.load, facts.recomputed_per_second("out_of_blocks")
     if load is None or facts.seconds < MIN_SECONDS:
-        return Declined(
+        return DeclinedProposal(
             f"more conservative admission: less than {MIN_SECONDS:.0f} s of load were observed",
             "not known",
         )
     computed = load.prefill_tokens / facts.seconds
     if before < max(1.0, MIN_GAIN * computed):
-        return Declined(
+        return DeclinedProposal(
             f"more conservative admission: {before:,.0f} of {computed:,.0f} prompt tokens a second "
             "are computed again after retractions"
         )
     again = f"it would spare some of {before:,.0f} recomputed tokens a second"
     current = facts.conservativeness
     if current is None:
-        return Declined(
+        return DeclinedProposal(
             f"more conservative admission: {again}, but the present value is not reported",
             "blocked",
         )
     if not load.max_tokens:
-        return Declined(
+        return DeclinedProposal(
             f"more conservative admission: {again}, but how long replies are is not known",
             "blocked",
         )
     used = load.output_tokens / load.max_tokens
     proposed = min(_MOST, math.ceil(10 * used / _FLOOR) / 10)
     if proposed <= current:
-        return Declined(
+        return DeclinedProposal(
             f"more conservative admission: with {current:.1f} SGLang expects as much as a higher "
             f"value could, or the {words.share(used)} of their max_tokens that requests use"
         )

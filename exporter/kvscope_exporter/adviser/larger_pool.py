@@ -12,7 +12,7 @@ from kvscope_exporter.adviser.pool_size import (
     only_lowers,
     price_of,
 )
-from kvscope_exporter.adviser.proposal import Declined, Gain, Proposal, Verdict
+from kvscope_exporter.adviser.proposal import DeclinedProposal, Gain, Proposal, Verdict
 
 MIN_GAIN = 0.01
 """Minimum saving worth a restart: share of the prompt tokens that are computed now."""
@@ -39,7 +39,7 @@ _NOT_PROFILED = (
 def larger_pool(facts: Facts) -> Verdict:
     load = facts.load
     if load is None or facts.seconds < MIN_SECONDS:
-        return Declined(
+        return DeclinedProposal(
             f"a larger pool: less than {MIN_SECONDS:.0f} s of load were observed", "not known"
         )
     computed = load.prefill_tokens / facts.seconds
@@ -47,20 +47,20 @@ def larger_pool(facts: Facts) -> Verdict:
     most = gain_of(facts, 4 * facts.usable_blocks)
     if most.saved_tokens_per_second < least:
         if facts.hits_are_unknown:
-            return Declined(
+            return DeclinedProposal(
                 "a larger pool: not known, since no look-ups were observed", "not known"
             )
         saved = saved_of(most.saved_tokens_per_second, computed, most.saved_is)
-        return Declined(f"a larger pool: four times this one {saved}")
+        return DeclinedProposal(f"a larger pool: four times this one {saved}")
     room = facts.room
     if room is None:
-        return Declined(
+        return DeclinedProposal(
             f"a larger pool: four times this one {would_save(most)}, but how much memory is "
             "left is not known here",
             "blocked",
         )
     if only_lowers(facts):
-        return Declined(
+        return DeclinedProposal(
             f"a larger pool: four times this one {would_save(most)}, but by how much "
             "--mem-fraction-static had to rise is not reported",
             "blocked",
@@ -69,7 +69,7 @@ def larger_pool(facts: Facts) -> Verdict:
     gains = [gain_of(facts, candidate.usable_blocks) for candidate in found]
     best = max((gain.saved_tokens_per_second for gain in gains), default=0.0)
     if best < least:
-        return Declined(
+        return DeclinedProposal(
             f"a larger pool: four times this one {would_save(most)}, but {room.name} has "
             f"{words.size(room.free_bytes)} of headroom, of which the largest step takes "
             f"{words.size(room.largest_step_bytes)}",

@@ -8,7 +8,14 @@ from kvscope_exporter.adviser.facts import Facts
 from kvscope_exporter.adviser.flags import FLAGS, saved_of, sentence, spelled, would_save
 from kvscope_exporter.adviser.larger_pool import MIN_GAIN
 from kvscope_exporter.adviser.pool_size import MIN_SECONDS, bound_of, confidence_in
-from kvscope_exporter.adviser.proposal import Declined, Gain, Option, Price, Proposal, Verdict
+from kvscope_exporter.adviser.proposal import (
+    DeclinedProposal,
+    Gain,
+    Option,
+    Price,
+    Proposal,
+    Verdict,
+)
 
 _UNITS: dict[Option, tuple[float, int]] = {
     "kv_offloading_size": (2**30, 10),
@@ -29,20 +36,22 @@ _ENOUGH = 0.9
 def host_tier(facts: Facts) -> Verdict:
     load, host, curve = facts.load, facts.host, facts.curve
     if not facts.can_offload:
-        return Declined("offloading: this server cannot, or has another connector")
+        return DeclinedProposal("offloading: this server cannot, or has another connector")
     if load is None or facts.seconds < MIN_SECONDS:
-        return Declined(
+        return DeclinedProposal(
             f"offloading: less than {MIN_SECONDS:.0f} s of load were observed", "not known"
         )
     if curve is None or not curve.queried_blocks or not curve.seconds:
-        return Declined("offloading: not known, since no look-ups were observed", "not known")
+        return DeclinedProposal(
+            "offloading: not known, since no look-ups were observed", "not known"
+        )
     held, computed = facts.tier_blocks, load.prefill_tokens / facts.seconds
     present = max(facts.usable_blocks, held)
     if host is None or not facts.bytes_per_block:
         most = max((point.capacity_blocks or 0 for point in curve.points), default=0)
         saved = _saved(facts, present, most)
         would = Gain(saved_tokens_per_second=saved, saved_is=bound_of(facts, most))
-        return Declined(
+        return DeclinedProposal(
             f"offloading: a tier of four times the pool {would_save(would)}, but how much memory "
             "the host has is not known here",
             "blocked" if saved >= max(1.0, MIN_GAIN * computed) else "not known",
@@ -57,7 +66,7 @@ def host_tier(facts: Facts) -> Verdict:
     gains = [(size, _saved(facts, present, size)) for size in sizes]
     best = max((saved for _, saved in gains), default=0.0)
     if best < max(1.0, MIN_GAIN * computed):
-        return Declined(
+        return DeclinedProposal(
             f"offloading: a tier that the host has room for ({words.size(most_blocks * of_block)}) "
             f"{saved_of(best, computed, bound_of(facts, most_blocks))}"
         )

@@ -96,7 +96,7 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Declined:
+class DeclinedProposal:
     """A kind of proposal that is not made."""
 
     reason: str
@@ -104,4 +104,4 @@ class Declined:
     standing: Standing = "not needed"
 
 
-Verdict = Proposal | Declined
+Verdict = Proposal | DeclinedProposal

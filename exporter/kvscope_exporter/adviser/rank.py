@@ -9,7 +9,7 @@ from kvscope_exporter.adviser.conservativeness import more_conservative
 from kvscope_exporter.adviser.facts import Facts
 from kvscope_exporter.adviser.larger_pool import larger_pool
 from kvscope_exporter.adviser.offloading import host_tier
-from kvscope_exporter.adviser.proposal import Declined, Option, Proposal, Verdict
+from kvscope_exporter.adviser.proposal import DeclinedProposal, Option, Proposal, Verdict
 from kvscope_exporter.adviser.replica import another_replica
 from kvscope_exporter.adviser.retention import denser_retention
 from kvscope_exporter.adviser.room_for_steps import room_for_steps
@@ -64,7 +64,7 @@ _SEVERAL_GROUPS = "not known for pools of several groups (sliding windows, state
 class Advice:
     proposals: Sequence[Proposal]
     """The best first."""
-    declined: Sequence[Declined]
+    declined: Sequence[DeclinedProposal]
     """The kinds that are not proposed, each with its reason."""
     unknown: str | None = None
     """Advice that is impossible for this engine, whatever its load; one sentence."""
@@ -73,7 +73,7 @@ class Advice:
 def advise(facts: Facts) -> Advice:
     """Proposals that end errors first; then by tokens saved."""
     made: list[Proposal] = []
-    declined: list[Declined] = []
+    declined: list[DeclinedProposal] = []
     impossible = {} if facts.is_plain else _OF_PLAIN_POOLS
     if not facts.is_plain and facts.hits_are_unknown:
         impossible = _OF_OTHER_SIZES | _OF_PLAIN_POOLS
@@ -81,10 +81,12 @@ def advise(facts: Facts) -> Advice:
         if facts.server in _ELSEWHERE.get(kind, ()):
             continue
         if kind in impossible:
-            verdict: Verdict = Declined(f"{impossible[kind]}: {_SEVERAL_GROUPS}", "not known")
+            verdict: Verdict = DeclinedProposal(
+                f"{impossible[kind]}: {_SEVERAL_GROUPS}", "not known"
+            )
         else:
             verdict = kind(facts)
-        if isinstance(verdict, Declined):
+        if isinstance(verdict, DeclinedProposal):
             declined.append(verdict)
         else:
             made.append(verdict)

@@ -6,7 +6,7 @@ from kvscope_exporter.adviser.facts import Facts
 from kvscope_exporter.adviser.flags import sentence, would_save
 from kvscope_exporter.adviser.larger_pool import MIN_GAIN
 from kvscope_exporter.adviser.pool_size import MIN_SECONDS, candidates, gain_of
-from kvscope_exporter.adviser.proposal import Declined, Price, Proposal, Verdict
+from kvscope_exporter.adviser.proposal import DeclinedProposal, Price, Proposal, Verdict
 
 _TIMES = 3
 """Minimum gain relative to the best on this device: a replica is a machine."""
@@ -17,7 +17,7 @@ _LEAST_FACTOR = 5
 def another_replica(facts: Facts) -> Verdict:
     load = facts.load
     if load is None or facts.seconds < MIN_SECONDS:
-        return Declined(
+        return DeclinedProposal(
             f"another replica: less than {MIN_SECONDS:.0f} s of load were observed", "not known"
         )
     now, then = facts.engines, facts.engines + 1
@@ -26,12 +26,12 @@ def another_replica(facts: Facts) -> Verdict:
     least = max(1.0, _LEAST_FACTOR * MIN_GAIN * load.prefill_tokens / facts.seconds)
     if gain.saved_tokens_per_second < least:
         if facts.hits_are_unknown:
-            return Declined(
+            return DeclinedProposal(
                 "another replica: not known, since no look-ups were observed", "not known"
             )
-        return Declined("another replica: its pool would save little")
+        return DeclinedProposal("another replica: its pool would save little")
     if facts.room is None:
-        return Declined(
+        return DeclinedProposal(
             f"another replica: it {would_save(gain)}, but whether this pool can grow instead is "
             "not known here",
             "blocked",
@@ -39,7 +39,7 @@ def another_replica(facts: Facts) -> Verdict:
     most = max((c.usable_blocks for c in candidates(facts)), default=facts.usable_blocks)
     here = gain_of(facts, most).saved_tokens_per_second
     if _TIMES * max(here, 0.0) > gain.saved_tokens_per_second:
-        return Declined("another replica: a larger pool here brings much of the same")
+        return DeclinedProposal("another replica: a larger pool here brings much of the same")
     price = Price(
         pool_blocks=facts.usable_blocks, text="another device with another copy of the model"
     )

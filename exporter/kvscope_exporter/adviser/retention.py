@@ -10,7 +10,14 @@ from kvscope_exporter.adviser.pool_size import (
     bound_of,
     confidence_in,
 )
-from kvscope_exporter.adviser.proposal import Declined, Gain, Option, Price, Proposal, Verdict
+from kvscope_exporter.adviser.proposal import (
+    DeclinedProposal,
+    Gain,
+    Option,
+    Price,
+    Proposal,
+    Verdict,
+)
 
 _OPTION: Option = "prefix_cache_retention_interval"
 _KIND = "keeping more windows and states"
@@ -19,25 +26,25 @@ _KIND = "keeping more windows and states"
 def denser_retention(facts: Facts) -> Verdict:
     load, curve, every = facts.load, facts.curve, facts.alignment
     if facts.is_plain:
-        return Declined(f"{_KIND}: the model has none")
+        return DeclinedProposal(f"{_KIND}: the model has none")
     if facts.retention is None or every is None or 0 < facts.retention <= every:
-        return Declined(f"{_KIND}: all are kept, or how many are is not known")
+        return DeclinedProposal(f"{_KIND}: all are kept, or how many are is not known")
     now = None if curve is None else curve.hits(facts.usable_blocks)
     if curve is None or now is None or curve.retaining_hit_blocks is None:
-        return Declined(f"{_KIND}: what such a pool would find is not known", "not known")
+        return DeclinedProposal(f"{_KIND}: what such a pool would find is not known", "not known")
     if load is None or min(facts.seconds, curve.seconds) < MIN_SECONDS:
-        return Declined(
+        return DeclinedProposal(
             f"{_KIND}: less than {MIN_SECONDS:.0f} s of load were observed", "not known"
         )
     if curve.queried_blocks < MIN_QUERIED_BLOCKS:
-        return Declined(
+        return DeclinedProposal(
             f"{_KIND}: fewer than {MIN_QUERIED_BLOCKS} blocks were looked up", "not known"
         )
     computed = load.prefill_tokens / facts.seconds
     saved = (curve.retaining_hit_blocks - now) * facts.block_size / curve.seconds
     ratios = now / curve.queried_blocks, curve.retaining_hit_blocks / curve.queried_blocks
     if saved < max(1.0, MIN_GAIN * computed):
-        return Declined(
+        return DeclinedProposal(
             f"{_KIND}: with all of them {words.share(ratios[1], 1)} of the blocks looked up would "
             f"be found, now {words.share(ratios[0], 1)}"
         )

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from kvscope_exporter.adviser.facts import Facts
 from kvscope_exporter.adviser.flags import FLAGS, sentence
 from kvscope_exporter.adviser.pool_size import candidates, current_value, gain_of, price_of
-from kvscope_exporter.adviser.proposal import Declined, Proposal, Verdict
+from kvscope_exporter.adviser.proposal import DeclinedProposal, Proposal, Verdict
 from kvscope_exporter.adviser.smaller_steps import fit_of, gain_of_fitting, least_tokens, unknown
 from kvscope_exporter.adviser.step_room import step_room
 
@@ -13,17 +13,17 @@ from kvscope_exporter.adviser.step_room import step_room
 def room_for_steps(facts: Facts) -> Verdict:
     steps = step_room(facts)
     if steps is None:
-        return Declined(f"a pool that leaves room for steps: {unknown(facts)}", "not known")
+        return DeclinedProposal(f"a pool that leaves room for steps: {unknown(facts)}", "not known")
     if not steps.is_short:
-        return Declined(f"a pool that leaves room for steps: {fit_of(steps)}")
+        return DeclinedProposal(f"a pool that leaves room for steps: {fit_of(steps)}")
     if facts.sizing is None and steps.fitting_tokens >= least_tokens(facts):
-        return Declined("a pool that leaves room for steps: smaller steps cost less")
+        return DeclinedProposal("a pool that leaves room for steps: smaller steps cost less")
     room = steps.room
     missing = steps.takes_bytes + room.margin_bytes - room.free_bytes
     blocks = -(-missing // max(1, room.bytes_per_block))
     longest = facts.longest_blocks
     if longest is None and not facts.is_plain:
-        return Declined(
+        return DeclinedProposal(
             f"a pool that leaves room for steps: {fit_of(steps)}; how many blocks the longest "
             "sequence takes in a pool of several groups is not known",
             "blocked",
@@ -31,7 +31,7 @@ def room_for_steps(facts: Facts) -> Verdict:
     most = facts.usable_blocks - blocks
     found = [c for c in candidates(facts) if (longest or 1) <= c.usable_blocks <= most]
     if not found:
-        return Declined(
+        return DeclinedProposal(
             f"a pool that leaves room for steps: {fit_of(steps)}; too little of it would be left",
             "blocked",
         )

@@ -5,7 +5,7 @@ from kvscope_exporter.adviser.facts import Facts
 from kvscope_exporter.adviser.flags import FLAGS, sentence, spelled
 from kvscope_exporter.adviser.larger_pool import MIN_GAIN
 from kvscope_exporter.adviser.pool_size import MIN_SECONDS
-from kvscope_exporter.adviser.proposal import Declined, Gain, Price, Proposal, Verdict
+from kvscope_exporter.adviser.proposal import DeclinedProposal, Gain, Price, Proposal, Verdict
 
 _FILL = 0.9
 """Maximum share of the pool for the running sequences."""
@@ -18,32 +18,32 @@ _MIN_WAITING = 0.5
 def fewer_sequences(facts: Facts) -> Verdict:
     load, before = facts.load, facts.recomputed_per_second("out_of_blocks")
     if load is None or facts.seconds < MIN_SECONDS or not load.busy_ns:
-        return Declined(
+        return DeclinedProposal(
             f"fewer sequences: less than {MIN_SECONDS:.0f} s of load were observed", "not known"
         )
     computed = load.prefill_tokens / facts.seconds
     if before < max(1.0, MIN_GAIN * computed):
-        return Declined(
+        return DeclinedProposal(
             f"fewer sequences: {before:,.0f} of {computed:,.0f} prompt tokens a second are "
             "recomputed after preemptions"
         )
     if load.waiting_ns > load.running_ns:
-        return Declined("fewer sequences: requests queue, and would wait longer")
+        return DeclinedProposal("fewer sequences: requests queue, and would wait longer")
     each = _blocks_each(facts)
     running = load.running_ns / load.busy_ns
     wanted = (load.running_ns + load.waiting_ns) / load.busy_ns
     fits = int(_FILL * facts.usable_blocks / each) if each else 0
     if fits >= wanted:
-        return Declined("fewer sequences: those that run fit at their ends")
+        return DeclinedProposal("fewer sequences: those that run fit at their ends")
     if fits < max(1.0, running):
-        return Declined(
+        return DeclinedProposal(
             f"fewer sequences: {running:.0f} run on average, more than fit at their ends; with "
             "fewer at a time the engine would compute less"
         )
     excess = facts.excess(1.0)
     after = before * min(1.0, facts.excess(1.0, fits / wanted) / excess) if excess else 0.0
     if after > before / 2:
-        return Declined("fewer sequences: a few that are long need the pool as often")
+        return DeclinedProposal("fewer sequences: a few that are long need the pool as often")
     gain = Gain(
         saved_tokens_per_second=before - after,
         recomputed_tokens_per_second_from=before,
@@ -53,7 +53,7 @@ def fewer_sequences(facts: Facts) -> Verdict:
     limit = facts.told_max_num_seqs or facts.max_num_seqs
     current = None if limit is None else float(limit)
     if current is not None and fits >= current:
-        return Declined("fewer sequences: as many as fit are the limit already")
+        return DeclinedProposal("fewer sequences: as many as fit are the limit already")
     option = spelled("max_num_seqs", facts.server)
     return Proposal(
         option=option,
@@ -79,14 +79,14 @@ def fewer_sequences(facts: Facts) -> Verdict:
 def more_sequences(facts: Facts) -> Verdict:
     load, limit = facts.load, facts.max_num_seqs
     if load is None or facts.seconds < MIN_SECONDS or not load.busy_ns or limit is None:
-        return Declined("more sequences: no limit of sequences has shown itself")
+        return DeclinedProposal("more sequences: no limit of sequences has shown itself")
     if any(load.preemptions.values()):
-        return Declined("more sequences: those that run already preempt each other")
+        return DeclinedProposal("more sequences: those that run already preempt each other")
     waiting, limited = load.waiting_ns / load.busy_ns, load.limited_ns / load.busy_ns
     if waiting < _MIN_WAITING:
-        return Declined(f"more sequences: only {waiting:.1f} wait on average")
+        return DeclinedProposal(f"more sequences: only {waiting:.1f} wait on average")
     if limited < _MIN_LIMITED:
-        return Declined(
+        return DeclinedProposal(
             f"more sequences: the limit of {limit} holds others back only {words.share(limited)} "
             "of the time"
         )
@@ -94,10 +94,10 @@ def more_sequences(facts: Facts) -> Verdict:
     fits = min(2 * limit, int(_FILL * facts.usable_blocks / each) if each else 0)
     fits = min(fits, max(load.largest_step, limit))  # each needs a token of every step
     if fits <= 1.1 * limit:
-        return Declined("more sequences: the pool has no blocks for them")
+        return DeclinedProposal("more sequences: the pool has no blocks for them")
     room = facts.room
     if room is None and facts.uses_device:
-        return Declined(
+        return DeclinedProposal(
             f"more sequences: {waiting:.1f} wait on average, but how much memory is left for more "
             "is not known here",
             "blocked",
@@ -105,7 +105,7 @@ def more_sequences(facts: Facts) -> Verdict:
     # A row's logits and work space: at most in proportion to the number of sequences.
     more = 0 if room is None else int(room.largest_step_bytes * (fits / limit - 1))
     if room is not None and more > max(0, room.spare_bytes):
-        return Declined(
+        return DeclinedProposal(
             f"more sequences: {waiting:.1f} wait on average, but {room.name} has no headroom for a "
             "larger step",
             "blocked",

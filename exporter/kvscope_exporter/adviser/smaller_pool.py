@@ -11,7 +11,7 @@ from kvscope_exporter.adviser.pool_size import (
     gain_of,
     price_of,
 )
-from kvscope_exporter.adviser.proposal import Declined, Gain, Proposal, Verdict
+from kvscope_exporter.adviser.proposal import DeclinedProposal, Gain, Proposal, Verdict
 
 MIN_SECONDS = 60.0
 """A pool that was not needed for a while may be needed soon."""
@@ -26,13 +26,13 @@ MAX_LOSS = 0.001
 def smaller_pool(facts: Facts) -> Verdict:
     load, curve = facts.load, facts.curve
     if load is None or facts.seconds < MIN_SECONDS or not load.steps:
-        return Declined(
+        return DeclinedProposal(
             f"a smaller pool: less than {MIN_SECONDS:.0f} s of load were observed", "not known"
         )
     if any(load.preemptions.values()):
-        return Declined("a smaller pool: sequences were preempted in this one")
+        return DeclinedProposal("a smaller pool: sequences were preempted in this one")
     if curve is None or curve.queried_blocks < MIN_QUERIED_BLOCKS:
-        return Declined(
+        return DeclinedProposal(
             "a smaller pool: too few look-ups were observed to say what it would lose", "not known"
         )
     floor = max(
@@ -75,4 +75,6 @@ def smaller_pool(facts: Facts) -> Verdict:
                 "nothing but the pool's size changes; blocks are evicted the oldest first",
             ],
         )
-    return Declined("a smaller pool: it would lose hits, or have no place for what runs at once")
+    return DeclinedProposal(
+        "a smaller pool: it would lose hits, or have no place for what runs at once"
+    )

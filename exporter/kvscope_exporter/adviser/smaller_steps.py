@@ -3,7 +3,7 @@
 from kvscope_exporter import words
 from kvscope_exporter.adviser.facts import Facts
 from kvscope_exporter.adviser.flags import FLAGS, HOST, sentence, spelled
-from kvscope_exporter.adviser.proposal import Declined, Gain, Price, Proposal, Verdict
+from kvscope_exporter.adviser.proposal import DeclinedProposal, Gain, Price, Proposal, Verdict
 from kvscope_exporter.adviser.step_room import StepRoom, step_room
 from kvscope_exporter.state.recent import Slot
 
@@ -14,17 +14,17 @@ _ROUND_TO = 64
 def smaller_steps(facts: Facts) -> Verdict:
     load, steps = facts.load, step_room(facts)
     if load is None or steps is None:
-        return Declined(f"smaller steps: {unknown(facts)}", "not known")
+        return DeclinedProposal(f"smaller steps: {unknown(facts)}", "not known")
     if not steps.is_short:
-        return Declined(f"smaller steps: {fit_of(steps)}")
+        return DeclinedProposal(f"smaller steps: {fit_of(steps)}")
     if facts.sizing is not None:
-        return Declined(
+        return DeclinedProposal(
             "smaller steps: the pool is what the budget leaves, and would grow by what they spare"
         )
     fits = steps.fitting_tokens
     fits -= fits % (_ROUND_TO if fits >= _ROUND_TO else 16)
     if fits < least_tokens(facts):
-        return Declined(
+        return DeclinedProposal(
             f"smaller steps: {fit_of(steps)}; that is not enough for the {least_tokens(facts)} "
             "tokens that a step must have",
             "blocked",

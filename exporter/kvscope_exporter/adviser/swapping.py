@@ -7,7 +7,7 @@ from kvscope_exporter.adviser.facts import Facts
 from kvscope_exporter.adviser.flags import FLAGS, sentence, would_save
 from kvscope_exporter.adviser.larger_pool import MIN_GAIN
 from kvscope_exporter.adviser.pool_size import MIN_SECONDS
-from kvscope_exporter.adviser.proposal import Declined, Gain, Price, Proposal, Verdict
+from kvscope_exporter.adviser.proposal import DeclinedProposal, Gain, Price, Proposal, Verdict
 
 _TIMES = 2
 """Factor on the most blocks that victims were seen to have lost at once."""
@@ -18,17 +18,19 @@ _TENTH = 2**30 / 10
 def swap_space(facts: Facts) -> Verdict:
     load, host = facts.load, facts.host
     if not facts.can_swap:
-        return Declined("swapping: this server cannot")
+        return DeclinedProposal("swapping: this server cannot")
     if facts.swap_blocks:
-        return Declined(f"swapping: there is swap space for {facts.swap_blocks:,} blocks already")
+        return DeclinedProposal(
+            f"swapping: there is swap space for {facts.swap_blocks:,} blocks already"
+        )
     if load is None or facts.seconds < MIN_SECONDS:
-        return Declined(
+        return DeclinedProposal(
             f"swapping: less than {MIN_SECONDS:.0f} s of load were observed", "not known"
         )
     before = facts.recomputed_per_second("out_of_blocks")
     computed = load.prefill_tokens / facts.seconds
     if before < max(1.0, MIN_GAIN * computed):
-        return Declined(
+        return DeclinedProposal(
             f"swapping: {before:,.0f} of {computed:,.0f} prompt tokens a second are recomputed for "
             "lack of blocks"
         )
@@ -40,18 +42,18 @@ def swap_space(facts: Facts) -> Verdict:
     )
     would = f"it {would_save(gain)}"
     if not facts.bytes_per_block or not facts.lost_blocks:
-        return Declined(
+        return DeclinedProposal(
             f"swapping: {would}, but how much victims lose at once is not known", "blocked"
         )
     if host is None:
-        return Declined(
+        return DeclinedProposal(
             f"swapping: {would}, but how much memory the host has is not known here", "blocked"
         )
     wanted = _TIMES * facts.lost_blocks * facts.bytes_per_block
     tenths = math.ceil(wanted / _TENTH)
     taken = math.ceil(tenths * _TENTH)
     if taken * facts.engines > host.spare_bytes:
-        return Declined(
+        return DeclinedProposal(
             f"swapping: {would}, but {words.size(taken * facts.engines)} would be needed, and the "
             "host has "
             f"{words.size(max(0, host.spare_bytes))} to spare",

@@ -5,7 +5,7 @@ from kvscope_exporter.adviser.facts import Facts
 from kvscope_exporter.adviser.flags import FLAGS, sentence
 from kvscope_exporter.adviser.larger_pool import MIN_GAIN
 from kvscope_exporter.adviser.pool_size import MIN_SECONDS
-from kvscope_exporter.adviser.proposal import Declined, Gain, Price, Proposal, Verdict
+from kvscope_exporter.adviser.proposal import DeclinedProposal, Gain, Price, Proposal, Verdict
 
 _SHARE = 0.05
 """A part of the pool. In trials more helped more, and cost steps."""
@@ -14,14 +14,14 @@ _SHARE = 0.05
 def watermark(facts: Facts) -> Verdict:
     load, before = facts.load, facts.recomputed_per_second("out_of_blocks")
     if not facts.has_watermark:
-        return Declined("a watermark: this server has none, or its version is not known")
+        return DeclinedProposal("a watermark: this server has none, or its version is not known")
     if load is None or facts.seconds < MIN_SECONDS:
-        return Declined(
+        return DeclinedProposal(
             f"a watermark: less than {MIN_SECONDS:.0f} s of load were observed", "not known"
         )
     computed = load.prefill_tokens / facts.seconds
     if before < max(1.0, MIN_GAIN * computed):
-        return Declined(
+        return DeclinedProposal(
             f"a watermark: {before:,.0f} of {computed:,.0f} prompt tokens a second are recomputed "
             "for lack of blocks"
         )

@@ -5,8 +5,8 @@ import msgspec
 from kvscope_exporter.adviser.proposal import Proposal
 from kvscope_exporter.adviser.rank import advise
 from kvscope_exporter.answers.gather import gather
-from kvscope_exporter.answers.question import Asked, Question, UnknownError
-from kvscope_exporter.state import Cache, Ledger, Preemption, Recent, Tiers
+from kvscope_exporter.answers.question import QueryContext, Question, UnknownError
+from kvscope_exporter.state import Cache, Ledger, LoadWindow, Preemption, Tiers
 from kvscope_exporter.state.simulation import Shadows
 
 MAX_IDLE_SECONDS = 300.0
@@ -32,10 +32,10 @@ class AdviceAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Advice that is impossible for this engine, whatever its load; one sentence."""
 
 
-def advice_of(asked: Asked) -> AdviceAnswer:
+def advice_of(asked: QueryContext) -> AdviceAnswer:
     """Raises UnknownError for an engine that has been idle for long."""
     facts = gather(asked)
-    end_ns = asked.folds[Recent].last_step_ns
+    end_ns = asked.folds[LoadWindow].last_step_ns
     end_seconds = idle_seconds = None
     if end_ns is not None:
         monotonic_ns = asked.clock.now().monotonic_ns
@@ -63,6 +63,6 @@ ADVICE: Question[AdviceAnswer] = Question(
     name="advice",
     summary="What to change about the server: at most five proposals with their price and gain.",
     events=("PoolCreated", "StepCompleted", "RequestPreempted", "RequestResumed"),
-    folds=(Ledger, Recent, Cache, Shadows, Preemption, Tiers),
+    folds=(Ledger, LoadWindow, Cache, Shadows, Preemption, Tiers),
     read=advice_of,
 )

@@ -14,7 +14,7 @@ from kvscope_exporter import build_version
 from kvscope_exporter.answers.diagnosis.course import SLICE_NS
 from kvscope_exporter.answers.diagnosis.gpus import SLOWING
 from kvscope_exporter.answers.diagnosis.scene import FOLDS, Scene, scene_of
-from kvscope_exporter.answers.question import Asked, Question
+from kvscope_exporter.answers.question import QueryContext, Question
 from kvscope_exporter.machine.gpu import GpuNote
 from kvscope_exporter.state import Ledger
 from kvscope_exporter.state.cache import Cache
@@ -78,7 +78,7 @@ _OF_HELLO = (
 )
 
 
-def _read(asked: Asked) -> _Read:
+def _read(asked: QueryContext) -> _Read:
     ledger = asked.folds[Ledger]
     pool: dict[str, Fact] = {}
     if ledger.known:
@@ -90,7 +90,7 @@ def _read(asked: Asked) -> _Read:
     return _Read(scene_of(asked), asked.hello, pool, asked.folds[Cache].known, _driver(asked))
 
 
-def _driver(asked: Asked) -> dict[str, Fact]:
+def _driver(asked: QueryContext) -> dict[str, Fact]:
     last = None if asked.machine.gpu is None else asked.machine.gpu.read().last
     if last is None:
         return {}

@@ -9,11 +9,11 @@ from kvscope_events.events import Hello
 from kvscope_exporter.adviser.facts import Facts, HitCurve, Point, Room, Sizing
 from kvscope_exporter.adviser.flags import HOST, SERVERS
 from kvscope_exporter.adviser.proposal import Option
-from kvscope_exporter.answers.question import Asked, ProcessMemory, UnknownError
+from kvscope_exporter.answers.question import ProcessMemory, QueryContext, UnknownError
 from kvscope_exporter.collect.engine_memory import EngineMemory
 from kvscope_exporter.machine.gpu import headroom
 from kvscope_exporter.machine.host_memory import sum_processes
-from kvscope_exporter.state import Cache, Folds, Ledger, Preemption, Recent, Tiers
+from kvscope_exporter.state import Cache, Folds, Ledger, LoadWindow, Preemption, Tiers
 from kvscope_exporter.state.cache import WhatIf
 from kvscope_exporter.state.capacity import is_plain, longest_sequences
 from kvscope_exporter.state.preemption.victim import Victim
@@ -24,11 +24,11 @@ _WATERMARK_SINCE = (0, 32)
 """The oldest vLLM in which it was tried."""
 
 
-def gather(asked: Asked) -> Facts:
+def gather(asked: QueryContext) -> Facts:
     """Raises UnknownError for a server with other options, and while its pool is not known."""
     if asked.hello.server not in SERVERS:
         raise UnknownError(f"the options of a {asked.hello.server} are not known here")
-    hello, ledger, recent = asked.hello, asked.folds[Ledger], asked.folds[Recent]
+    hello, ledger, recent = asked.hello, asked.folds[Ledger], asked.folds[LoadWindow]
     if not ledger.known or not ledger.num_usable:
         raise UnknownError("the pool has not been created yet, or its state is not known")
     own = [p for p in asked.processes if _labels(p) == (hello.model_name, hello.engine)]
@@ -95,12 +95,12 @@ def most_lost_at_once(victims: Iterable[Victim]) -> int:
     return max(accumulate(blocks for _, blocks in changes), default=0)
 
 
-def _tier_blocks(asked: Asked) -> int:
+def _tier_blocks(asked: QueryContext) -> int:
     tier = asked.folds[Tiers].capacities.get("host")
     return 0 if tier is None else tier.num_blocks
 
 
-def _can_offload(asked: Asked, own: Sequence[ProcessMemory]) -> bool:
+def _can_offload(asked: QueryContext, own: Sequence[ProcessMemory]) -> bool:
     if asked.hello.server == "kvscope":
         return False
     if _tier_blocks(asked):
@@ -116,12 +116,12 @@ def has_watermark(hello: Hello) -> bool:
     return (int(numbers[1]), int(numbers[2])) >= _WATERMARK_SINCE
 
 
-def _num_engines(asked: Asked) -> int:
+def _num_engines(asked: QueryContext) -> int:
     """Number of this server's engines."""
     return len({_labels(process) for process in asked.processes}) or 1
 
 
-def _curve(asked: Asked, end_ns: int | None, seconds: float) -> HitCurve | None:
+def _curve(asked: QueryContext, end_ns: int | None, seconds: float) -> HitCurve | None:
     """seconds: since the first step; a pool that waits for one has no look-ups to be rated by."""
     whatif = whatif_of(asked.folds)
     curve = whatif.curve(SLOT_NS * NUM_SLOTS / 1e9, end_ns)
@@ -167,7 +167,7 @@ def _of_tokens(told: str | None) -> tuple[Option, bool]:
     return "max_total_tokens", told == "max_total_tokens"
 
 
-def _sizing(asked: Asked, own: Sequence[ProcessMemory]) -> Sizing | None:
+def _sizing(asked: QueryContext, own: Sequence[ProcessMemory]) -> Sizing | None:
     share = asked.hello.gpu_memory_utilization
     before = asked.hello.settings.get("pre_model_load_memory")
     if share is not None and before:  # of what was free then, SGLang takes this share
@@ -183,7 +183,7 @@ def _sizing(asked: Asked, own: Sequence[ProcessMemory]) -> Sizing | None:
     )
 
 
-def _uses_device(asked: Asked, own: Sequence[ProcessMemory]) -> bool:
+def _uses_device(asked: QueryContext, own: Sequence[ProcessMemory]) -> bool:
     """According to its processes; if none reports anything, any pool with tensors is assumed to."""
     if asked.hello.pool_device is not None:
         return asked.hello.pool_device != "cpu"
@@ -191,7 +191,7 @@ def _uses_device(asked: Asked, own: Sequence[ProcessMemory]) -> bool:
     return bool(places - {None}) if places else bool(asked.folds[Ledger].bytes_per_block)
 
 
-def _rooms(asked: Asked, own: Sequence[ProcessMemory]) -> tuple[Room, ...]:
+def _rooms(asked: QueryContext, own: Sequence[ProcessMemory]) -> tuple[Room, ...]:
     """Rooms of every device that the engine uses, or of its host; empty if any is unknown."""
     uuids = {uuid for process in own for uuid in process.samples if uuid is not None}
     if uuids:
@@ -201,7 +201,9 @@ def _rooms(asked: Asked, own: Sequence[ProcessMemory]) -> tuple[Room, ...]:
     return () if host is None else (host,)
 
 
-def _device_rooms(asked: Asked, uuids: set[str], own: Sequence[ProcessMemory]) -> tuple[Room, ...]:
+def _device_rooms(
+    asked: QueryContext, uuids: set[str], own: Sequence[ProcessMemory]
+) -> tuple[Room, ...]:
     gpu, now_ns = asked.machine.gpu, asked.clock.now().monotonic_ns
     sample = None if gpu is None else gpu.read().sample
     if sample is None:
@@ -239,7 +241,7 @@ def _device_rooms(asked: Asked, uuids: set[str], own: Sequence[ProcessMemory]) -
     return tuple(rooms) if len(rooms) == len(uuids) else ()
 
 
-def _host(asked: Asked, own: Sequence[ProcessMemory]) -> Room | None:
+def _host(asked: QueryContext, own: Sequence[ProcessMemory]) -> Room | None:
     """Memory of the machine or its tightest control group; None: not known."""
     machine, ledger = asked.machine, asked.folds[Ledger]
     if not own or not all(process.is_here for process in own) or not ledger.bytes_per_block:

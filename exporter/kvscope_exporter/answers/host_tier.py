@@ -7,7 +7,7 @@ curve of pools that are larger than the present one is the curve of tiers.
 
 import msgspec
 
-from kvscope_exporter.state import Ledger, Recent, Tiers
+from kvscope_exporter.state import Ledger, LoadWindow, Tiers
 from kvscope_exporter.state.cache.curve import Curve, Point
 
 
@@ -53,7 +53,7 @@ def host_tiers(curve: Curve, ledger: Ledger) -> list[HostTier]:
     return [_tier(point, points[0], curve, ledger) for point in points]
 
 
-def offloading(ledger: Ledger, recent: Recent, tiers: Tiers) -> Offloading | None:
+def offloading(ledger: Ledger, recent: LoadWindow, tiers: Tiers) -> Offloading | None:
     """None: no tensors back the pool."""
     if not ledger.bytes_per_block:
         return None

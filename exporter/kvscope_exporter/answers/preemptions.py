@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from kvscope_events.vocabulary import Tier
-from kvscope_exporter.answers.question import Asked, Question
+from kvscope_exporter.answers.question import QueryContext, Question
 from kvscope_exporter.clock import Clock
 from kvscope_exporter.state import Preemption, Steps
 from kvscope_exporter.state.preemption import UNATTRIBUTED, Costs, Kind, Victim
@@ -43,7 +43,7 @@ class Bill(msgspec.Struct, frozen=True, kw_only=True):
     """Time until the sequences resumed or ended, without waiting ones."""
 
 
-class Unattributed(msgspec.Struct, frozen=True, kw_only=True):
+class UnattributedResumptions(msgspec.Struct, frozen=True, kw_only=True):
     """Resumptions whose preemption was not seen, so mode and cause are not known."""
 
     found_tokens: int
@@ -110,7 +110,7 @@ class Preemptions(msgspec.Struct, frozen=True, kw_only=True):
 
     bill: list[Bill]
     """One for each mode and cause."""
-    unattributed: Unattributed | None
+    unattributed: UnattributedResumptions | None
     """None: no such resumptions."""
     gaps: int
     """Number of gaps in the stream."""
@@ -122,7 +122,7 @@ class Preemptions(msgspec.Struct, frozen=True, kw_only=True):
     """The last 100, the newest first."""
 
 
-def _answer(asked: Asked) -> Preemptions:
+def _answer(asked: QueryContext) -> Preemptions:
     preemption, steps = asked.folds[Preemption], asked.folds[Steps]
     computed = steps.prefill_tokens + steps.decode_tokens
     recomputed = sum(costs.recomputed_tokens for costs in preemption.costs.values())
@@ -166,8 +166,8 @@ def _by_tier(found: int, loaded: Mapping[Tier, int]) -> dict[str, int]:
     return {"device": found - sum(loaded.values())} | {tier: loaded[tier] for tier in loaded}
 
 
-def _unattributed(costs: Costs) -> Unattributed:
-    return Unattributed(
+def _unattributed(costs: Costs) -> UnattributedResumptions:
+    return UnattributedResumptions(
         found_tokens=costs.found_tokens,
         swapped_tokens=costs.swapped_tokens,
         recomputed_tokens=costs.recomputed_tokens,

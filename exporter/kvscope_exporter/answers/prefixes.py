@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from kvscope_exporter.answers.question import Asked, Question, UnknownError
+from kvscope_exporter.answers.question import QueryContext, Question, UnknownError
 from kvscope_exporter.state import Cache
 from kvscope_exporter.state.cache.prefix_table import Prefix, label_of
 
@@ -66,7 +66,7 @@ class PrefixesAnswer(msgspec.Struct, frozen=True, kw_only=True):
     most_lost: list[SharedPrefix]
 
 
-def _answer(asked: Asked) -> PrefixesAnswer:
+def _answer(asked: QueryContext) -> PrefixesAnswer:
     cache = asked.folds[Cache]
     if not cache.known:
         raise UnknownError("the cache's state is not known until the engine's next snapshot")

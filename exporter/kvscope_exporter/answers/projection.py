@@ -12,7 +12,7 @@ from typing import Annotated
 import msgspec
 
 from kvscope_events.limits import Count, Label
-from kvscope_exporter.answers.question import Asked, Question, UnknownError
+from kvscope_exporter.answers.question import QueryContext, Question, UnknownError
 from kvscope_exporter.fetch.error import JSON_ERRORS
 from kvscope_exporter.state import Cache, Ledger
 from kvscope_exporter.state.fleet.projected import Lost, Part
@@ -62,7 +62,7 @@ def projection(server: str, positions: Mapping[str, Position]) -> Question[Part]
     )
 
 
-def _read(server: str, positions: Mapping[str, Position], asked: Asked) -> Part:
+def _read(server: str, positions: Mapping[str, Position], asked: QueryContext) -> Part:
     hello, ledger = asked.hello, asked.folds[Ledger]
     cache, stream = asked.folds[Cache], asked.folds[Projection]
     if not ledger.block_size:

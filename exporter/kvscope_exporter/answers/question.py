@@ -30,7 +30,7 @@ class ProcessMemory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class QueryContext:
     """The data that a question may read. The folds are held meanwhile."""
 
     hello: Hello
@@ -61,7 +61,7 @@ class Question(Generic[T]):
     """The events that a source must report, all of them."""
     folds: tuple[type[Fold], ...]
     """Folds that it reads; if one of them has failed, it cannot be answered."""
-    read: Callable[[Asked], Any]
+    read: Callable[[QueryContext], Any]
     """Gives the answer, or its raw material; the folds are held meanwhile. Raises UnknownError."""
     finish: Callable[[Any], T] = _as_read
     """Makes the answer from what was read, after the folds are released: for slow work."""

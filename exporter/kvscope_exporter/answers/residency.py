@@ -6,7 +6,7 @@ from typing import NamedTuple
 import msgspec
 
 from kvscope_exporter.answers.ages import FinishedAges, PresentAges, finished, present
-from kvscope_exporter.answers.question import Asked, Question, UnknownError
+from kvscope_exporter.answers.question import QueryContext, Question, UnknownError
 from kvscope_exporter.catalogue.pool import STATE_EVENTS
 from kvscope_exporter.state import Cache
 from kvscope_exporter.state.cache.blocks import NEVER
@@ -43,7 +43,7 @@ class ResidencyAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """
 
 
-class _Moment(NamedTuple):
+class _Snapshot(NamedTuple):
     """Raw material of the answer; the blocks' times are copied, since they are sorted later."""
 
     now_ns: int
@@ -58,13 +58,13 @@ class _Moment(NamedTuple):
     otherwise_blocks: int
 
 
-def _read(asked: Asked) -> _Moment:
+def _read(asked: QueryContext) -> _Snapshot:
     cache = asked.folds[Cache]
     if not cache.known:
         raise UnknownError("the pool's state is not known until the engine's next snapshot")
     residency, blocks = cache.residency, cache.blocks
     unknown = residency.unknown
-    return _Moment(
+    return _Snapshot(
         now_ns=cache.now_ns(asked.clock.now().monotonic_ns),
         oldest_ns=residency.oldest_idle_ns(),
         lifetime=finished(residency.lifetime_seconds, unknown["lifetime"]),
@@ -78,7 +78,7 @@ def _read(asked: Asked) -> _Moment:
     )
 
 
-def _finish(moment: _Moment) -> ResidencyAnswer:
+def _finish(moment: _Snapshot) -> ResidencyAnswer:
     now_ns, oldest_ns = moment.now_ns, moment.oldest_ns
     return ResidencyAnswer(
         censoring=_CENSORING,

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from kvscope_exporter.answers.question import Asked, Question
+from kvscope_exporter.answers.question import QueryContext, Question
 from kvscope_exporter.state.tenants import NOBODY, Counters, Demand, Tenants
 
 LISTED = 50
@@ -75,7 +75,7 @@ class TenantsAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """At most 50 of an observed vLLM, in the same order; shares are of the tokens of adapters."""
 
 
-def _answer(asked: Asked) -> TenantsAnswer:
+def _answer(asked: QueryContext) -> TenantsAnswer:
     fold = asked.folds[Tenants]
     tenants, tokens = _heaviest(fold.tenants)
     adapters, adapters_tokens = _heaviest(fold.adapters)

@@ -6,8 +6,8 @@ import msgspec
 
 from kvscope_exporter.answers.gather import whatif_of
 from kvscope_exporter.answers.host_tier import HostTier, Offloading, host_tiers, offloading
-from kvscope_exporter.answers.question import Asked, Question, UnknownError
-from kvscope_exporter.state import Cache, DeviceMemory, Ledger, Recent, Tiers
+from kvscope_exporter.answers.question import QueryContext, Question, UnknownError
+from kvscope_exporter.state import Cache, DeviceMemory, Ledger, LoadWindow, Tiers
 from kvscope_exporter.state.cache.curve import Curve, Point
 from kvscope_exporter.state.cache.self_check import Objection
 from kvscope_exporter.state.simulation import Shadows
@@ -135,7 +135,7 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
     """Assumptions, as sentences."""
 
 
-def _answer(asked: Asked) -> WhatIf:
+def _answer(asked: QueryContext) -> WhatIf:
     cache, ledger = asked.folds[Cache], asked.folds[Ledger]
     whatif = whatif_of(asked.folds)
     if asked.hello.enable_prefix_caching is False:
@@ -146,7 +146,7 @@ def _answer(asked: Asked) -> WhatIf:
         raise UnknownError("the pool is not known yet, or its layers have a sliding window")
     device_bytes = _device_bytes(asked)
     now_ns = cache.now_ns(asked.clock.now().monotonic_ns)
-    _, load = asked.folds[Recent].window()
+    _, load = asked.folds[LoadWindow].window()
     is_crowded = load.is_crowded
     curves = []
     for window, seconds in _WINDOWS:
@@ -166,7 +166,7 @@ def _answer(asked: Asked) -> WhatIf:
         pool_bytes=whatif.usable_blocks * ledger.bytes_per_block or None,
         device_bytes=device_bytes,
         curves=curves,
-        offloading=offloading(ledger, asked.folds[Recent], asked.folds[Tiers]),
+        offloading=offloading(ledger, asked.folds[LoadWindow], asked.folds[Tiers]),
         self_check=SelfCheck(
             queried_blocks=queried,
             error_blocks=error,
@@ -227,7 +227,7 @@ def _point(
     )
 
 
-def _device_bytes(asked: Asked) -> int | None:
+def _device_bytes(asked: QueryContext) -> int | None:
     """Memory as the engine measured it, or NVML's figure for the only device that it reports."""
     total = asked.folds[Ledger].memory_terms.get("total")
     if total:
@@ -251,6 +251,6 @@ WHATIF: Question[WhatIf] = Question(
         *("BlocksEvicted", "BlocksReleased"),
     ),
     counted=("PrefixLookup", "PoolCounted", "PagesReleased", "NamesStored", "NamesRemoved"),
-    folds=(Cache, Ledger, Shadows, DeviceMemory, Recent, Tiers),
+    folds=(Cache, Ledger, Shadows, DeviceMemory, LoadWindow, Tiers),
     read=_answer,
 )

@@ -9,9 +9,9 @@ from prometheus_client.core import Metric as Family
 from kvscope_exporter.catalogue.server import SERVER_STATES, ServerState
 from kvscope_exporter.clock import Clock
 from kvscope_exporter.collect.families import NO_ENGINE, Families
-from kvscope_exporter.sources import Seen
+from kvscope_exporter.sources import SourceStatus
 from kvscope_exporter.sources.pipeline import Pipeline
-from kvscope_exporter.state import Census, Introduction
+from kvscope_exporter.state import EventCounts, HelloTracker
 
 
 class RecorderHealth(msgspec.Struct, frozen=True, array_like=True):
@@ -49,7 +49,7 @@ _CHEAP_FOLDS = frozenset({"introduction", "census", "steps", "churn", "tenants"}
 """Summed, since a series for each would be worth less than others that fit on a page."""
 
 
-def collect_source(families: Families, source: Seen, running: bool) -> Iterator[Family]:
+def collect_source(families: Families, source: SourceStatus, running: bool) -> Iterator[Family]:
     yield families.single("kvscope_source_up", running and source.up)
     yield families.single("kvscope_source_state_known", source.state_known)
     if source.last_message_ns is not None:
@@ -63,7 +63,7 @@ def collect_source(families: Families, source: Seen, running: bool) -> Iterator[
 
 
 def collect_observer(
-    families: Families, introduction: Introduction, tells: frozenset[str]
+    families: Families, introduction: HelloTracker, tells: frozenset[str]
 ) -> Iterator[Family]:
     """Empty for a producer that never stops observing."""
     stopped = introduction.stopped is not None
@@ -71,7 +71,9 @@ def collect_observer(
         yield families.single("kvscope_observer_stopped", stopped)
 
 
-def collect_census(families: Families, census: Census, tells: frozenset[str]) -> Iterator[Family]:
+def collect_census(
+    families: Families, census: EventCounts, tells: frozenset[str]
+) -> Iterator[Family]:
     """Counts of the events that the engine can report, and of any others that arrived."""
     counts = {event.__name__: count for event, count in census.counts.items()}
     shown = {name: count for name, count in counts.items() if count or name in tells}

@@ -35,7 +35,7 @@ COUNTED = frozenset(
 _STARTED = "kvscope_server_start_time_seconds"
 
 
-class Told(NamedTuple):
+class ReportedFamilies(NamedTuple):
     """Families that the events of one engine provide."""
 
     families: frozenset[str] = frozenset()
@@ -44,8 +44,8 @@ class Told(NamedTuple):
     """Sessions of its producers that are heard now."""
     server: ServerKind | None = None
 
-    def __or__(self, other: "Told") -> "Told":
-        return Told(
+    def __or__(self, other: "ReportedFamilies") -> "ReportedFamilies":
+        return ReportedFamilies(
             self.families | other.families,
             self.sessions | other.sessions,
             self.server or other.server,
@@ -79,7 +79,7 @@ class Origins:
         self,
         readers: Sequence[PageReader],
         pages: Sequence[PageState],
-        told: Mapping[Engine, Told],
+        told: Mapping[Engine, ReportedFamilies],
         now_ns: int,
     ) -> None:
         """For pages that were just read, one of each reader."""
@@ -104,7 +104,7 @@ class Origins:
         self,
         engine: Engine,
         known: _Engine,
-        heard: Told | None,
+        heard: ReportedFamilies | None,
         reading: EngineReading | None,
         both: Sequence[tuple[PageReader, PageState]],
         now_ns: int,
@@ -139,7 +139,7 @@ class Origins:
             self.not_of_page[engine] = frozenset(not_of_page)
 
 
-def _note_page(known: _Engine, reading: EngineReading, heard: Told | None) -> None:
+def _note_page(known: _Engine, reading: EngineReading, heard: ReportedFamilies | None) -> None:
     """A server that was started again counts from the beginning, and so may another source.
 
     Where only its front end was, the engine's events go on, and what counts stays the same.

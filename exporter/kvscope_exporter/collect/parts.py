@@ -50,21 +50,21 @@ from kvscope_exporter.collect.vllm_legacy import (
 from kvscope_exporter.sources.attachments import SourceKind
 from kvscope_exporter.state import (
     Cache,
-    Census,
     Churn,
     DeviceMemory,
+    EventCounts,
     Exhaustion,
     Fold,
     Folds,
     FrontEnd,
     GenAi,
     Groups,
-    Introduction,
+    HelloTracker,
     Latency,
     Ledger,
     Lengths,
+    LoadWindow,
     Preemption,
-    Recent,
     Requests,
     Steps,
     Tenants,
@@ -112,8 +112,8 @@ ANSWERS = "answers"
 """Group of folds that only questions read."""
 
 PARTS: tuple[Part[Any], ...] = (
-    Part(STREAM, Introduction),  # first: the others may depend on the producer
-    Part("requests", Introduction, collect_ready),
+    Part(STREAM, HelloTracker),  # first: the others may depend on the producer
+    Part("requests", HelloTracker, collect_ready),
     Part("pool", Ledger, collect_pool),
     Part("pool", Ledger, collect_sizing),
     Part("pool", Churn, collect_churn),
@@ -133,7 +133,7 @@ PARTS: tuple[Part[Any], ...] = (
     Part("exhaustion", Exhaustion, collect_exhaustion),
     Part("device_memory", DeviceMemory, collect_out_of_memory),
     Part("vllm", Requests, collect_vllm_requests, outlets=PAGE),
-    Part("vllm", Introduction, collect_vllm_engine, outlets=PAGE),
+    Part("vllm", HelloTracker, collect_vllm_engine, outlets=PAGE),
     Part("vllm", Ledger, collect_vllm_pool, outlets=PAGE),
     Part("vllm", Cache, collect_vllm_prefix, outlets=PAGE),
     Part("vllm", Latency, collect_vllm_latency, outlets=PAGE),
@@ -146,8 +146,8 @@ PARTS: tuple[Part[Any], ...] = (
     Part(FRONT_END, FrontEnd, collect_front_end),
     Part(START, DeviceMemory, collect_start),
     Part(STREAM, DeviceMemory),
-    Part(STREAM, Census),
-    Part(ANSWERS, Recent),
+    Part(STREAM, EventCounts),
+    Part(ANSWERS, LoadWindow),
     Part(ANSWERS, Lengths),
     Part(ANSWERS, Projection),
 )

@@ -9,7 +9,7 @@ from prometheus_client.samples import Sample
 
 from kvscope_exporter.clock import Clock
 from kvscope_exporter.collect.families import NO_ENGINE, Families
-from kvscope_exporter.collect.origins import Origins, Told
+from kvscope_exporter.collect.origins import Origins, ReportedFamilies
 from kvscope_exporter.scrape import PageReader, PageState
 from kvscope_exporter.scrape.engines import Engine
 from kvscope_exporter.scrape.mapping import EngineReading
@@ -38,7 +38,9 @@ class Readings:
         with ThreadPoolExecutor(min(len(self.readers), MAX_THREADS)) as pool:
             return list(pool.map(partial(PageReader.state, is_ready=is_ready), self.readers))
 
-    def decide(self, pages: Sequence[PageState], told: Mapping[Engine, Told]) -> Origins:
+    def decide(
+        self, pages: Sequence[PageState], told: Mapping[Engine, ReportedFamilies]
+    ) -> Origins:
         """Settle where each count comes from, for what `beside` and `collect` then give."""
         now_ns = self._clock.now().monotonic_ns
         self._origins.decide(self.readers, pages, told, now_ns)
@@ -60,7 +62,7 @@ class Readings:
     def collect(
         self,
         pages: Sequence[PageState],
-        told: Mapping[Engine, Told],
+        told: Mapping[Engine, ReportedFamilies],
         is_elsewhere: Callable[[Engine], bool],
     ) -> Iterator[Family]:
         """Families of these pages, for which `decide` was called.
@@ -79,7 +81,7 @@ class Readings:
                     continue
                 maker = former.get(engine) or self._of_engine.get(engine) or self._maker(engine)
                 self._of_engine[engine] = maker
-                told_here = told.get(engine, Told()).families
+                told_here = told.get(engine, ReportedFamilies()).families
                 without = told_here - self._origins.not_of_events.get(engine, {}).keys()
                 without |= self._origins.not_of_page.get(engine, frozenset())
                 for family in _families(maker, engine_reading):

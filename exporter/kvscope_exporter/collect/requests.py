@@ -7,7 +7,7 @@ from prometheus_client.core import Metric as Family
 from kvscope_events.events import Hello
 from kvscope_exporter.catalogue.front_end import FRONT_END_PLACES
 from kvscope_exporter.collect.families import Families
-from kvscope_exporter.state import FrontEnd, GenAi, Introduction, Latency, Requests, Steps, Tenants
+from kvscope_exporter.state import FrontEnd, GenAi, HelloTracker, Latency, Requests, Steps, Tenants
 
 
 def collect_gen_ai(families: Families, gen_ai: GenAi, _engine: Hello) -> Iterator[Family]:
@@ -18,7 +18,7 @@ def collect_gen_ai(families: Families, gen_ai: GenAi, _engine: Hello) -> Iterato
     )
 
 
-def collect_ready(families: Families, _fold: Introduction, engine: Hello) -> Iterator[Family]:
+def collect_ready(families: Families, _fold: HelloTracker, engine: Hello) -> Iterator[Family]:
     yield families.single("kvscope_engine_ready", engine.ready)
 
 

@@ -6,11 +6,11 @@ from prometheus_client.core import Metric as Family
 
 from kvscope_events.events import Hello
 from kvscope_exporter.collect.families import Families
-from kvscope_exporter.state import Cache, Introduction, Latency, Ledger, Requests, Vllm, buckets
+from kvscope_exporter.state import Cache, HelloTracker, Latency, Ledger, Requests, Vllm, buckets
 from kvscope_exporter.state.capacity import block_tokens, is_plain
 
 
-def collect_vllm_engine(families: Families, _fold: Introduction, engine: Hello) -> Iterator[Family]:
+def collect_vllm_engine(families: Families, _fold: HelloTracker, engine: Hello) -> Iterator[Family]:
     """No state for an engine that does not take requests: to dashboards it is down, not asleep."""
     if engine.ready:
         states = {"awake": 1, "weights_offloaded": 0, "discard_all": 0}

@@ -23,7 +23,7 @@ _PART = 206
 _CONNECTED = ("connection.connect_tcp.complete", "connection.start_tls.complete")
 
 
-class Document(NamedTuple):
+class Reply(NamedTuple):
     body: bytes
     content_type: str
     is_framed: bool
@@ -31,7 +31,7 @@ class Document(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class Request:
     """A request, and limits for its answer."""
 
     url: str
@@ -52,7 +52,7 @@ class Attempt(threading.Thread):
     as far as it was read and this attempt, and this attempt the exception.
     """
 
-    def __init__(self, client: httpx.Client, question: Question, seconds: float) -> None:
+    def __init__(self, client: httpx.Client, question: Request, seconds: float) -> None:
         super().__init__(name="kvscope-fetch", daemon=True)
         self.answered = False
         self._client = client
@@ -62,7 +62,7 @@ class Attempt(threading.Thread):
         self._lock = threading.Lock()
         self._abandoned = False
         self._socket: socket.socket | None = None
-        self._document: Document | None = None
+        self._document: Reply | None = None
         self._failure: Failure | None = None
 
     def run(self) -> None:
@@ -79,7 +79,7 @@ class Attempt(threading.Thread):
             # Libraries make cycles of their own with it, and one of its frames has the page.
             traceback.clear_frames(error.__traceback__)
 
-    def result(self) -> Document:
+    def result(self) -> Reply:
         """The result so far, once; one that has not ended is abandoned. Raises FetchError."""
         if self.is_alive():
             late = Failure("timeout", "did not end in time", answered=self.answered)
@@ -98,7 +98,7 @@ class Attempt(threading.Thread):
             self._abandoned = True
             _shut_down(self._socket)
 
-    def _read(self) -> Document:
+    def _read(self) -> Reply:
         asked = self._question
         if problem := address_problem(httpx.URL(asked.url)):
             raise FetchError("url", problem)
@@ -122,7 +122,7 @@ class Attempt(threading.Thread):
         finally:
             answer.close()
         framed = {"content-length", "transfer-encoding"} & answer.headers.keys()
-        return Document(body, answer.headers.get("content-type", ""), bool(framed))
+        return Reply(body, answer.headers.get("content-type", ""), bool(framed))
 
     def _refuse(self, answer: httpx.Response) -> None:
         """Raises FetchError."""

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 
 import httpx
 
-from kvscope_exporter.fetch.attempt import Attempt, Document, Question
+from kvscope_exporter.fetch.attempt import Attempt, Reply, Request
 from kvscope_exporter.fetch.error import FetchError
 
-__all__ = ["MAX_BYTES", "Document", "Fetcher", "Merged"]
+__all__ = ["MAX_BYTES", "Fetcher", "MergedHeaders", "Reply"]
 
 MAX_BYTES = 32 << 20
 """A page of 600 series takes 100 KB, that of a Ray node with 30 replicas 10 MB."""
@@ -21,7 +21,7 @@ _POLL_SECONDS = 0.01
 """Interval at which an event loop checks whether an attempt has ended."""
 
 
-class Merged(Mapping[str, str]):
+class MergedHeaders(Mapping[str, str]):
     """Headers, and others that take precedence; each is looked up whenever it is read."""
 
     def __init__(self, defaults: Mapping[str, str], others: Mapping[str, str]) -> None:
@@ -68,7 +68,7 @@ class Fetcher:
         self._server_name = server_name
         self._former: Attempt | None = None
 
-    def fetch(self, timeout: float, query: str = "") -> Document:
+    def fetch(self, timeout: float, query: str = "") -> Reply:
         """Wait at most `timeout` seconds. Raises FetchError.
 
         query: appended to the URL.
@@ -77,7 +77,7 @@ class Fetcher:
         attempt.join(timeout)
         return attempt.result()
 
-    async def fetched(self, timeout: float) -> Document:
+    async def fetched(self, timeout: float) -> Reply:
         """The same on an event loop. A cancelled caller does not wait for the attempt to end."""
         attempt = self._begin(timeout)
         end = time.monotonic() + timeout
@@ -92,7 +92,7 @@ class Fetcher:
     def _begin(self, timeout: float, query: str = "") -> Attempt:
         if self._former is not None and self._former.is_alive():
             raise FetchError("timeout", "the previous attempt has not ended")
-        question = Question(
+        question = Request(
             url=self._url + query,
             headers={**self._headers, "Accept-Encoding": "gzip, identity"},
             content=self._content,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kvscope_exporter.fleet.fleet import Fleet, Listed
+from kvscope_exporter.fleet.fleet import Fleet, ListedReplica
 from kvscope_exporter.fleet.proposals import Proposal, proposals
 from kvscope_exporter.fleet.replica import Space
 
@@ -83,7 +83,7 @@ def fleet_answer(fleet: Fleet) -> FleetAnswer:
     )
 
 
-def _replica(listed: Listed) -> ReplicaAnswer:
+def _replica(listed: ListedReplica) -> ReplicaAnswer:
     sidecar, server, engine = listed.key
     return ReplicaAnswer(
         sidecar=sidecar,

@@ -18,7 +18,7 @@ from kvscope_exporter.answers.projection import Position
 from kvscope_exporter.fleet.replica import ContradictionError, OwnSteps, Replica, Space
 from kvscope_exporter.state.fleet import Waterfall
 from kvscope_exporter.state.fleet.asked import HORIZON
-from kvscope_exporter.state.fleet.projected import Document, Part
+from kvscope_exporter.state.fleet.projected import EventsDocument, Part
 
 MAX_REPLICAS = 1 << 10
 MAX_SPACES = 32
@@ -43,7 +43,7 @@ UNNAMED = (
 )
 
 
-class Listed(NamedTuple):
+class ListedReplica(NamedTuple):
     """A replica on some sidecar's list."""
 
     key: Key
@@ -68,7 +68,7 @@ class Fleet:
         self._lock = threading.Lock()
         self._spaces: dict[str, Space] = {}
         self._replicas: dict[Key, Replica] = {}
-        self._left_out: dict[Key, Listed] = {}
+        self._left_out: dict[Key, ListedReplica] = {}
         self.contradictions: dict[str, int] = {}
         """By sidecar: answers of which a part could not be."""
         self.spent_ns = 0
@@ -94,7 +94,7 @@ class Fleet:
                 del self._left_out[key]
             self._drop_spaces()
 
-    def fold(self, documents: Sequence[tuple[str, Document]]) -> None:
+    def fold(self, documents: Sequence[tuple[str, EventsDocument]]) -> None:
         """Apply answers of sidecars, at most one of each."""
         with self._folding:
             with self._spending():
@@ -111,7 +111,7 @@ class Fleet:
             with self._spending():
                 self._drop_spaces()
 
-    def replicas(self) -> list[Listed]:
+    def replicas(self) -> list[ListedReplica]:
         """All replicas, by their keys."""
         with self._lock:
             listed = dict(self._left_out)
@@ -121,7 +121,7 @@ class Fleet:
                 state: State = "counted" if is_known else "unknown"
                 model = replica.space.model_name
                 size = replica.space.block_size
-                listed[key] = Listed(key, model, state, reason, replica.steps, size)
+                listed[key] = ListedReplica(key, model, state, reason, replica.steps, size)
             return [listed[key] for key in sorted(listed)]
 
     def read(self, read: Callable[[Sequence[Space]], T]) -> T:
@@ -148,7 +148,7 @@ class Fleet:
                 failed.add(id(replica))
                 self._contradicts(replica, str(error))
 
-    def _parts(self, sidecar: str, document: Document) -> Iterator[tuple[Replica, Part]]:
+    def _parts(self, sidecar: str, document: EventsDocument) -> Iterator[tuple[Replica, Part]]:
         unknown = {(sidecar, u.server, u.engine): u for u in document.unknown}
         keys = Counter((sidecar, part.server, part.engine) for part in document.parts)
         keys.update(unknown.keys())
@@ -224,7 +224,7 @@ class Fleet:
 
     def _leave_out(self, key: Key, model_name: str, state: State, reason: str) -> None:
         self._forget_one(key)
-        self._left_out[key] = Listed(key, model_name, state, reason, OwnSteps())
+        self._left_out[key] = ListedReplica(key, model_name, state, reason, OwnSteps())
 
     def _drop_spaces(self) -> None:
         """Beyond the limit, name spaces without replicas make room for others."""

@@ -15,7 +15,7 @@ from kvscope_exporter.files.foreign import read_small
 from kvscope_exporter.fleet.fleet import Fleet
 from kvscope_exporter.paths import ANSWERS
 from kvscope_exporter.scrape.tls import Tls
-from kvscope_exporter.state.fleet.projected import MAX_NAMES, NAME_BYTES, VERSION, Document
+from kvscope_exporter.state.fleet.projected import MAX_NAMES, NAME_BYTES, VERSION, EventsDocument
 
 ASK_SECONDS = 1.0
 TIMEOUT_SECONDS = 5.0
@@ -24,7 +24,7 @@ STALE_SECONDS = 10.0
 """Without an answer for so long, what its replicas hold is not known."""
 MAX_BYTES = MAX_NAMES * NAME_BYTES * 2
 _MAX_KEY_BYTES = 16 << 10
-_DECODER = msgspec.msgpack.Decoder(Document)
+_DECODER = msgspec.msgpack.Decoder(EventsDocument)
 
 Read = Callable[[str], bytes]
 """A sidecar's answer to a reader at these positions. Raises FetchError."""
@@ -86,7 +86,7 @@ class Member:
         self.last_answer_ns: int | None = None
         """The last answer of all, on the same clock; None: it has not answered yet."""
         self._faults = Faults(f"sidecar {name}", SIDECAR_ERROR_KINDS, clock.monotonic_ns)
-        self._document: Document | None = None
+        self._document: EventsDocument | None = None
         self._loop = BackgroundLoop("kvscope-member", ASK_SECONDS, self._ask_again)
 
     @property
@@ -109,7 +109,7 @@ class Member:
         self._loop.end()
 
     @property
-    def answer(self) -> Document | None:
+    def answer(self) -> EventsDocument | None:
         """The answer that waits."""
         return self._document
 
@@ -132,7 +132,7 @@ class Member:
             self.answered_ns = None
             self._fleet.forget(self.name)
 
-    def _answer(self) -> Document:
+    def _answer(self) -> EventsDocument:
         document = _DECODER.decode(self._read(positions_text(self._fleet.positions(self.name))))
         if document.version != VERSION:
             problem = f"it projects in version {document.version}, and this is {VERSION}"

@@ -18,7 +18,7 @@ NAME = "this"
 """Name of the sidecar itself."""
 
 
-class Projecting(Protocol):
+class ProjectionSource(Protocol):
     def document(self, positions: str) -> bytes:
         """The streams of all servers from these positions on. Raises ValueError."""
         ...
@@ -33,7 +33,7 @@ class OwnFleet(Collector):
         self._collector = FleetCollector(self.fleet, lambda: self._follower.members, clock)
 
     @contextmanager
-    def following(self, projections: Projecting) -> Iterator[None]:
+    def following(self, projections: ProjectionSource) -> Iterator[None]:
         """Follow these servers inside the block."""
         self._follower.watch({NAME: lambda: _reading(projections)})
         self._follower.start()
@@ -46,7 +46,7 @@ class OwnFleet(Collector):
         yield from self._collector.collect()
 
 
-def _reading(projections: Projecting) -> Read:
+def _reading(projections: ProjectionSource) -> Read:
     def read(positions: str) -> bytes:
         try:
             return projections.document(positions)

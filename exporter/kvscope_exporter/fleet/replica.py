@@ -9,13 +9,13 @@ from typing import NamedTuple
 from kvscope_exporter.state.fleet import Waterfall
 from kvscope_exporter.state.fleet.projected import (
     NAME_BYTES,
-    Asked,
-    Emptied,
-    Gone,
+    FirstLookup,
     Lost,
-    Moment,
     Part,
-    Stored,
+    PoolReset,
+    RemovedNames,
+    StepEvents,
+    StoredNames,
     numbers_of,
 )
 
@@ -28,7 +28,7 @@ class OwnSteps(NamedTuple):
     asked: int = 0
 
 
-class Resident(NamedTuple):
+class ResidentBlocks(NamedTuple):
     """Blocks with a name over all pools."""
 
     distinct: int
@@ -59,13 +59,13 @@ class Space:
     began_ns: int = field(default_factory=time.monotonic_ns)
     """When the first of them was seen."""
 
-    def resident(self) -> Resident | None:
+    def resident(self) -> ResidentBlocks | None:
         """None: of a sample, which has all of what many share, and a part of the rest."""
         holders = self.waterfall.holders
         if self.waterfall.sample is not None:
             return None
         distinct = holders.distinct_names
-        return Resident(distinct, holders.resident_blocks - distinct)
+        return ResidentBlocks(distinct, holders.resident_blocks - distinct)
 
 
 @dataclass(slots=True, eq=False)
@@ -93,12 +93,12 @@ class Replica:
         one_of = self.space.waterfall.one_of
         return OwnSteps(self.own * one_of, self.best * one_of, self.asked * one_of)
 
-    def apply(self, moment: Moment) -> None:
+    def apply(self, moment: StepEvents) -> None:
         """Raises ContradictionError."""
         waterfall, holders = self.space.waterfall, self.space.waterfall.holders
         for event in moment.events:
             match event:
-                case Asked(names, own):
+                case FirstLookup(names, own):
                     if own > len(names) // NAME_BYTES:
                         raise ContradictionError("found more names than were looked up")
                     if self.slot is None:
@@ -108,13 +108,13 @@ class Replica:
                         self.own += own
                         self.best += found.best
                         self.asked += found.asked
-                case Stored(names, parent) if self.slot is not None:
+                case StoredNames(names, parent) if self.slot is not None:
                     before = int.from_bytes(parent, byteorder) if parent else None
                     waterfall.store(self.slot, _numbers(names).tolist(), before)
                     self._check(holders.resident_of(self.slot))
-                case Gone(names) if self.slot is not None:
+                case RemovedNames(names) if self.slot is not None:
                     holders.remove(self.slot, _numbers(names).tolist())
-                case Emptied():
+                case PoolReset():
                     self.hold(b"")
                 case Lost():
                     self.lose()

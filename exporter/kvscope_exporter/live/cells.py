@@ -14,7 +14,7 @@ from operator import itemgetter
 from typing import Any
 
 from kvscope_events.events import BlockHash
-from kvscope_exporter.live.following import Following
+from kvscope_exporter.live.following import LiveFold
 from kvscope_exporter.live.named import NamedCells
 from kvscope_exporter.state.cache.blocks import Blocks
 from kvscope_exporter.state.ledger.numbered import NumberedBlocks
@@ -26,7 +26,7 @@ MOST_PLACE = (1 << 32) - 1
 
 
 def columns(
-    following: Following,
+    following: LiveFold,
     blocks: NumberedBlocks,
     times: Blocks | None,
     ids: Sequence[int] | None = None,

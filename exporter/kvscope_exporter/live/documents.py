@@ -5,7 +5,7 @@ import struct
 
 import msgspec
 
-from kvscope_exporter.live.following import Following, StepNote
+from kvscope_exporter.live.following import LiveFold, StepNote
 from kvscope_exporter.live.sequences import Sequence, State
 
 MAGIC = b"KVSLIVE1"
@@ -163,7 +163,7 @@ def row_of(sequence: Sequence) -> SequenceRow:
     )
 
 
-def rows_of(following: Following) -> list[SequenceRow]:
+def rows_of(following: LiveFold) -> list[SequenceRow]:
     return [row_of(sequence) for sequence in following.sequences.known.values()]
 
 

@@ -64,7 +64,7 @@ class StepNote(NamedTuple):
     free_blocks: int
 
 
-class Following(Fold):
+class LiveFold(Fold):
     """A listener beside the folds; a reader holds these while it reads."""
 
     name = "live"

@@ -5,7 +5,7 @@ from typing import Literal
 
 from kvscope_events.events import BlockHash
 from kvscope_exporter.live.documents import BlockDocument, Figures, Pool
-from kvscope_exporter.live.following import Following
+from kvscope_exporter.live.following import LiveFold
 from kvscope_exporter.live.life import is_hit
 from kvscope_exporter.live.named import has_names
 from kvscope_exporter.state import Cache, Ledger, Preemption, Requests, Steps, Tiers
@@ -87,7 +87,7 @@ def figures_of(target: Target) -> Figures | None:
     )
 
 
-def block_of(target: Target, following: Following, number: int) -> BlockDocument | None:
+def block_of(target: Target, following: LiveFold, number: int) -> BlockDocument | None:
     """A block, or the content of a cell, and the last events about it; None: not known."""
     named, name = following.named, None
     if named.is_followed:

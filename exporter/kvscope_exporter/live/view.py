@@ -18,7 +18,7 @@ from kvscope_exporter.live.documents import (
     rows_of,
     snapshot_bytes,
 )
-from kvscope_exporter.live.following import Following
+from kvscope_exporter.live.following import LiveFold
 from kvscope_exporter.live.state import (
     MapKind,
     block_of,
@@ -31,7 +31,7 @@ from kvscope_exporter.live.state import (
 from kvscope_exporter.state import (
     Cache,
     Fold,
-    Introduction,
+    HelloTracker,
     Ledger,
     Preemption,
     Requests,
@@ -43,8 +43,8 @@ from kvscope_exporter.targets.target import Target
 
 MAX_ROWS = 1024
 """Sequences in one frame; the others are in the next."""
-_READ: tuple[type[Fold], ...] = (Cache, Introduction, Ledger, Preemption, Requests, Steps, Churn)
-_READ_OF_CONTENT: tuple[type[Fold], ...] = (Introduction, Tiers)
+_READ: tuple[type[Fold], ...] = (Cache, HelloTracker, Ledger, Preemption, Requests, Steps, Churn)
+_READ_OF_CONTENT: tuple[type[Fold], ...] = (HelloTracker, Tiers)
 
 
 class UnknownHereError(Exception):
@@ -66,9 +66,9 @@ class View:
         self._base = 0
         self._state: tuple[bool, str, int] | None = None
         listeners = target.further
-        followed = [each for each in listeners if isinstance(each, Following) and each.is_shared]
+        followed = [each for each in listeners if isinstance(each, LiveFold) and each.is_shared]
         self._is_own = not followed
-        self.following = followed[0] if followed else Following()
+        self.following = followed[0] if followed else LiveFold()
         if self._is_own:
             with target.pipeline.settled():
                 following = self.following
@@ -98,7 +98,7 @@ class View:
         with self.target.pipeline.settled():
             frame = self._make()
             following, folds = self.following, self.target.folds
-            hello = folds[Introduction].hello
+            hello = folds[HelloTracker].hello
             assert hello is not None
             kind, batch = self._kind, self._batch
             groups = [] if self.target.is_content else folds[Ledger].groups
@@ -150,7 +150,7 @@ class View:
         read = _READ_OF_CONTENT if is_content else _READ
         if pipeline.failed(following) or any(pipeline.failed(folds[kind]) for kind in read):
             raise UnknownHereError("a fold failed and was given up: the log has the reason")
-        stopped = folds[Introduction].stopped
+        stopped = folds[HelloTracker].stopped
         if stopped is not None:
             raise UnknownHereError(f"the engine's observer is off: {stopped}")
         last_place = 0 if is_content else folds[Ledger].blocks.last_place
@@ -225,7 +225,7 @@ class View:
     @property
     def _batch(self) -> Batch:
         """The last one."""
-        return self.target.folds[Introduction].batch
+        return self.target.folds[HelloTracker].batch
 
     def _columns(self, kind: MapKind, ids: list[int] | None) -> dict[str, bytes]:
         target, following = self.target, self.following

@@ -13,10 +13,17 @@ from typing import Any
 
 from kvscope_exporter.clock import Clock, Turns
 from kvscope_exporter.recorder.gaps import told
-from kvscope_exporter.recorder.left import Left
+from kvscope_exporter.recorder.left import LeftoverFiles
 from kvscope_exporter.recorder.recorder import Recorder
 from kvscope_exporter.recorder.ring import Ring
-from kvscope_exporter.recorder.saved import PREFIX, Saved, kept_chunks, names, prefix_of, write_new
+from kvscope_exporter.recorder.saved import (
+    PREFIX,
+    SavedRecording,
+    kept_chunks,
+    names,
+    prefix_of,
+    write_new,
+)
 from kvscope_exporter.recorder.writer import Limits
 
 logger = logging.getLogger(__name__)
@@ -43,7 +50,7 @@ Troubles = Callable[[], Mapping[Any, str]]
 
 
 @dataclass(slots=True)
-class _Watched:
+class _RecordedServer:
     recorder: Recorder
     render: Callable[[], object]
     troubles: Troubles
@@ -65,9 +72,9 @@ class Flight:
         self._folder = folder
         self._settings = dict(settings)
         self._clock = clock
-        self._watched: dict[Recorder, _Watched] = {}
-        self._leaving: list[_Watched] = []
-        self._saved: list[Saved] = []
+        self._watched: dict[Recorder, _RecordedServer] = {}
+        self._leaving: list[_RecordedServer] = []
+        self._saved: list[SavedRecording] = []
         self._lock = threading.Lock()
         self._saving = threading.Lock()
         self._stopping = threading.Event()
@@ -76,7 +83,7 @@ class Flight:
         self._was_held_up = False
         self._thread = threading.Thread(target=self._run, name="kvscope-recorder", daemon=True)
         if folder is not None:
-            left = Left(folder)
+            left = LeftoverFiles(folder)
             adopting = threading.Thread(
                 target=self._adopt, args=(left,), name="kvscope-adopting", daemon=True
             )
@@ -100,7 +107,7 @@ class Flight:
     def watch(self, recorder: Recorder, render: Callable[[], object], troubles: Troubles) -> None:
         """Write this recorder from now on."""
         with self._lock:
-            self._watched[recorder] = _Watched(recorder, render, troubles, fired_ns={})
+            self._watched[recorder] = _RecordedServer(recorder, render, troubles, fired_ns={})
 
     def forget(self, recorder: Recorder) -> None:
         """The server is no longer watched; what was saved stays, and what is in files is saved."""
@@ -111,12 +118,14 @@ class Flight:
                 watched.due = watched.due or (0, "exit", "the server is no longer watched")
                 self._leaving.append(watched)
 
-    def saved(self, server: str | None = None) -> list[Saved]:
+    def saved(self, server: str | None = None) -> list[SavedRecording]:
         """The saved recordings, the oldest first. server: only its own."""
         with self._lock:
             return [each for each in self._saved if server in (None, each.server)]
 
-    def save(self, recorder: Recorder, trigger: str, text: str, *, seconds: float = -1) -> Saved:
+    def save(
+        self, recorder: Recorder, trigger: str, text: str, *, seconds: float = -1
+    ) -> SavedRecording:
         """Save what is kept of a server; only one save runs at a time. Raises OSError.
 
         seconds: how long to wait for another save; -1: without limit.
@@ -128,7 +137,7 @@ class Flight:
         finally:
             self._saving.release()
 
-    def _save(self, recorder: Recorder, trigger: str, text: str) -> Saved:
+    def _save(self, recorder: Recorder, trigger: str, text: str) -> SavedRecording:
         now = self._clock.now()
         recorder.rotate()
         segments = recorder.ring.since(now.monotonic_ns - self._limits.keep_ns)
@@ -141,7 +150,7 @@ class Flight:
         with self._lock:
             taken = {each.name for each in self._saved}
         gaps = (segment.gap for segment in segments[1:])
-        saved = Saved(
+        saved = SavedRecording(
             name=path.name.removeprefix(PREFIX)
             if path
             else next(n for n in tried if n not in taken),
@@ -200,11 +209,11 @@ class Flight:
         for watched in leaving:
             self._guarded(watched, self._finish)
 
-    def _all(self) -> list[_Watched]:
+    def _all(self) -> list[_RecordedServer]:
         with self._lock:
             return list(self._watched.values())
 
-    def _guarded(self, watched: _Watched, work: Callable[[_Watched], None]) -> None:
+    def _guarded(self, watched: _RecordedServer, work: Callable[[_RecordedServer], None]) -> None:
         """A disk that is full or slow must not end the recorder: it goes on when there is room."""
         try:
             work(watched)
@@ -220,7 +229,7 @@ class Flight:
             if self._problems.pop(watched.recorder, None) and not self._problems:
                 logger.info("the recording can be written again")
 
-    def _tick(self, watched: _Watched) -> None:
+    def _tick(self, watched: _RecordedServer) -> None:
         recorder, now = watched.recorder, self._clock.now()
         if not self._was_held_up:
             self._look(watched, now.monotonic_ns)
@@ -232,7 +241,7 @@ class Flight:
             watched.due = None
             self.save(recorder, trigger, text)
 
-    def _look(self, watched: _Watched, now_ns: int) -> None:
+    def _look(self, watched: _RecordedServer, now_ns: int) -> None:
         """Whether something has begun for which a recording is saved."""
         troubles = watched.troubles()
         fired = watched.fired_ns
@@ -244,7 +253,7 @@ class Flight:
                 watched.due = (now_ns + AFTER_NS, trigger, troubles[trigger])
         watched.present = frozenset(troubles)
 
-    def _finish(self, watched: _Watched) -> None:
+    def _finish(self, watched: _RecordedServer) -> None:
         if watched.due is not None or self._folder is not None:
             _, trigger, text = watched.due or (0, "exit", "the exporter ended")
             watched.render()  # folds what has arrived, so that it is recorded
@@ -263,7 +272,7 @@ class Flight:
             ):
                 return
 
-    def _adopt(self, left: Left) -> None:
+    def _adopt(self, left: LeftoverFiles) -> None:
         """Recordings of earlier processes; what one left when it was killed becomes one of them."""
         try:
             for saved in left.take(self._has_room):

@@ -22,7 +22,7 @@ from kvscope_exporter.files.private import is_removed, lock, open_own
 from kvscope_exporter.recorder.format import RecordingError
 from kvscope_exporter.recorder.reader import RecordingFile
 from kvscope_exporter.recorder.ring import SUFFIX, chunks_of
-from kvscope_exporter.recorder.saved import PART, PREFIX, Saved, names, write_new
+from kvscope_exporter.recorder.saved import PART, PREFIX, SavedRecording, names, write_new
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class _Found:
     num_bytes: int = field(default=0, compare=False)
 
 
-class Left:
+class LeftoverFiles:
     """The content of a folder; `take` one by one, the newest first."""
 
     def __init__(self, folder: Path) -> None:
@@ -59,7 +59,7 @@ class Left:
         self._in_parts: set[str] = set()
         """Names of recordings that have no file under them."""
 
-    def take(self, has_room: Callable[[int], bool]) -> Iterator[Saved]:
+    def take(self, has_room: Callable[[int], bool]) -> Iterator[SavedRecording]:
         """Saved recordings. Those of killed processes are put together just before.
 
         has_room: whether one of this size is kept; from the first that is not, all are removed.
@@ -155,7 +155,7 @@ class Left:
         paths = (self._folder / name for name in self._names())
         return sorted((each for each in paths if _SEGMENT.fullmatch(each.stem)), key=_number)
 
-    def _put_together(self, found: _Found, held: FileIO) -> Saved | None:
+    def _put_together(self, found: _Found, held: FileIO) -> SavedRecording | None:
         """A recording of the segments; where there is no room for it, the segments are one."""
         taken: list[Path] = []
 
@@ -187,12 +187,12 @@ class Left:
             os.utime(whole, ns=(found.changed_ns, found.changed_ns))
         return self._saved(whole, "of a process that was killed")
 
-    def _of_parts(self, found: _Found, held: FileIO) -> Saved:
+    def _of_parts(self, found: _Found, held: FileIO) -> SavedRecording:
         tried = names(found.server, found.changed_ns, "killed")
         taken = (each for each in tried if not (self._folder / f"{PREFIX}{each}").exists())
         name = next(each for each in taken if each not in self._in_parts)
         self._in_parts.add(name)
-        return Saved(
+        return SavedRecording(
             name=name,
             server=found.server,
             trigger="killed",
@@ -203,7 +203,7 @@ class Left:
             lock=os.dup(held.fileno()),
         )
 
-    def _saved(self, path: Path, text: str) -> Saved | None:
+    def _saved(self, path: Path, text: str) -> SavedRecording | None:
         parts = _SAVED.fullmatch(path.stem)
         assert parts is not None
         try:
@@ -215,7 +215,7 @@ class Left:
         except RecordingError as error:
             self._leave(path, OSError(errno.EINVAL, str(error).removeprefix(f"{path}: ")))
             return None
-        return Saved(
+        return SavedRecording(
             name=path.name.removeprefix(PREFIX),
             server=parts["server"],
             trigger=parts["trigger"],

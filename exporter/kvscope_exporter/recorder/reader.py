@@ -15,7 +15,7 @@ from kvscope_exporter.files.foreign import open_regular
 from kvscope_exporter.recorder import records
 from kvscope_exporter.recorder.format import BEGINS, ENDS, Chunk, RecordingError, read_chunks
 from kvscope_exporter.recorder.gaps import Gap, told
-from kvscope_exporter.recorder.records import Marked, Opened, Record, Rendered
+from kvscope_exporter.recorder.records import Mark, PageRecord, Record, SegmentStart
 from kvscope_exporter.recorder.writer import STEP_NS
 
 _UNREADABLE = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError)
@@ -26,7 +26,7 @@ class _Part(NamedTuple):
 
     chunk: int
     """Place of its first chunk."""
-    opened: Opened
+    opened: SegmentStart
 
     @property
     def ahead_ns(self) -> int:
@@ -86,11 +86,11 @@ class RecordingFile:
         """The parts that it lacks; None: it is whole."""
         return "; ".join(filter(None, (self._cut, told(self.gaps)))) or None
 
-    def ahead_ns(self, opened: Opened) -> int:
+    def ahead_ns(self, opened: SegmentStart) -> int:
         """From the monotonic clock of a segment to the recording's time."""
         return opened.wall_ns - opened.monotonic_ns if self._ahead_ns is None else self._ahead_ns
 
-    def at_ns(self, record: Rendered | Marked) -> int:
+    def at_ns(self, record: PageRecord | Mark) -> int:
         """Its moment: the wall clock's, unless that was set before the recording ended."""
         if self._ahead_ns is None:
             return record.wall_ns
@@ -114,7 +114,7 @@ class RecordingFile:
 
     def _placed(self, record: Record) -> Record:
         """A mark has the recording's time; a page keeps what the wall clock said."""
-        if isinstance(record, Marked):
+        if isinstance(record, Mark):
             return msgspec.structs.replace(record, wall_ns=self.at_ns(record))
         return record
 
@@ -133,7 +133,7 @@ class RecordingFile:
             except _UNREADABLE as error:
                 self._cut = f"byte {chunk.offset}: a record that cannot be read: {error}"
                 return
-            if not isinstance(opened, Opened):
+            if not isinstance(opened, SegmentStart):
                 self._cut = f"byte {chunk.offset}: it does not begin as a segment"
                 return
             yield _Part(place, opened)

@@ -25,20 +25,20 @@ from kvscope_exporter.machine.host_memory import Available, HostMemory
 from kvscope_exporter.machine.machine import Machine
 from kvscope_exporter.recorder import records
 from kvscope_exporter.recorder.records import (
-    Entered,
-    Heard,
-    Lost,
-    Marked,
-    Opened,
-    Rendered,
-    Renewed,
+    Mark,
+    PageRecord,
+    SegmentStart,
+    SessionStart,
+    SourceRecord,
+    StreamGap,
+    StreamStart,
 )
 from kvscope_exporter.recorder.ring import Ring
 from kvscope_exporter.recorder.writer import Limits as Limits
-from kvscope_exporter.recorder.writer import Opening, Pending, Writer
+from kvscope_exporter.recorder.writer import Pending, SegmentHeader, Writer
 from kvscope_exporter.scrape import PageState
 from kvscope_exporter.sources.attachments import SourceKind
-from kvscope_exporter.sources.source import Seen
+from kvscope_exporter.sources.source import SourceStatus
 
 
 class StreamRecorder:
@@ -55,28 +55,28 @@ class StreamRecorder:
         self.index = 0
         """Entries so far."""
         self._recorder = recorder
-        self._heard: Heard | None = None
+        self._heard: SourceRecord | None = None
         self._is_behind = False
 
     def on_batch(self, batch: Batch) -> None:
         if self.wants_snapshot and flags_of(batch) & HAS_STATE:
             self.wants_snapshot = False
-        if self._is_behind and self._add(Lost(self.stream)):
+        if self._is_behind and self._add(StreamGap(self.stream)):
             self._is_behind = False
         if not self._add((self.stream, batch)):
             self._is_behind = self.wants_snapshot = True
 
     def on_gap(self) -> None:
-        self._add(Lost(self.stream))
+        self._add(StreamGap(self.stream))
 
     def renew(self) -> None:
         """A new producer: the folds start over."""
-        self._add(Renewed(self.stream))
+        self._add(SessionStart(self.stream))
         self._heard = None
 
-    def note(self, source: Seen, *, running: bool, now_ns: int) -> None:
+    def note(self, source: SourceStatus, *, running: bool, now_ns: int) -> None:
         """Note the source's state, for the page that is being rendered."""
-        heard = Heard(self.stream, now_ns, *source._replace(up=running and source.up))
+        heard = SourceRecord(self.stream, now_ns, *source._replace(up=running and source.up))
         if self._heard is None or msgspec.structs.replace(heard, time_ns=self._heard.time_ns) != (
             self._heard
         ):
@@ -146,7 +146,7 @@ class Recorder:
             number, self._next_stream = self._next_stream, self._next_stream + 1
             stream = StreamRecorder(self, number, kind, endpoint)
             self._streams[number] = stream
-            self._writer.pending.append(Entered(number, kind, endpoint, 0))
+            self._writer.pending.append(StreamStart(number, kind, endpoint, 0))
         return stream
 
     def leave(self, stream: StreamRecorder) -> None:
@@ -173,7 +173,7 @@ class Recorder:
 
     def mark(self, trigger: str, text: str) -> None:
         """Note that something happened."""
-        self.add(Marked(self._clock.monotonic_ns(), self._clock.wall_ns(), trigger, text))
+        self.add(Mark(self._clock.monotonic_ns(), self._clock.wall_ns(), trigger, text))
 
     @contextmanager
     def page(self, moment: Moment) -> Iterator[None]:
@@ -183,7 +183,7 @@ class Recorder:
             yield
             self.last_page_ns = moment.monotonic_ns
             self.add(
-                Rendered(
+                PageRecord(
                     moment.monotonic_ns,
                     moment.wall_ns,
                     notes.positions,
@@ -270,8 +270,8 @@ class Recorder:
         """Let the next record begin a segment. Raises OSError."""
         self.write(ends=True)
 
-    def _opening(self, opening: Opening) -> Iterator[records.Record]:
-        yield Opened(
+    def _opening(self, opening: SegmentHeader) -> Iterator[records.Record]:
+        yield SegmentStart(
             self._build,
             self.server,
             opening.now.wall_ns,
@@ -289,14 +289,14 @@ class Recorder:
                 stream.begin()
                 pending = sum(_stream_of(each) == stream.stream for each in self._writer.pending)
                 before = stream.index - pending
-                yield Entered(stream.stream, stream.kind, stream.endpoint, before)
+                yield StreamStart(stream.stream, stream.kind, stream.endpoint, before)
 
     def _sample(self) -> None:
         assert self._gpu is not None
         reading = self._gpu.read()
         if self._sampled is None or reading.sample is not self._sampled.sample:
             self._sampled = reading
-            self.add(records.Sampled(self._clock.monotonic_ns(), reading))
+            self.add(records.GpuRecord(self._clock.monotonic_ns(), reading))
 
 
 class _NotedGpu:
@@ -317,4 +317,4 @@ class ReadGpus(Protocol):
 def _stream_of(entry: Pending) -> int | None:
     if isinstance(entry, tuple):
         return entry[0]
-    return entry.stream if isinstance(entry, Lost | Renewed | Heard) else None
+    return entry.stream if isinstance(entry, StreamGap | SessionStart | SourceRecord) else None

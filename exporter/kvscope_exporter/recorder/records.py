@@ -15,7 +15,7 @@ from kvscope_exporter.scrape import PageState
 from kvscope_exporter.sources.attachments import SourceKind
 
 
-class Missing(msgspec.Struct, frozen=True, array_like=True):
+class MissingRecords(msgspec.Struct, frozen=True, array_like=True):
     """Records that the recorder could not keep, before a segment begins."""
 
     since_ns: int
@@ -24,7 +24,7 @@ class Missing(msgspec.Struct, frozen=True, array_like=True):
     reason: str
 
 
-class Opened(msgspec.Struct, frozen=True, array_like=True, tag="opened"):
+class SegmentStart(msgspec.Struct, frozen=True, array_like=True, tag="opened"):
     """Begins a segment: who recorded, and both clocks at one moment."""
 
     build: str
@@ -41,10 +41,10 @@ class Opened(msgspec.Struct, frozen=True, array_like=True, tag="opened"):
     """The recorder, which no other has been: its segments have one monotonic clock."""
     number: int = 0
     """Place of the segment among all that the recorder has begun, from 1; 0: not stated."""
-    missing: Missing | None = None
+    missing: MissingRecords | None = None
 
 
-class Entered(msgspec.Struct, frozen=True, array_like=True, tag="entered"):
+class StreamStart(msgspec.Struct, frozen=True, array_like=True, tag="entered"):
     """A stream of the page: a new one, or, at the beginning of a segment, one that goes on."""
 
     stream: int
@@ -54,7 +54,7 @@ class Entered(msgspec.Struct, frozen=True, array_like=True, tag="entered"):
     """Entries of the stream before this segment."""
 
 
-class Took(msgspec.Struct, frozen=True, array_like=True, tag="batch"):
+class StreamBatch(msgspec.Struct, frozen=True, array_like=True, tag="batch"):
     """A batch, as the wire encodes it."""
 
     stream: int
@@ -63,19 +63,19 @@ class Took(msgspec.Struct, frozen=True, array_like=True, tag="batch"):
     `wall_ns`."""
 
 
-class Lost(msgspec.Struct, frozen=True, array_like=True, tag="gap"):
+class StreamGap(msgspec.Struct, frozen=True, array_like=True, tag="gap"):
     """Batches are missing before the next one."""
 
     stream: int
 
 
-class Renewed(msgspec.Struct, frozen=True, array_like=True, tag="renewed"):
+class SessionStart(msgspec.Struct, frozen=True, array_like=True, tag="renewed"):
     """A new producer: all state starts over."""
 
     stream: int
 
 
-class Heard(msgspec.Struct, frozen=True, array_like=True, tag="source"):
+class SourceRecord(msgspec.Struct, frozen=True, array_like=True, tag="source"):
     """A source's state, as a page read it."""
 
     stream: int
@@ -90,14 +90,14 @@ class Heard(msgspec.Struct, frozen=True, array_like=True, tag="source"):
     decode_errors: dict[str, int]
 
 
-class Sampled(msgspec.Struct, frozen=True, array_like=True, tag="gpus"):
+class GpuRecord(msgspec.Struct, frozen=True, array_like=True, tag="gpus"):
     """The GPUs, as the poller saw them."""
 
     time_ns: int
     reading: GpuReading
 
 
-class Rendered(msgspec.Struct, frozen=True, array_like=True, tag="page"):
+class PageRecord(msgspec.Struct, frozen=True, array_like=True, tag="page"):
     """A page was rendered: its moment, and all that it read beside the folds."""
 
     time_ns: int
@@ -123,7 +123,7 @@ class Rendered(msgspec.Struct, frozen=True, array_like=True, tag="page"):
     """See `Origins`."""
 
 
-class Marked(msgspec.Struct, frozen=True, array_like=True, tag="mark"):
+class Mark(msgspec.Struct, frozen=True, array_like=True, tag="mark"):
     """Something happened for which a recording is saved."""
 
     time_ns: int
@@ -132,8 +132,18 @@ class Marked(msgspec.Struct, frozen=True, array_like=True, tag="mark"):
     text: str
 
 
-Record = Opened | Entered | Took | Lost | Renewed | Heard | Sampled | Rendered | Marked
-Entry = Took | Lost | Renewed | Heard
+Record = (
+    SegmentStart
+    | StreamStart
+    | StreamBatch
+    | StreamGap
+    | SessionStart
+    | SourceRecord
+    | GpuRecord
+    | PageRecord
+    | Mark
+)
+Entry = StreamBatch | StreamGap | SessionStart | SourceRecord
 """Records that count as entries of a stream."""
 
 encode = msgspec.msgpack.Encoder().encode

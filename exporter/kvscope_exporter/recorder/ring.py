@@ -18,7 +18,7 @@ from kvscope_exporter.clock import Moment
 from kvscope_exporter.files.private import append_whole, create_private, is_removed, lock, open_own
 from kvscope_exporter.recorder.format import BEGINS, ENDS, pack_chunk, whole_chunks
 from kvscope_exporter.recorder.gaps import Gap
-from kvscope_exporter.recorder.records import Missing
+from kvscope_exporter.recorder.records import MissingRecords
 
 SUFFIX = ".kvsr"
 _TRIES = 100
@@ -27,7 +27,9 @@ _TRIES = 100
 class Segment:
     """Chunks that can be read alone; kept in a file if there is a path, otherwise in memory."""
 
-    def __init__(self, began: Moment, path: Path | None, missing: Missing | None = None) -> None:
+    def __init__(
+        self, began: Moment, path: Path | None, missing: MissingRecords | None = None
+    ) -> None:
         """missing: before it. Raises OSError; FileExistsError if the name is another's."""
         self.began_ns = self.last_ns = began.monotonic_ns
         self.ahead_ns = began.wall_ns - began.monotonic_ns
@@ -138,7 +140,7 @@ class Ring:
     def num_bytes(self) -> int:
         return sum(segment.num_bytes for segment in [*self.segments])
 
-    def begin(self, now: Moment, records: list[bytes], missing: Missing | None) -> Segment:
+    def begin(self, now: Moment, records: list[bytes], missing: MissingRecords | None) -> Segment:
         """End the last segment, and begin another with these; none if that raises OSError."""
         last = self.segments[-1] if self.segments else None
         if last is not None:
@@ -154,7 +156,7 @@ class Ring:
             last.release()
         return segment
 
-    def _new(self, now: Moment, missing: Missing | None) -> Segment:
+    def _new(self, now: Moment, missing: MissingRecords | None) -> Segment:
         if self._folder is None:
             return Segment(now, None, missing)
         for _ in range(_TRIES):

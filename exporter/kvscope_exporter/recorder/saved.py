@@ -29,7 +29,7 @@ _TRIES = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Saved:
+class SavedRecording:
     """A recording that was saved."""
 
     name: str

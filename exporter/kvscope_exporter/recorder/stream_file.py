@@ -14,9 +14,17 @@ from kvscope_exporter import build_version
 from kvscope_exporter.clock import Clock
 from kvscope_exporter.recorder import records
 from kvscope_exporter.recorder.format import LENGTH_BYTES
-from kvscope_exporter.recorder.records import Entered, Heard, Lost, Opened, Record, Renewed, Took
+from kvscope_exporter.recorder.records import (
+    Record,
+    SegmentStart,
+    SessionStart,
+    SourceRecord,
+    StreamBatch,
+    StreamGap,
+    StreamStart,
+)
 from kvscope_exporter.recorder.ring import Segment
-from kvscope_exporter.sources.source import Seen, Source
+from kvscope_exporter.sources.source import Source, SourceStatus
 
 _STREAM = 0
 _PORTION_BYTES = 1 << 20
@@ -50,7 +58,7 @@ class StreamFile:
         """Whether the source was up, and its state known, when that was last written."""
         now = clock.now()
         self._segment = Segment(now, path)
-        opened = Opened(
+        opened = SegmentStart(
             *(build_version(), source.endpoint, now.wall_ns, now.monotonic_ns, None, [], False, {}),
             recorder=token_hex(6),
             number=1,
@@ -58,7 +66,7 @@ class StreamFile:
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
         self._put(opened)
-        self._put(Entered(_STREAM, source.kind, source.endpoint, 0))
+        self._put(StreamStart(_STREAM, source.kind, source.endpoint, 0))
 
     @property
     def num_bytes(self) -> int:
@@ -96,13 +104,13 @@ class StreamFile:
         is_other = self._source.session != self._session
         if is_other and self.num_batches:
             self.restarts += 1
-            self._put(Renewed(_STREAM))
+            self._put(SessionStart(_STREAM))
         elif self.num_batches:
             self.recorded_ns += batch.time_ns - self._last_ns
         if lost:
             self.missing += lost
-            self._put(Lost(_STREAM))
-        self._put(Took(_STREAM, msgspec.Raw(content)))
+            self._put(StreamGap(_STREAM))
+        self._put(StreamBatch(_STREAM, msgspec.Raw(content)))
         self.num_batches += 1
         self._session, self._last_ns = self._source.session, batch.time_ns
         if self._waiting_bytes >= _PORTION_BYTES:
@@ -113,12 +121,12 @@ class StreamFile:
         """Write what waits, with the state of the source as it is now. Raises OSError."""
         if self._segment.is_removed:
             raise OSError(ENOENT, "the file was removed")
-        seen = Seen.of(self._source)
+        seen = SourceStatus.of(self._source)
         if not (self._waiting or ends or (seen.up, seen.state_known) != self._was):
             return
         self._was = seen.up, seen.state_known
         now_ns = self._clock.monotonic_ns()
-        self._put(Heard(_STREAM, now_ns, *seen))
+        self._put(SourceRecord(_STREAM, now_ns, *seen))
         self._segment.add(self._waiting, now_ns, ends=ends)
         self._waiting, self._waiting_bytes = [], 0
         self.full = self.full or self._lacks_room(b"")

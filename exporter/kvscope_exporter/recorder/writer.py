@@ -15,7 +15,7 @@ from kvscope_events.wire.frame import encode_batch
 from kvscope_exporter.clock import Clock, Moment
 from kvscope_exporter.collect.observation import RecorderHealth
 from kvscope_exporter.recorder import records
-from kvscope_exporter.recorder.records import Missing, Took
+from kvscope_exporter.recorder.records import MissingRecords, StreamBatch
 from kvscope_exporter.recorder.ring import Ring, Segment
 
 MAX_PENDING = 1 << 14
@@ -51,12 +51,12 @@ class Limits:
         return self.keep_bytes // 8
 
 
-class Opening(msgspec.Struct, frozen=True):
+class SegmentHeader(msgspec.Struct, frozen=True):
     """The facts of which the records at the beginning of a segment are made of."""
 
     now: Moment
     number: int
-    missing: Missing | None
+    missing: MissingRecords | None
 
 
 class Writer:
@@ -67,7 +67,7 @@ class Writer:
         ring: Ring,
         limits: Limits,
         clock: Clock,
-        opening: Callable[[Opening], Iterable[records.Record]],
+        opening: Callable[[SegmentHeader], Iterable[records.Record]],
     ) -> None:
         """opening: the records that begin a segment."""
         self.lock = threading.Lock()
@@ -81,7 +81,7 @@ class Writer:
         self._number = 0
         """Segments so far."""
         self._written_ns = clock.monotonic_ns()
-        self._missing: Missing | None = None
+        self._missing: MissingRecords | None = None
         """The records that are lost before the next segment."""
         self._gaps = 0
         self._is_failing = False
@@ -148,8 +148,8 @@ class Writer:
         missing = self._missing
         if missing is None:
             self._gaps += 1
-            missing = Missing(self._written_ns, 0, reason)
-        self._missing = Missing(missing.since_ns, missing.records + count, missing.reason)
+            missing = MissingRecords(self._written_ns, 0, reason)
+        self._missing = MissingRecords(missing.since_ns, missing.records + count, missing.reason)
 
     def _end_segment(self) -> None:
         if self._segment is not None:
@@ -175,7 +175,7 @@ class Writer:
 
     def _begin(self, now: Moment) -> Segment:
         missing = self._missing
-        opening = self._opening(Opening(now, self._number + 1, missing))
+        opening = self._opening(SegmentHeader(now, self._number + 1, missing))
         encoded = [records.encode(each) for each in opening]
         segment = self._segment = self._ring.begin(now, encoded, missing)
         self._number += 1
@@ -188,5 +188,5 @@ class Writer:
 def _encoded(entry: Pending) -> bytes:
     if isinstance(entry, tuple):
         stream, batch = entry
-        entry = Took(stream, msgspec.Raw(encode_batch(batch)))
+        entry = StreamBatch(stream, msgspec.Raw(encode_batch(batch)))
     return records.encode(entry)

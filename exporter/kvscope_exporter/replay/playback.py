@@ -11,7 +11,7 @@ from typing import NamedTuple
 from kvscope_events.wire.frame import FrameError, decode_batch
 from kvscope_exporter.catalogue.server import ServerState
 from kvscope_exporter.clock import Clock
-from kvscope_exporter.collect.origins import Origins, Told
+from kvscope_exporter.collect.origins import Origins, ReportedFamilies
 from kvscope_exporter.collect.readings import Readings
 from kvscope_exporter.machine.gpu import GpuHistory
 from kvscope_exporter.machine.gpu.poller import Reading as GpuReading
@@ -19,16 +19,16 @@ from kvscope_exporter.machine.host_memory import HostMemory
 from kvscope_exporter.machine.machine import Machine
 from kvscope_exporter.recorder.reader import RecordingFile
 from kvscope_exporter.recorder.records import (
-    Entered,
-    Heard,
-    Lost,
-    Marked,
-    Opened,
+    GpuRecord,
+    Mark,
+    PageRecord,
     Record,
-    Rendered,
-    Renewed,
-    Sampled,
-    Took,
+    SegmentStart,
+    SessionStart,
+    SourceRecord,
+    StreamBatch,
+    StreamGap,
+    StreamStart,
 )
 from kvscope_exporter.replay.source import ReplayedSource
 from kvscope_exporter.scrape import PageState
@@ -44,13 +44,13 @@ _UNKNOWN = HostMemory(resident=None, limit=None, usage=None, unreclaimable=None)
 class Index(NamedTuple):
     """The course of a recording, in its time; read from the whole file, once."""
 
-    pages: list[Rendered]
+    pages: list[PageRecord]
     """As they were rendered, with what the wall clock then said."""
     pages_ns: list[int]
     """Moments of the pages, none before the last one's."""
     told_ns: list[int]
     """By page: when all that it shows had arrived. A batch may arrive while a page is rendered."""
-    marks: list[Marked]
+    marks: list[Mark]
     batches_ns: list[int]
     """Moments of all batches, in order."""
 
@@ -61,17 +61,17 @@ def index_of(file: RecordingFile) -> Index:
     told_ns = at_ns
     for record in file.records():
         match record:
-            case Opened():
+            case SegmentStart():
                 ahead_ns = file.ahead_ns(record)
-            case Rendered():
+            case PageRecord():
                 at_ns = max(at_ns, file.at_ns(record))
                 index.pages.append(record)
                 index.pages_ns.append(at_ns)
                 told_ns = max(told_ns, at_ns)
                 index.told_ns.append(told_ns)
-            case Marked():
+            case Mark():
                 index.marks.append(record)
-            case Took():
+            case StreamBatch():
                 index.batches_ns.append(_time_of(record, 0) + ahead_ns)
                 told_ns = max(told_ns, index.batches_ns[-1])
     index.batches_ns.sort()
@@ -102,7 +102,7 @@ class Playback:
         self._ahead_ns = file.ahead_ns(opened)
         self._at_ns = opened.monotonic_ns + self._ahead_ns
         self._clock = Clock(lambda: self._monotonic_ns, lambda: self._wall_ns)
-        self._page: Rendered | None = None
+        self._page: PageRecord | None = None
         self._gpus: GpuReading | None = None
         self._gpu_history = GpuHistory()
         self._streams: dict[int, tuple[ReplayedSource, Target]] = {}
@@ -171,7 +171,7 @@ class Playback:
             self._play(asked)
             self.exporter.render()
 
-    def _play(self, page: Rendered) -> None:
+    def _play(self, page: PageRecord) -> None:
         while self._next is not None and (self._page is None or self._page.time_ns < page.time_ns):
             self._step()
         self._stand(page.time_ns, page.wall_ns)
@@ -181,22 +181,22 @@ class Playback:
         record = self._next
         self._next = next(self._records, None)
         match record:
-            case Took(stream, encoded):
+            case StreamBatch(stream, encoded):
                 try:
                     batch, _ = decode_batch(bytes(encoded))
                 except FrameError:
                     self.undecodable += 1
-                    self._give(stream, Lost(stream))
+                    self._give(stream, StreamGap(stream))
                 else:
                     self._give(stream, batch)
-            case Lost(stream) | Renewed(stream) | Heard(stream):
+            case StreamGap(stream) | SessionStart(stream) | SourceRecord(stream):
                 self._give(stream, record)
-            case Entered(stream):
+            case StreamStart(stream):
                 if stream not in self._streams:
                     self._streams[stream] = self._entered(record)
                 else:
                     self._skip(stream, record.index)
-            case Rendered():
+            case PageRecord():
                 self._page = record
                 self._ahead_ns = self.file.at_ns(record) - record.time_ns
                 self._presence.recorded = record
@@ -205,7 +205,7 @@ class Playback:
                     if stream in self._streams:
                         self._streams[stream][0].allow(position)
                 self._drain()
-            case Sampled(_, reading):
+            case GpuRecord(_, reading):
                 self._gpus = reading
                 if reading.sample is not None:
                     self._gpu_history.note(reading.sample)
@@ -218,10 +218,10 @@ class Playback:
         """Entries before a segment that are not in the recording."""
         source, _ = self._streams[stream]
         if index > source.position:
-            source.give(Lost(stream))
+            source.give(StreamGap(stream))
             source.position = index
 
-    def _entered(self, record: Entered) -> tuple[ReplayedSource, Target]:
+    def _entered(self, record: StreamStart) -> tuple[ReplayedSource, Target]:
         source = ReplayedSource(record.kind, record.endpoint, record.index)
         target = Target(
             source,
@@ -266,7 +266,7 @@ class _RecordedPresence(Presence):
 
     def __init__(self) -> None:
         super().__init__(lambda: (), (), lambda: False, lambda: ())
-        self.recorded: Rendered | None = None
+        self.recorded: PageRecord | None = None
 
     @property
     def state(self) -> ServerState | None:
@@ -281,12 +281,14 @@ class _RecordedReadings(Readings):
 
     def __init__(self, clock: Clock) -> None:
         super().__init__((), clock)
-        self.recorded: Rendered | None = None
+        self.recorded: PageRecord | None = None
 
     def read(self, *, is_ready: bool) -> Sequence[PageState]:
         return () if self.recorded is None else self.recorded.pages
 
-    def decide(self, pages: Sequence[PageState], told: Mapping[Engine, Told]) -> Origins:
+    def decide(
+        self, pages: Sequence[PageState], told: Mapping[Engine, ReportedFamilies]
+    ) -> Origins:
         if self.recorded is not None:
             self._origins.not_of_events = self.recorded.not_of_events
             self._origins.not_of_page = self.recorded.not_of_page
@@ -304,13 +306,13 @@ class _RecordedGpus:
 def _time_of(record: Record, otherwise: int) -> int:
     """Monotonic; of a batch it is in the batch."""
     match record:
-        case Took(_, encoded):
+        case StreamBatch(_, encoded):
             try:
                 return decode_batch(bytes(encoded))[0].arrived_ns
             except FrameError:
                 return otherwise
-        case Heard(_, time_ns) | Sampled(time_ns) | Rendered(time_ns) | Marked(time_ns):
+        case SourceRecord(_, time_ns) | GpuRecord(time_ns) | PageRecord(time_ns) | Mark(time_ns):
             return time_ns
-        case Opened(_, _, _, monotonic_ns):
+        case SegmentStart(_, _, _, monotonic_ns):
             return monotonic_ns
     return otherwise

@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from kvscope_events.events import Batch
-from kvscope_exporter.recorder.records import Heard, Lost, Renewed
+from kvscope_exporter.recorder.records import SessionStart, SourceRecord, StreamGap
 from kvscope_exporter.sources.attachments import SourceKind
 
-Entry = Batch | Lost | Renewed | Heard
+Entry = Batch | StreamGap | SessionStart | SourceRecord
 
 
-class Placed(NamedTuple):
+class PlacedEntry(NamedTuple):
     """An entry at its place in the stream."""
 
     position: int
@@ -36,11 +36,11 @@ class ReplayedSource:
         self.decode_errors: Mapping[str, int] = {}
         self.position = self._allowed = position
         """Place of the next entry that is given."""
-        self._entries: deque[Placed] = deque()
+        self._entries: deque[PlacedEntry] = deque()
         self._lost = 0
 
     def give(self, entry: Entry) -> None:
-        self._entries.append(Placed(self.position, entry))
+        self._entries.append(PlacedEntry(self.position, entry))
         self.position += 1
 
     def allow(self, position: int) -> None:
@@ -50,7 +50,7 @@ class ReplayedSource:
     @property
     def is_renewed(self) -> bool:
         """Whether the next entry is a new producer."""
-        return self._is_allowed and isinstance(self._entries[0].entry, Renewed)
+        return self._is_allowed and isinstance(self._entries[0].entry, SessionStart)
 
     @property
     def is_due(self) -> bool:
@@ -68,9 +68,9 @@ class ReplayedSource:
                 case Batch():
                     lost, self._lost = self._lost, 0
                     return entry, lost
-                case Lost():
+                case StreamGap():
                     self._lost += 1
-                case Heard():
+                case SourceRecord():
                     self._hear(entry)
         return None
 
@@ -91,7 +91,7 @@ class ReplayedSource:
     def _is_allowed(self) -> bool:
         return bool(self._entries) and self._entries[0].position < self._allowed
 
-    def _hear(self, heard: Heard) -> None:
+    def _hear(self, heard: SourceRecord) -> None:
         self.up = heard.up
         self.state_known = heard.state_known
         self.last_message_ns = heard.last_message_ns

@@ -32,13 +32,13 @@ Engine = tuple[str, str]
 """model_name and engine; empty if not on the page."""
 
 
-class Sorted(NamedTuple):
+class EngineSamples(NamedTuple):
     by_engine: dict[Engine, Samples]
     num_refused: int
     """Engines beyond the bound, and samples with names too long for one; they are left out."""
 
 
-class _Owned(NamedTuple):
+class _OwnedSample(NamedTuple):
     name: str
     sample: Sample
     model_name: str | None
@@ -46,11 +46,11 @@ class _Owned(NamedTuple):
     rank: tuple[int, ...]
 
 
-def sort_by_engine(page: Samples, identity: Identity, model_name: str = "") -> Sorted:
+def sort_by_engine(page: Samples, identity: Identity, model_name: str = "") -> EngineSamples:
     """model_name: used if no sample has it."""
     worker = _worker_label(page, identity) if identity.may_be_repeated else ""
     owned = [
-        _Owned(
+        _OwnedSample(
             name,
             (labels, value),
             _first(labels, identity.model_name),
@@ -94,10 +94,10 @@ def sort_by_engine(page: Samples, identity: Identity, model_name: str = "") -> S
             elif rank == leader:
                 found.by_name.setdefault(name, []).append(sample)
     num_unnamed = sum(map(len, page.by_name.values())) - len(owned)
-    return Sorted(by_engine, count - len(kept) + num_unnamed)
+    return EngineSamples(by_engine, count - len(kept) + num_unnamed)
 
 
-def _engines(owned: Sequence[_Owned]) -> list[Engine]:
+def _engines(owned: Sequence[_OwnedSample]) -> list[Engine]:
     """In the order of the page."""
     pairs = dict.fromkeys(
         (o.model_name, o.engine) for o in owned if o.model_name is not None and o.engine is not None

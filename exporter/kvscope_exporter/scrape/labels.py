@@ -41,7 +41,7 @@ def label(name: str, label: str) -> LabelNumber:
 
 
 @dataclass(frozen=True, slots=True)
-class Passed:
+class PassedHistogram:
     """A histogram of the server's, with its own buckets; series of one engine are added."""
 
     spellings: tuple[str, ...]
@@ -53,8 +53,8 @@ class Passed:
     def text(self) -> str:
         return f"`{self.spellings[0]}`"
 
-    def renamed(self, rename: Rename) -> "Passed":
-        return Passed(tuple(map(rename, self.spellings)))
+    def renamed(self, rename: Rename) -> "PassedHistogram":
+        return PassedHistogram(tuple(map(rename, self.spellings)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +73,8 @@ class LastMoved:
         return LastMoved(self.of.renamed(rename))
 
 
-def histogram(name: str) -> Passed:
-    return Passed(_spellings(name))
+def histogram(name: str) -> PassedHistogram:
+    return PassedHistogram(_spellings(name))
 
 
 def _spellings(name: str) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from kvscope_exporter.catalogue import metric
 from kvscope_exporter.catalogue.metric import MOST
 from kvscope_exporter.scrape.engines import Engine, sort_by_engine
 from kvscope_exporter.scrape.history import History, Place
-from kvscope_exporter.scrape.labels import LastMoved, Passed
+from kvscope_exporter.scrape.labels import LastMoved, PassedHistogram
 from kvscope_exporter.scrape.row import Row, Table
 from kvscope_exporter.scrape.samples import MAX_SECONDS, SampleParser, Samples
 from kvscope_exporter.scrape.value import Series, Unusable, Value
@@ -118,7 +118,7 @@ class PageMapper:
         return row.family in reading.histograms or key in reading.values.get(row.family, ())
 
     def _row(self, view: Samples, row: Row, place: Place, reading: EngineReading) -> bool:
-        if isinstance(row.value, Passed):
+        if isinstance(row.value, PassedHistogram):
             buckets = _buckets(view, row.value)
             if buckets is not None:
                 reading.histograms[row.family] = buckets
@@ -177,7 +177,7 @@ def _without_excess(values: dict[str, dict[Key, float]]) -> int:
     return len(excess)
 
 
-def _buckets(view: Samples, passed: Passed) -> Buckets | None:
+def _buckets(view: Samples, passed: PassedHistogram) -> Buckets | None:
     """The sum of the engine's series. Raises Unusable if the parts contradict each other."""
     for name in passed.spellings:
         counts: dict[float, list[float]] = {}

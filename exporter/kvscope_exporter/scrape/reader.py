@@ -17,7 +17,7 @@ from kvscope_exporter.catalogue.observation import PAGE_ERROR_KINDS
 from kvscope_exporter.clock import Clock
 from kvscope_exporter.faults import Faults
 from kvscope_exporter.fetch.error import FetchError
-from kvscope_exporter.fetch.fetch import Document, Fetcher, Merged
+from kvscope_exporter.fetch.fetch import Fetcher, MergedHeaders, Reply
 from kvscope_exporter.scrape.detect import (
     OWN_PAGE,
     OWN_PAGE_REMEDY,
@@ -79,7 +79,7 @@ class PageState:
     reading: Reading
 
 
-class _Rejected(Exception):
+class _RejectedPage(Exception):
     def __init__(self, kind: str, reason: str) -> None:
         super().__init__(reason)
         self.kind = kind
@@ -130,7 +130,7 @@ class PageReader:
         self._model_name = model_name
         tls = tls or Tls()
         self._client = tls.client(url, timeout)
-        given = Merged({"Accept": _ACCEPT, "User-Agent": "kvscope"}, headers or {})
+        given = MergedHeaders({"Accept": _ACCEPT, "User-Agent": "kvscope"}, headers or {})
         self._fetcher = Fetcher(
             self._client, url, headers=given, max_bytes=MAX_BYTES, server_name=tls.server_name
         )
@@ -219,7 +219,7 @@ class PageReader:
             if self.is_awaited:
                 self._faults.count(error.kind, str(error))
             return Reading(False, error.answered and error.status not in _OF_GATEWAYS)
-        except _Rejected as error:
+        except _RejectedPage as error:
             self.problem = str(error)
             self._faults.count(error.kind, str(error))
         except Exception as error:
@@ -238,7 +238,7 @@ class PageReader:
         if not engines and not self._is_fixed:
             found = detect(text)
             if found == "kvscope":
-                raise _Rejected("unknown_server", f"{OWN_PAGE}: {OWN_PAGE_REMEDY}")
+                raise _RejectedPage("unknown_server", f"{OWN_PAGE}: {OWN_PAGE_REMEDY}")
             if found is not None and found in TABLES and found != self.kind:
                 self.kind = found
                 self._mappers = self._mappers_of(found)
@@ -247,7 +247,7 @@ class PageReader:
             # A server of which nothing is shown is not called ready.
             is_known = self.kind is not None or is_declared(text)
             kind = "nothing_read" if is_known else "unknown_server"
-            raise _Rejected(kind, why_unread(text, problems))
+            raise _RejectedPage(kind, why_unread(text, problems))
         return engines
 
     def _mapped(self, text: str, problems: list[str]) -> dict[Engine, EngineReading]:
@@ -261,11 +261,11 @@ class PageReader:
                 seconds=self._read_until - time.monotonic(),
             )
             if page.is_cut:
-                raise _Rejected("too_large", "has too many series, or takes too long to read")
+                raise _RejectedPage("too_large", "has too many series, or takes too long to read")
             count = self._faults.count
             count("malformed", "lines cannot be used", page.num_malformed)
             if not page.is_page and not is_declared(text):
-                raise _Rejected("not_metrics", "has no sample")
+                raise _RejectedPage("not_metrics", "has no sample")
             problems += page.problems
             said = f"series cannot be true together: {problems[0]}" if problems else _CONTRADICTORY
             count("contradictory", said, page.num_contradictory)
@@ -285,18 +285,18 @@ def _width(body: bytes) -> int:
     return 4 if _OF_FOUR_BYTES.search(body) else 2
 
 
-def _text_of(document: Document) -> str:
+def _text_of(document: Reply) -> str:
     """Raises _Rejected for anything but a complete page."""
     format_ = document.content_type.partition(";")[0].strip().lower()
     if format_ not in _FORMATS:
-        raise _Rejected("not_metrics", f"answers with {format_[:80]!r}, not a page of metrics")
+        raise _RejectedPage("not_metrics", f"answers with {format_[:80]!r}, not a page of metrics")
     if len(document.body) * _width(document.body) > MAX_TEXT_BYTES:
-        raise _Rejected("too_large", f"takes more than {MAX_TEXT_BYTES >> 20} MiB as text")
+        raise _RejectedPage("too_large", f"takes more than {MAX_TEXT_BYTES >> 20} MiB as text")
     try:
         text = document.body.decode("utf-8-sig")  # it may begin with a byte order mark
     except UnicodeDecodeError as error:
-        raise _Rejected("malformed", f"is not UTF-8: {error.reason}") from None
+        raise _RejectedPage("malformed", f"is not UTF-8: {error.reason}") from None
     is_ended = text.endswith("# EOF\n") if format_ == _FORMATS[1] else document.is_framed
     if not is_ended:
-        raise _Rejected("truncated", "is cut short, or does not state its length")
+        raise _RejectedPage("truncated", "is cut short, or does not state its length")
     return text

@@ -6,7 +6,7 @@ from typing import Literal
 
 from kvscope_events.vocabulary import ServerKind
 from kvscope_exporter.catalogue import metric
-from kvscope_exporter.scrape.labels import LastMoved, Passed
+from kvscope_exporter.scrape.labels import LastMoved, PassedHistogram
 from kvscope_exporter.scrape.value import Series, Value
 
 Worth = Literal["exact", "passed through", "bound"]
@@ -20,7 +20,7 @@ class Row:
     are on the page counts."""
 
     family: str
-    value: Value | Passed | LastMoved
+    value: Value | PassedHistogram | LastMoved
     labels: Mapping[str, str] = field(default_factory=dict)
     """Values of the family's labels; a label that the server does not report is left out."""
     worth: Worth = "exact"
@@ -29,7 +29,7 @@ class Row:
 
     def __post_init__(self) -> None:
         row = metric(self.family)
-        if (row.kind == "histogram") != isinstance(self.value, Passed):
+        if (row.kind == "histogram") != isinstance(self.value, PassedHistogram):
             raise ValueError(f"{self.family}: a histogram is passed through, nothing else is")
         for label, value in self.labels.items():
             if value not in (row.labels.get(label) or ()):

@@ -32,7 +32,7 @@ _LINE = re.compile(r"[^\n]+")
 _A_SAMPLE = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*(\{.*\})?\s+[-+0-9NI]")
 
 
-class Parsed(NamedTuple):
+class ParsedLabels(NamedTuple):
     """The part before a value, parsed."""
 
     labels: Mapping[str, str]
@@ -71,7 +71,7 @@ class SampleParser:
 
     def __init__(self, wanted: Iterable[str]) -> None:
         self._wanted = frozenset(wanted)
-        self._parsed: dict[str, Parsed] = {}
+        self._parsed: dict[str, ParsedLabels] = {}
 
     def parse(self, text: str, seconds: float = MAX_SECONDS) -> Samples:
         """Never raises. seconds: that are left for it, if that is less than MAX_SECONDS."""
@@ -119,8 +119,8 @@ class SampleParser:
         return page
 
     def _line(
-        self, line: str, name: str, former: Mapping[str, Parsed]
-    ) -> tuple[Parsed, float] | None:
+        self, line: str, name: str, former: Mapping[str, ParsedLabels]
+    ) -> tuple[ParsedLabels, float] | None:
         if len(line) > MAX_LINE:
             return None
         has_exemplar = " # " in line
@@ -135,7 +135,7 @@ class SampleParser:
                 return None
             # The same few words recur on every line.
             labels = {intern(key): intern(text) for key, text in sample.labels.items()}
-            parsed = Parsed(labels, (name, *chain.from_iterable(sorted(labels.items()))))
+            parsed = ParsedLabels(labels, (name, *chain.from_iterable(sorted(labels.items()))))
             if has_exemplar:
                 return parsed, sample.value
         value = _value(line[cut:])

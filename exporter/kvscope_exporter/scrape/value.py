@@ -55,24 +55,24 @@ class Value:
         return None
 
     def __add__(self, other: "Value") -> "Value":
-        return _Combined("+", self, other)
+        return _Combination("+", self, other)
 
     def __sub__(self, other: "Value") -> "Value":
-        return _Combined("-", self, other)
+        return _Combination("-", self, other)
 
     def __mul__(self, other: "Value") -> "Value":
-        return _Combined("*", self, other)
+        return _Combination("*", self, other)
 
     def __truediv__(self, other: "Value") -> "Value":
-        return _Combined("/", self, other)
+        return _Combination("/", self, other)
 
     def beside(self, other: "Value") -> "Value":
         """Known only if the other one is known: a sign of the server's version."""
-        return _Combined("beside", self, other)
+        return _Combination("beside", self, other)
 
     def without(self, other: "Value") -> "Value":
         """Known only if the other one is not."""
-        return _Combined("without", self, other)
+        return _Combination("without", self, other)
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +251,7 @@ _SIGNS = {"+": "+", "-": "-", "*": "×", "/": "÷"}  # noqa: RUF001
 
 
 @dataclass(frozen=True, slots=True)
-class _Combined(Value):
+class _Combination(Value):
     sign: str
     left: Value
     right: Value
@@ -287,7 +287,7 @@ class _Combined(Value):
             return f"{left}, without {right}"
         if self.sign in "*/":
             left, right = (
-                f"({text})" if isinstance(part, _Combined) and part.sign in "+-" else text
+                f"({text})" if isinstance(part, _Combination) and part.sign in "+-" else text
                 for part, text in ((self.left, left), (self.right, right))
             )
         return f"{left} {_SIGNS[self.sign]} {right}"
@@ -297,4 +297,4 @@ class _Combined(Value):
         yield from self.right.names()
 
     def renamed(self, rename: Rename) -> Value:
-        return _Combined(self.sign, self.left.renamed(rename), self.right.renamed(rename))
+        return _Combination(self.sign, self.left.renamed(rename), self.right.renamed(rename))

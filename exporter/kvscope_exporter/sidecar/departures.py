@@ -30,7 +30,7 @@ Hearing = Literal["new", "up", "silent", "gone"]
 
 
 @dataclass(slots=True)
-class _Heard:
+class _TargetState:
     """State of one target at the last look."""
 
     hearing: Hearing = "new"
@@ -39,7 +39,7 @@ class _Heard:
 
 
 @dataclass(slots=True)
-class _Known:
+class _KnownServer:
     """State of one server at the last look."""
 
     state: ServerState | None = None
@@ -52,8 +52,8 @@ class Departures:
     def __init__(self, servers: Callable[[], Mapping[str, Exporter]], clock: Clock) -> None:
         self._servers = servers
         self._now_ns = clock.monotonic_ns
-        self._known: dict[Exporter, _Known] = {}
-        self._heard: dict[Target, _Heard] = {}
+        self._known: dict[Exporter, _KnownServer] = {}
+        self._heard: dict[Target, _TargetState] = {}
         self._throttle = Throttle(clock.monotonic_ns)
         self._turns = Turns(self._now_ns)
         self._loop = BackgroundLoop("kvscope-departures", LOOK_SECONDS, self._look_in_turn)
@@ -84,7 +84,7 @@ class Departures:
             self.look()
 
     def _look_at_target(self, name: str, target: Target) -> None:
-        heard = self._heard.setdefault(target, _Heard())
+        heard = self._heard.setdefault(target, _TargetState())
         now_ns, before = self._now_ns(), heard.hearing
         if target.source.up:
             if before in ("silent", "gone"):
@@ -112,7 +112,7 @@ class Departures:
             logger.warning("%s: %s has gone", name, _who(target))
 
     def _look_at_server(self, name: str, exporter: Exporter) -> None:
-        known = self._known.setdefault(exporter, _Known(since_ns=self._now_ns()))
+        known = self._known.setdefault(exporter, _KnownServer(since_ns=self._now_ns()))
         state, now_ns = exporter.presence.state, self._now_ns()
         if state == known.state:
             return
@@ -127,7 +127,7 @@ class Departures:
         logger.log(level, "%s: the server is %s%s", name, state, after)
 
     @staticmethod
-    def _set(heard: _Heard, hearing: Hearing, now_ns: int) -> None:
+    def _set(heard: _TargetState, hearing: Hearing, now_ns: int) -> None:
         heard.hearing, heard.since_ns = hearing, now_ns
 
 

@@ -58,7 +58,7 @@ class Reloads(Collector):
         yield self._families.single("kvscope_config_last_reload_successful", self._successful)
 
 
-class _Watched(NamedTuple):
+class _WatchedServer(NamedTuple):
     config: ServerConfig
     key: object
     """Equal as long as the exporter can be kept."""
@@ -102,7 +102,7 @@ class Sidecar:
         self._about = (ProcessCollector(registry=None), *further)
         self._state = Exporter([], machine=Machine(), clock=self._clock, process=False)
         self._state.show(Machine(), self._about)
-        self._servers: dict[str, _Watched] = {}
+        self._servers: dict[str, _WatchedServer] = {}
         self.own = self._state
         """The page of this process."""
         self._departures = Departures(
@@ -134,7 +134,7 @@ class Sidecar:
             before = self._servers
             wanted = {server.name: (server, _key(server, compat)) for server in servers}
             ending = [w for n, w in before.items() if n not in wanted or w.key != wanted[n][1]]
-            now: dict[str, _Watched] = {}
+            now: dict[str, _WatchedServer] = {}
             _stop([watched for watched in ending if watched.listens])  # others may need the port
             try:
                 for name, (config, key) in wanted.items():
@@ -169,11 +169,13 @@ class Sidecar:
         with self._lock:
             _stop(list(self._servers.values()))
 
-    def _kept_or_new(self, config: ServerConfig, key: object, compat: Collection[str]) -> _Watched:
+    def _kept_or_new(
+        self, config: ServerConfig, key: object, compat: Collection[str]
+    ) -> _WatchedServer:
         known = self._servers.get(config.name)
         if known is not None and known.key == key:
             return known._replace(config=config)
-        return _Watched(config, key, self._exporter(config, compat), frozenset(compat))
+        return _WatchedServer(config, key, self._exporter(config, compat), frozenset(compat))
 
     def _exporter(self, config: ServerConfig, compat: Collection[str]) -> Exporter:
         flight = self._flight
@@ -183,7 +185,7 @@ class Sidecar:
             exporter.recorded_by(flight)
         return exporter
 
-    def _restore(self, stopped: Sequence[_Watched]) -> None:
+    def _restore(self, stopped: Sequence[_WatchedServer]) -> None:
         """Watch these again after all, with their state reset."""
         for watched in stopped:
             exporter = self._exporter(watched.config, watched.compat)
@@ -191,7 +193,7 @@ class Sidecar:
             if self._started:
                 exporter.start()
 
-    def _show(self, servers: dict[str, _Watched]) -> None:
+    def _show(self, servers: dict[str, _WatchedServer]) -> None:
         alone = len(servers) == 1
         machine = polled(self._gpu, only_reported=not alone)
         for watched in servers.values():
@@ -206,13 +208,15 @@ def _key(config: ServerConfig, compat: Collection[str]) -> object:
     return bare, frozenset(compat), tls_digest(config)
 
 
-def _only(these: Mapping[str, _Watched], those: Mapping[str, _Watched]) -> list[_Watched]:
+def _only(
+    these: Mapping[str, _WatchedServer], those: Mapping[str, _WatchedServer]
+) -> list[_WatchedServer]:
     """Servers of the first whose exporter is not in the second."""
     kept = {id(watched.exporter) for watched in those.values()}
     return [watched for watched in these.values() if id(watched.exporter) not in kept]
 
 
-def _stop(servers: Sequence[_Watched]) -> None:
+def _stop(servers: Sequence[_WatchedServer]) -> None:
     for watched in servers:
         watched.exporter.end()  # all at once, since each takes a moment
     for watched in servers:

@@ -1,5 +1,5 @@
 """Sources of batches, and the events that each kind of server can report."""
 
-from kvscope_exporter.sources.source import Seen, Source
+from kvscope_exporter.sources.source import Source, SourceStatus
 
-__all__ = ["Seen", "Source"]
+__all__ = ["Source", "SourceStatus"]

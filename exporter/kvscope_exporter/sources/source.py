@@ -80,7 +80,7 @@ class Source(Protocol):
         ...
 
 
-class Seen(NamedTuple):
+class SourceStatus(NamedTuple):
     """A source's state, read once: messages go on arriving while a page is made, and the page and
     its recording must agree. The fields are those of a recording's `Heard`, in its order."""
 
@@ -93,7 +93,7 @@ class Seen(NamedTuple):
     decode_errors: dict[str, int]
 
     @classmethod
-    def of(cls, source: Source) -> "Seen":
+    def of(cls, source: Source) -> "SourceStatus":
         return cls(
             source.session,
             source.up,

@@ -9,12 +9,12 @@ from kvscope_exporter.state.front_end import FrontEnd
 from kvscope_exporter.state.gen_ai import GenAi
 from kvscope_exporter.state.groups import Groups
 from kvscope_exporter.state.histogram import Exemplar, Histogram
-from kvscope_exporter.state.introduction import Census, Introduction
+from kvscope_exporter.state.introduction import EventCounts, HelloTracker
 from kvscope_exporter.state.latency import Latency
 from kvscope_exporter.state.ledger import Ledger
 from kvscope_exporter.state.lengths import Lengths
 from kvscope_exporter.state.preemption import Preemption
-from kvscope_exporter.state.recent import Recent
+from kvscope_exporter.state.recent import LoadWindow
 from kvscope_exporter.state.requests import Requests
 from kvscope_exporter.state.steps import Steps
 from kvscope_exporter.state.tenants import Tenants
@@ -23,9 +23,9 @@ from kvscope_exporter.state.vllm import Vllm
 
 __all__ = [
     "Cache",
-    "Census",
     "Churn",
     "DeviceMemory",
+    "EventCounts",
     "Exemplar",
     "Exhaustion",
     "Fold",
@@ -33,13 +33,13 @@ __all__ = [
     "FrontEnd",
     "GenAi",
     "Groups",
+    "HelloTracker",
     "Histogram",
-    "Introduction",
     "Latency",
     "Ledger",
     "Lengths",
+    "LoadWindow",
     "Preemption",
-    "Recent",
     "Requests",
     "Steps",
     "Tenants",

@@ -7,7 +7,7 @@ from kvscope_events.events import Batch, EngineEvent, Hello, ObserverStopped
 from kvscope_exporter.state.fold import Fold
 
 
-class Census(Fold):
+class EventCounts(Fold):
     """Counts by type; all types are present from the start."""
 
     name = "census"
@@ -32,7 +32,7 @@ MAX_REASON = 512
 """Characters that are kept."""
 
 
-class Introduction(Fold):
+class HelloTracker(Fold):
     """Facts arrive late and may change; a gap does not make them wrong."""
 
     name = "introduction"

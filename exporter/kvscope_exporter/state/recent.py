@@ -108,7 +108,7 @@ _SUMS = (
 )
 
 
-class Recent(Fold):
+class LoadWindow(Fold):
     """A new pool and lost batches empty the window: earlier data says nothing about the present.
 
     The engine's limits are not reported; its behaviour shows them. `max_num_seqs`: the most

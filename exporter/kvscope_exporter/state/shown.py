@@ -24,7 +24,7 @@ class Owner(Protocol):
         ...
 
 
-class Shown:
+class TopOwners:
     """An owner enters once it has a quarter more than the least of the five, so few do."""
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ from kvscope_events.events import (
 )
 from kvscope_events.tenants import tenant_digest
 from kvscope_exporter.state.fold import Fold
-from kvscope_exporter.state.shown import Shown
+from kvscope_exporter.state.shown import TopOwners
 
 COUNTERS = 256
 """Tenants with a counter, and adapters: each error is at most a 256th of all tokens."""
@@ -126,7 +126,7 @@ class Tenants(Fold):
         self.tenants = Counters(counters)
         self.adapters = Counters(counters)
         """Empty while no request names one."""
-        self.shown = Shown()
+        self.shown = TopOwners()
         """Tokens of the tenants that have most."""
         self.unattributed = 0
         self._of: dict[int, tuple[Demand, ...]] = {}  # request -> its tenant and its adapter

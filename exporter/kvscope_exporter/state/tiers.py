@@ -24,7 +24,7 @@ from kvscope_events.events import (
     TierTransferred,
 )
 from kvscope_events.vocabulary import Tier, TransferDirection
-from kvscope_exporter.state.cache import Forgotten
+from kvscope_exporter.state.cache import ForgottenNames
 from kvscope_exporter.state.fold import Fold
 
 logger = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ class TierContent:
         self._max_names = max_names
         self._most_names = 0
         self._blocks: dict[BlockHash, int] = {}  # by name, never 0
-        self._gone = Forgotten(REMEMBERED_NAMES)
+        self._gone = ForgottenNames(REMEMBERED_NAMES)
         self._used: set[BlockHash] = set()  # of the names here, those that a lookup has found
 
     @property

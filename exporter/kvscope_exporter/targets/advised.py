@@ -11,7 +11,7 @@ from kvscope_exporter.answers.diagnosis.question import WHY, WhyAnswer
 from kvscope_exporter.clock import Clock
 from kvscope_exporter.collect.families import Families
 from kvscope_exporter.machine.machine import Machine
-from kvscope_exporter.targets.asking import Asking
+from kvscope_exporter.targets.asking import PageQuestions
 from kvscope_exporter.targets.engine_page import EnginePage
 from kvscope_exporter.targets.reply import memory_of
 from kvscope_exporter.targets.target import Target
@@ -31,14 +31,14 @@ class AdviceCollector:
         self._incidents: dict[Target, WhyAnswer] = {}
         self._asked_ns: int | None = None
 
-    def asking(self, targets: Sequence[Target], machine: Machine) -> Asking | None:
+    def asking(self, targets: Sequence[Target], machine: Machine) -> PageQuestions | None:
         """Questions for the engines of this page, asked while their parts are read, so that a
         replay of the page reads the same; None: the last answers are still good."""
         now_ns = self._clock.now().monotonic_ns
         if self._asked_ns is not None and now_ns - self._asked_ns < MAX_AGE_NS:
             return None
         self._asked_ns = now_ns
-        return Asking((WHY, ADVICE), machine, memory_of(targets))
+        return PageQuestions((WHY, ADVICE), machine, memory_of(targets))
 
     def collect(
         self, asked: Sequence[tuple[Target, EnginePage]], *, is_new: bool

@@ -7,7 +7,7 @@ from prometheus_client.core import Metric as Family
 
 from kvscope_events.events import Hello
 from kvscope_exporter.collect.families import Families
-from kvscope_exporter.collect.origins import Told
+from kvscope_exporter.collect.origins import ReportedFamilies
 from kvscope_exporter.state import TimedSample
 
 
@@ -18,7 +18,7 @@ class EnginePage(NamedTuple):
     maker: Families
     """Makes families with this engine's labels."""
     hello: Hello | None
-    told: Told
+    told: ReportedFamilies
     """Families that its events provide: no other definition may replace one."""
     is_alike: bool
     """Whether another engine on the page has the same labels: only the stream is shown."""

@@ -24,7 +24,7 @@ from kvscope_exporter.collect.observation import (
     collect_server,
     collect_unheard,
 )
-from kvscope_exporter.collect.origins import Told
+from kvscope_exporter.collect.origins import ReportedFamilies
 from kvscope_exporter.collect.parts import Guard, Outlet, ScrapeLimiter
 from kvscope_exporter.collect.readings import Readings
 from kvscope_exporter.machine.gpu import DeviceSample
@@ -108,7 +108,7 @@ class Page:
     def _all(self, outlet: Outlet) -> Iterator[Family]:
         now_ns = self._clock.now().monotonic_ns
         seen: dict[bool, set[tuple[str, str]]] = {False: set(), True: set()}
-        told: dict[tuple[str, str], Told] = {}
+        told: dict[tuple[str, str], ReportedFamilies] = {}
         engines: list[EnginePage] = []
         asked: list[tuple[Target, EnginePage]] = []
         targets, readings = self._targets(), self._readings
@@ -124,7 +124,7 @@ class Page:
             if shown.hello is not None and shown.worker is None:
                 taken.add(shown.labels)
                 if not shown.is_alike:
-                    told[shown.labels] = told.get(shown.labels, Told()) | shown.told
+                    told[shown.labels] = told.get(shown.labels, ReportedFamilies()) | shown.told
                     if not target.is_content:
                         asked.append((target, shown))
             engines.append(shown)

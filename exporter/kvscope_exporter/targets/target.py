@@ -10,7 +10,7 @@ from prometheus_client.core import Metric as Family
 
 from kvscope_events.events import Hello
 from kvscope_events.pid_space import pid_space
-from kvscope_exporter.answers.question import Asked, ProcessMemory, Question, UnknownError
+from kvscope_exporter.answers.question import ProcessMemory, QueryContext, Question, UnknownError
 from kvscope_exporter.catalogue import CATALOGUE
 from kvscope_exporter.clock import Clock
 from kvscope_exporter.collect.families import Families
@@ -20,25 +20,25 @@ from kvscope_exporter.collect.observation import (
     collect_pipeline,
     collect_source,
 )
-from kvscope_exporter.collect.origins import Told
+from kvscope_exporter.collect.origins import ReportedFamilies
 from kvscope_exporter.collect.parts import FRONT_END, START, Guard, Outlet, parts_of
 from kvscope_exporter.machine.machine import Machine
 from kvscope_exporter.recorder.recorder import Recorder
-from kvscope_exporter.sources import Seen, Source
+from kvscope_exporter.sources import Source, SourceStatus
 from kvscope_exporter.sources.attachments import REMOTE
 from kvscope_exporter.sources.listener import Listener
 from kvscope_exporter.sources.pipeline import Pipeline
 from kvscope_exporter.state import (
-    Census,
     DeviceMemory,
+    EventCounts,
     Folds,
     FrontEnd,
-    Introduction,
+    HelloTracker,
     Ledger,
     Requests,
 )
 from kvscope_exporter.state.timeline import PERIOD_NS, Timeline, figures_of
-from kvscope_exporter.targets.asking import Asking, readable
+from kvscope_exporter.targets.asking import PageQuestions, readable
 from kvscope_exporter.targets.compact import Signals, signals_of
 from kvscope_exporter.targets.engine_page import EnginePage, is_front_end, labels_of
 
@@ -48,7 +48,7 @@ _T = TypeVar("_T")
 
 _FACTS = frozenset(row.family for row in CATALOGUE if row.events == ("Hello",))
 """Families of facts in the Hello, which do not depend on the state of the pool."""
-_OF_WORKERS = frozenset(fold.name for fold in (Introduction, DeviceMemory, FrontEnd, Census))
+_OF_WORKERS = frozenset(fold.name for fold in (HelloTracker, DeviceMemory, FrontEnd, EventCounts))
 """Folds for the events of a worker or a front end; the others never get one of theirs there."""
 _FOLDED = frozenset(row.family for row in CATALOGUE if row.events)
 """Families that come from events."""
@@ -101,7 +101,7 @@ class Target:
     @property
     def hello(self) -> Hello | None:
         """The engine's latest Hello; None before the first."""
-        return self.folds[Introduction].hello
+        return self.folds[HelloTracker].hello
 
     @property
     def labels(self) -> tuple[str, str]:
@@ -178,7 +178,7 @@ class Target:
         guard: Guard,
         taken: Collection[tuple[str, str]] = (),
         outlet: Outlet = "page",
-        asking: Asking | None = None,
+        asking: PageQuestions | None = None,
     ) -> EnginePage:
         """Every known family. The folds are held meanwhile; the text is rendered afterwards.
 
@@ -186,7 +186,7 @@ class Target:
         the families about its stream, which distinguish the two.
         """
         with self.pipeline.settled():
-            source = Seen.of(self.source)
+            source = SourceStatus.of(self.source)
             if self._stream is not None:
                 now_ns = self._clock.now().monotonic_ns
                 self._stream.note(source, running=self.pipeline.running, now_ns=now_ns)
@@ -198,7 +198,7 @@ class Target:
             is_alike = hello is not None and not is_worker and labels_of(hello) in taken
             if is_alike and not self._same_labels_reported:
                 self._report_same_labels()
-            is_observed = hello is not None and self.folds[Introduction].stopped is None
+            is_observed = hello is not None and self.folds[HelloTracker].stopped is None
             if hello is not None and is_observed and not is_alike:
                 for part in self._parts:
                     if is_worker and part.group not in (FRONT_END, START):
@@ -215,7 +215,7 @@ class Target:
                 families=page,
                 maker=families,
                 hello=hello,
-                told=Told(
+                told=ReportedFamilies(
                     self._shown & _FOLDED if is_observed else frozenset(),
                     frozenset({source.session} if source.up else ()),
                     None if hello is None else hello.server,
@@ -263,7 +263,7 @@ class Target:
             read = self._read(question, machine, processes)
         return question.finish(read)
 
-    def _read_all(self, asking: Asking) -> Iterator[tuple[str, Any]]:
+    def _read_all(self, asking: PageQuestions) -> Iterator[tuple[str, Any]]:
         for question in asking.questions if not self.is_content else ():
             with suppress(UnknownError):
                 yield question.name, self._read(question, asking.machine, asking.processes)
@@ -276,7 +276,7 @@ class Target:
         if hello is None:
             raise UnknownError("the engine's state is not known: it is not connected, or lost")
         return question.read(
-            Asked(
+            QueryContext(
                 hello=hello,
                 folds=readable(question, self.folds, source, self.pipeline, self._tells),
                 machine=machine,
@@ -299,7 +299,9 @@ class Target:
             *self.labels,
         )
 
-    def _stream_families(self, families: Families, guard: Guard, source: Seen) -> list[Family]:
+    def _stream_families(
+        self, families: Families, guard: Guard, source: SourceStatus
+    ) -> list[Family]:
         pipeline, folds = self.pipeline, self.folds
         hello = self.hello
         is_worker = hello is not None and hello.worker is not None
@@ -310,9 +312,9 @@ class Target:
                 lambda: collect_source(families, source, self._is_replayed or pipeline.running),
             ),
             *guard.read(
-                "self", lambda: collect_observer(families, folds[Introduction], self._tells)
+                "self", lambda: collect_observer(families, folds[HelloTracker], self._tells)
             ),
-            *guard.read("self", lambda: collect_census(families, folds[Census], self._tells)),
+            *guard.read("self", lambda: collect_census(families, folds[EventCounts], self._tells)),
             *guard.read("self", lambda: collect_pipeline(families, pipeline, only)),
         ]
 
@@ -322,7 +324,7 @@ class Target:
         if hello is None or self.is_content or hello.worker is not None:
             return
         failed = self.pipeline.failed(folds[Requests]) or self.pipeline.failed(folds[Ledger])
-        if failed or folds[Introduction].stopped is not None:
+        if failed or folds[HelloTracker].stopped is not None:
             self._signals = Signals(self.labels)
         else:
             self._signals = signals_of(self.labels, folds, frozenset(hello.tells))

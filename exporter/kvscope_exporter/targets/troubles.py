@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from kvscope_exporter.clock import Clock
-from kvscope_exporter.state import DeviceMemory, Introduction, Ledger
+from kvscope_exporter.state import DeviceMemory, HelloTracker, Ledger
 from kvscope_exporter.state.preemption import Preemption
 from kvscope_exporter.targets.presence import Presence
 from kvscope_exporter.targets.target import Target
@@ -39,7 +39,7 @@ class Troubles:
             if target.is_content:
                 continue
             folds = target.folds
-            if folds[Introduction].stopped is not None:
+            if folds[HelloTracker].stopped is not None:
                 found["observer_stopped"] = f"the observer stopped: {folds[Introduction].stopped}"
             ledger = folds[Ledger]
             if ledger.known and target.source.state_known and ledger.imbalance:

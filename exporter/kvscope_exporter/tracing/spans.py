@@ -32,7 +32,7 @@ MAX_INTEGER = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class SpanEvent:
     """An event of a span."""
 
     name: str
@@ -52,7 +52,7 @@ class RequestSpan:
     trace: TraceContext = NO_TRACE
     """A trace without a parent begins with this span."""
     attributes: Attributes = field(default_factory=dict)
-    moments: tuple[Moment, ...] = ()
+    moments: tuple[SpanEvent, ...] = ()
     failed: bool = False
     """Whether the server could not answer; a client that went away does not count."""
 
@@ -63,7 +63,7 @@ MAX_MOMENTS = 128
 """Moments of a span, and reasons of its sequences: OpenTelemetry's default limit of span events."""
 
 
-class _Open:
+class _OpenRequest:
     """A request that has not ended. Times are those of the stream's clock."""
 
     __slots__ = (
@@ -126,7 +126,7 @@ class Spans(Fold):
         self._sink = sink
         self._dropped = dropped
         self._max_open = max_open
-        self._open: dict[int, _Open] = {}
+        self._open: dict[int, _OpenRequest] = {}
         self._about: dict[str, Value] = {}
         self._model = ""
 
@@ -151,7 +151,7 @@ class Spans(Fold):
         if len(self._open) >= self._max_open or event.request in self._open:
             self._dropped(1)
         if len(self._open) < self._max_open or event.request in self._open:
-            self._open[event.request] = _Open(event, self.batch.time_ns)
+            self._open[event.request] = _OpenRequest(event, self.batch.time_ns)
 
     def _scheduled(self, event: RequestScheduled) -> None:
         request = self._open.get(event.request)
@@ -241,7 +241,7 @@ class Spans(Fold):
         )
 
 
-def _attributes(request: _Open, event: RequestFinished) -> dict[str, Value]:
+def _attributes(request: _OpenRequest, event: RequestFinished) -> dict[str, Value]:
     """Attributes of one request; unknown ones are absent."""
     attributes: dict[str, Value] = {
         "gen_ai.request.max_tokens": _integer(event.max_tokens),
@@ -269,9 +269,9 @@ def _attributes(request: _Open, event: RequestFinished) -> dict[str, Value]:
     return attributes
 
 
-def _moments(request: _Open, start_ns: int, end_ns: int) -> tuple[Moment, ...]:
+def _moments(request: _OpenRequest, start_ns: int, end_ns: int) -> tuple[SpanEvent, ...]:
     moments = [
-        Moment(
+        SpanEvent(
             name,
             min(end_ns, start_ns + max(0, when if since else when - request.arrived_ns)),
             attributes,

@@ -16,7 +16,7 @@ from kvscope_exporter.web.metrics import METHODS
 _ENCODER = msgspec.json.Encoder()
 
 
-class Answering(Protocol):
+class AnswerSource(Protocol):
     """A server's exporter that can be asked."""
 
     def answer(self, question: Question[Any]) -> Reply:
@@ -32,7 +32,7 @@ class NoServerError(Exception):
         self.status = status
 
 
-Find = Callable[[str], Answering]
+Find = Callable[[str], AnswerSource]
 """The exporter of the server named; an empty name stands for the only one. Raises NoServerError."""
 
 

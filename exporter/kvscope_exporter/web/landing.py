@@ -31,7 +31,7 @@ _HEADERS = {
 }
 
 
-class Present(Protocol):
+class PresenceSource(Protocol):
     """Whether a server is there."""
 
     @property
@@ -40,16 +40,16 @@ class Present(Protocol):
         ...
 
 
-class Listed(NamedTuple):
+class ListedServer(NamedTuple):
     """A server in the table."""
 
     name: str
-    presence: Present
+    presence: PresenceSource
 
 
 def landing_router(
     title: str,
-    servers: Callable[[], Sequence[Listed]],
+    servers: Callable[[], Sequence[ListedServer]],
     *,
     has_targets: bool,
     has_recordings: bool = False,
@@ -82,7 +82,11 @@ def head(title: str) -> str:
 
 
 def _page(
-    title: str, pages: Sequence[tuple[str, str]], servers: Sequence[Listed], *, has_targets: bool
+    title: str,
+    pages: Sequence[tuple[str, str]],
+    servers: Sequence[ListedServer],
+    *,
+    has_targets: bool,
 ) -> Iterator[str]:
     yield head(title)
     yield links("Pages", pages)

@@ -19,7 +19,7 @@ from kvscope_exporter.live.hub import Engines, Hub, TooManyError, Watchable
 from kvscope_exporter.live.view import UnknownHereError
 from kvscope_exporter.paths import LIVE, LIVE_DATA, LIVE_EVENTS, LIVE_FILES
 from kvscope_exporter.web.answers import NoServerError
-from kvscope_exporter.web.landing import Listed
+from kvscope_exporter.web.landing import ListedServer
 from kvscope_exporter.web.metrics import METHODS
 
 _TYPES = {
@@ -62,7 +62,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
 
 def live_router(
     find: Callable[[str], Watchable],
-    listed: Callable[[], Sequence[Listed]],
+    listed: Callable[[], Sequence[ListedServer]],
     *,
     has_targets: bool,
     is_replay: bool = False,

@@ -10,8 +10,8 @@ from fastapi.responses import PlainTextResponse
 from kvscope_events.limits import MAX_LABEL
 from kvscope_exporter.answers.projection import projection, read_positions
 from kvscope_exporter.paths import ANSWERS
-from kvscope_exporter.state.fleet.projected import VERSION, Document, Part, Unknown
-from kvscope_exporter.web.answers import Answering
+from kvscope_exporter.state.fleet.projected import VERSION, EventsDocument, Part, UnknownEngine
+from kvscope_exporter.web.answers import AnswerSource
 from kvscope_exporter.web.metrics import METHODS
 
 MEDIA_TYPE = "application/msgpack"
@@ -20,7 +20,7 @@ MEDIA_TYPE = "application/msgpack"
 class Projections:
     """The answers of all servers of this process in one document."""
 
-    def __init__(self, servers: Callable[[], Mapping[str, Answering]]) -> None:
+    def __init__(self, servers: Callable[[], Mapping[str, AnswerSource]]) -> None:
         """servers: by name; the name is empty where there is only one."""
         self._servers = servers
 
@@ -28,7 +28,7 @@ class Projections:
         """Raises ValueError for positions that cannot be read."""
         known = read_positions(positions)
         parts: list[Part] = []
-        unknown: list[Unknown] = []
+        unknown: list[UnknownEngine] = []
         for name, server in self._servers().items():
             for engine in server.answer(projection(name, known)).engines:
                 if engine.elsewhere:
@@ -37,14 +37,14 @@ class Projections:
                     parts.append(engine.answer)
                     continue
                 unknown.append(
-                    Unknown(
+                    UnknownEngine(
                         server=name,
                         engine=engine.engine,
                         model_name=engine.model_name,
                         reason=engine.unknown[:MAX_LABEL],
                     )
                 )
-        document = Document(
+        document = EventsDocument(
             version=VERSION,
             wall_ns=time.time_ns(),
             parts=parts,

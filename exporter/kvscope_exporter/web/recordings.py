@@ -13,19 +13,19 @@ from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
 
 from kvscope_exporter.recorder.flight import SAVE_SECONDS, Flight
 from kvscope_exporter.recorder.recorder import Recorder
-from kvscope_exporter.recorder.saved import Saved
+from kvscope_exporter.recorder.saved import SavedRecording
 from kvscope_exporter.web.answers import NoServerError
 from kvscope_exporter.web.metrics import METHODS
 
 
-class Recorded(Protocol):
+class RecordedServer(Protocol):
     """A server that may have a recorder."""
 
     @property
     def recorder(self) -> Recorder | None: ...
 
 
-def recordings_router(flight: Flight, find: Callable[[str], Recorded]) -> APIRouter:
+def recordings_router(flight: Flight, find: Callable[[str], RecordedServer]) -> APIRouter:
     """`GET /api/recordings`, `GET /api/recordings/NAME`, `POST /api/recordings`.
 
     find: the server named; an empty name stands for the only one. Raises NoServerError.
@@ -70,7 +70,7 @@ def recordings_router(flight: Flight, find: Callable[[str], Recorded]) -> APIRou
     return router
 
 
-def _listed(saved: Saved) -> dict[str, object]:
+def _listed(saved: SavedRecording) -> dict[str, object]:
     return {
         "name": saved.name,
         "server": saved.server,

@@ -22,7 +22,7 @@ _FAILED = 500
 _NONE = (NO_HANDLER, NO_HANDLER)
 
 
-class _Answered(NamedTuple):
+class _AnsweredRequests(NamedTuple):
     requests: int
     seconds: float
 
@@ -35,7 +35,9 @@ class RequestCounts:
         routes = list(HANDLERS.items())
         expected = [(*route, status) for route in routes for status in ("2xx", "4xx", "5xx")]
         self._requests: dict[tuple[str, ...], int] = dict.fromkeys([*expected, (*_NONE, "4xx")], 0)
-        self._answered: dict[tuple[str, ...], _Answered] = dict.fromkeys(routes, _Answered(0, 0.0))
+        self._answered: dict[tuple[str, ...], _AnsweredRequests] = dict.fromkeys(
+            routes, _AnsweredRequests(0, 0.0)
+        )
 
     def collect(self) -> Iterator[Family]:
         yield self._families.table("http_requests_total", self._requests.copy())
@@ -47,7 +49,7 @@ class RequestCounts:
         self._requests[series] = self._requests.get(series, 0) + 1
         before = self._answered.get(route)
         if before is not None:
-            self._answered[route] = _Answered(before.requests + 1, before.seconds + seconds)
+            self._answered[route] = _AnsweredRequests(before.requests + 1, before.seconds + seconds)
 
 
 class CountedRequests:

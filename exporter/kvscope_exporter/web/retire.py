@@ -11,10 +11,10 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 
 from kvscope_exporter.catalogue.server import ServerState
 from kvscope_exporter.web.answers import NoServerError
-from kvscope_exporter.web.landing import Present
+from kvscope_exporter.web.landing import PresenceSource
 
 
-class Retires(Present, Protocol):
+class Retires(PresenceSource, Protocol):
     """A server's presence, which can be ended."""
 
     def retire(self) -> tuple[list[str], ServerState | None]:

@@ -14,17 +14,17 @@ from kvscope_exporter.fetch.address import is_address
 from kvscope_exporter.live.hub import Watchable
 from kvscope_exporter.paths import HEALTH, METRICS, SCRAPE, TARGETS
 from kvscope_exporter.recorder.flight import Flight
-from kvscope_exporter.web.answers import Answering, NoServerError, answers_router
+from kvscope_exporter.web.answers import AnswerSource, NoServerError, answers_router
 from kvscope_exporter.web.compact import Compact, compact_router
-from kvscope_exporter.web.landing import Listed, landing_router
+from kvscope_exporter.web.landing import ListedServer, landing_router
 from kvscope_exporter.web.live import live_router
 from kvscope_exporter.web.metrics import METHODS, Exposition, bare_app, page_response
 from kvscope_exporter.web.projection import Projections, projection_router
-from kvscope_exporter.web.recordings import Recorded, recordings_router
+from kvscope_exporter.web.recordings import RecordedServer, recordings_router
 from kvscope_exporter.web.retire import Retirable, retire_router
 
 
-class Server(Exposition, Answering, Compact, Retirable, Recorded, Watchable, Protocol):
+class Server(Exposition, AnswerSource, Compact, Retirable, RecordedServer, Watchable, Protocol):
     """One watched server."""
 
 
@@ -97,16 +97,16 @@ def finder(pages: Pages) -> Callable[[str], Server]:
 def projections_of(pages: Pages) -> Projections:
     """The projections of all servers, for a fleet process."""
 
-    def servers() -> dict[str, Answering]:
+    def servers() -> dict[str, AnswerSource]:
         found = [(name, pages.server(name)) for name in pages.names()]
         return {name: server for name, server in found if server is not None}
 
     return Projections(servers)
 
 
-def _listed(pages: Pages) -> list[Listed]:
+def _listed(pages: Pages) -> list[ListedServer]:
     found = [(name, pages.server(name)) for name in pages.names()]
-    return [Listed(name, server.presence) for name, server in found if server is not None]
+    return [ListedServer(name, server.presence) for name, server in found if server is not None]
 
 
 def _own_router(pages: Pages) -> APIRouter:

@@ -4,16 +4,16 @@ from collections.abc import Callable
 
 from kvscope.top.course import latest
 from kvscope.top.head import verdict
-from kvscope.top.situation import Panel, Situation, Watched
+from kvscope.top.situation import Panel, Situation, WatchedEngine
 from kvscope.top.table import Column, Table
 from kvscope_exporter import words
 
 
-def _level(key: str) -> Callable[[Watched], float | None]:
+def _level(key: str) -> Callable[[WatchedEngine], float | None]:
     return lambda one: latest(one.values, key)
 
 
-def _state(one: Watched) -> str:
+def _state(one: WatchedEngine) -> str:
     return "silent" if one.seen.problem is not None else one.server.state or words.UNKNOWN
 
 

@@ -11,7 +11,7 @@ import os
 import sys
 from typing import Any
 
-from kvscope_events.observers.declined import Declined
+from kvscope_events.observers.declined import DeclinedObserver
 from kvscope_events.observers.endpoints import REMEDY, scheduler_endpoint
 from kvscope_events.observers.log import say, speak_as, warn
 from kvscope_events.observers.outlet import Outlet
@@ -39,7 +39,7 @@ _NAMED_FOR_US = (
 )
 _IN_STEP = "the ranks of data-parallel attention take each step together"
 
-switches: list[SchedulerSwitch | Declined] = []
+switches: list[SchedulerSwitch | DeclinedObserver] = []
 """That of the process's scheduler; at most one."""
 _switched_on = False
 """Whether a tree of this process reports names for us alone."""
@@ -166,7 +166,7 @@ def _decline(scheduler: Any, module: Any, reason: str) -> None:
     """Have the page report that its pages are not observed. Never raises."""
     try:
         rank = start.engine_of(_parallel(scheduler, module))
-        declined = Declined(
+        declined = DeclinedObserver(
             scheduler_endpoint(rank, "sglang"),
             lambda session: identity_of(scheduler.server_args, session, rank),
             reason,

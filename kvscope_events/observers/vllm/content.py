@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kvscope_events.events import BlocksCached, ContentDropped
-from kvscope_events.observers.vllm.facts import Named as NamedBlocks
+from kvscope_events.observers.vllm.facts import NamedBlocks as NamedBlocks
 from kvscope_events.observers.vllm.facts import check_hash
 from kvscope_events.observers.vllm.pool import share_copy, tell_lost
 from kvscope_events.observers.vllm.wrappers import argument

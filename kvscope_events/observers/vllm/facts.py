@@ -127,7 +127,7 @@ class HandedOut(Fact, gc=False):
         yield BlocksAllocated(self.sequence, numbers, self.cause, self.group)
 
 
-class Shared(Fact, gc=False):
+class SharedBlocks(Fact, gc=False):
     """Each of these blocks has one more reference."""
 
     sequence: int | None
@@ -139,7 +139,7 @@ class Shared(Fact, gc=False):
         yield BlocksShared(self.sequence, _numbers(self.blocks), self.cause, self.group)
 
 
-class Named(Fact, gc=False):
+class NamedBlocks(Fact, gc=False):
     """Blocks of one group got these names; those without one are left out."""
 
     sequence: int | None
@@ -157,7 +157,7 @@ class Named(Fact, gc=False):
         yield BlocksCached(self.sequence, numbers, own, parent)
 
 
-class Released(Fact, gc=False):
+class ReleasedBlocks(Fact, gc=False):
     """References to blocks of one group were given back."""
 
     sequence: int | None

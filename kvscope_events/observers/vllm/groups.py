@@ -12,7 +12,7 @@ from typing import Any
 
 from kvscope_events.limits import MAX_GROUPS
 from kvscope_events.names import GROUP_BYTES
-from kvscope_events.observers.vllm.facts import HandedOut, Shared, listed
+from kvscope_events.observers.vllm.facts import HandedOut, SharedBlocks, listed
 from kvscope_events.vocabulary import AllocationCause
 
 UNKNOWN = 255
@@ -30,13 +30,13 @@ class BlockGroups:
         """The request that blocks were last handed out for."""
         self.owner: tuple[int | None, AllocationCause] = (None, "prefill")
         """Its number, and the cause."""
-        self._unplaced: list[tuple[Any, HandedOut | Shared]] = []
+        self._unplaced: list[tuple[Any, HandedOut | SharedBlocks]] = []
 
     def __getitem__(self, block: int) -> int | None:
         group = self.of_block[block]
         return None if group == UNKNOWN else group
 
-    def noted(self, request: Any, fact: HandedOut | Shared) -> None:
+    def noted(self, request: Any, fact: HandedOut | SharedBlocks) -> None:
         """Blocks were handed out, or a copy has one more reader: the group is known later."""
         if request is not None:
             self._unplaced.append((request, fact))
@@ -47,7 +47,7 @@ class BlockGroups:
         """Find the group of what was handed out, while its request still has it."""
         unplaced, self._unplaced, self.request = self._unplaced, [], None
         request, newest = None, {}
-        left: list[tuple[Any, HandedOut | Shared]] = []
+        left: list[tuple[Any, HandedOut | SharedBlocks]] = []
         for owner, fact in unplaced:
             if owner is not request:
                 request = owner
@@ -57,7 +57,7 @@ class BlockGroups:
             # Blocks of one call are of one group, nearly always the newest there.
             last = blocks[-1] if type(blocks) is list else blocks
             group = newest.get(last.block_id)
-            if group is None or type(fact) is Shared:
+            if group is None or type(fact) is SharedBlocks:
                 left.append((owner, fact))
                 continue
             fact.group = group
@@ -73,7 +73,7 @@ class BlockGroups:
         else:
             of_block[blocks.block_id] = group
 
-    def _search(self, manager: Any, left: list[tuple[Any, HandedOut | Shared]]) -> None:
+    def _search(self, manager: Any, left: list[tuple[Any, HandedOut | SharedBlocks]]) -> None:
         """Place what lies behind other blocks of its request, or is a copy."""
         wanted: dict[str, dict[int, Any]] = {}
         for owner, fact in left:

@@ -10,7 +10,7 @@ import functools
 import os
 from typing import Any
 
-from kvscope_events.observers.declined import Declined
+from kvscope_events.observers.declined import DeclinedObserver
 from kvscope_events.observers.endpoints import REMEDY, scheduler_endpoint, switched_off
 from kvscope_events.observers.log import say, warn
 from kvscope_events.observers.outlet import Outlet
@@ -39,7 +39,7 @@ BIRTH = Hook(
 
 site = Site()
 patches = Patches()
-switches: list[EngineSwitch | Declined] = []
+switches: list[EngineSwitch | DeclinedObserver] = []
 """That of the process's engine; at most one."""
 UNOBSERVED = "vLLM runs on, unobserved."
 
@@ -122,7 +122,7 @@ def _decline(scheduler: Any, reason: str) -> None:
     try:
         config = scheduler.vllm_config
         endpoint = scheduler_endpoint(engine_index(config))
-        switches.append(Declined(endpoint, functools.partial(identity_of, config), reason))
+        switches.append(DeclinedObserver(endpoint, functools.partial(identity_of, config), reason))
     except Exception as error:
         warn(f"the page does not show that it is off: {error}")
 

@@ -16,7 +16,7 @@ from kvscope_events.events import (
     ContentDropped,
     PrefixCacheReset,
 )
-from kvscope_events.observers.vllm.facts import NUMBER_OF, HandedOut, Released, Shared
+from kvscope_events.observers.vllm.facts import NUMBER_OF, HandedOut, ReleasedBlocks, SharedBlocks
 from kvscope_events.observers.vllm.wrappers import Method, Site, argument, compiled, source
 from kvscope_events.vocabulary import (
     AllocationCause,
@@ -118,7 +118,7 @@ def touched(observer: Observer, note: None, result: None, args: Call, kwargs: Na
         number, cause = observer.sequences.number_of(request), "prefix_hit"
     parts = ((None, blocks),) if observer.groups is None else observer.groups.touched(blocks)
     for group, part in parts:
-        observer.buffer.append(Shared(number, cause, part, group))
+        observer.buffer.append(SharedBlocks(number, cause, part, group))
 
 
 def freeing(site: Site, hook: Hook, original: Method) -> Method:
@@ -169,11 +169,11 @@ def freed(observer: Observer, blocks: list[Any], result: None, args: Call, kwarg
         observer.counts.references -= len(earlier)
         for group, part in ((None, earlier),) if groups is None else groups.parts(earlier):
             some = [1] * len(part)  # the last of them follows
-            observer.buffer.append(Released(number, cause, part, group, some, some))
+            observer.buffer.append(ReleasedBlocks(number, cause, part, group, some, some))
     for group, part in ((None, blocks),) if groups is None else groups.parts(blocks):
         left, hashes = [block.ref_cnt for block in part], observer.hashes_of(part)
         _count_released(observer.counts, left, hashes)
-        observer.buffer.append(Released(number, cause, part, group, left, hashes))
+        observer.buffer.append(ReleasedBlocks(number, cause, part, group, left, hashes))
 
 
 def _freed_one(observer: Observer, blocks: list[Any]) -> None:
@@ -190,7 +190,7 @@ def _freed_one(observer: Observer, blocks: list[Any]) -> None:
         if block_hash is not None:
             counts.cached += 1
     group = None if observer.groups is None else observer.groups[block.block_id]
-    observer.buffer.append(Released(number, cause, block, group, left, block_hash))
+    observer.buffer.append(ReleasedBlocks(number, cause, block, group, left, block_hash))
 
 
 def _count_released(counts: Counts, left: list[int], hashes: list[bytes | None]) -> None:
@@ -213,7 +213,7 @@ def copied(observer: Observer, note: None, result: None, args: Call, kwargs: Nam
 
 def share_copy(observer: Observer, number: int | None, block: Any) -> None:
     """One end of a copy has one more reader, until it was made."""
-    fact = Shared(number, "cow", block)
+    fact = SharedBlocks(number, "cow", block)
     observer.buffer.append(fact)
     if observer.groups is not None and observer.request is not None:
         observer.groups.noted(observer.request, fact)

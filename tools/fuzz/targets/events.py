@@ -13,7 +13,7 @@ from kvscope_events.wire.frame import (
     read_frames,
     read_request,
 )
-from kvscope_exporter.sources.kv_events.decoder import Decoded, Decoder
+from kvscope_exporter.sources.kv_events.decoder import DecodedMessage, Decoder
 from tools.fuzz.target import Codec, Parse, Target
 
 _SESSION = b"fuzzed!!"
@@ -46,7 +46,7 @@ def _framed(value: object) -> bytes:
 @contextmanager
 def _kv_events() -> Iterator[Parse]:
     decoder = Decoder()
-    yield lambda content: isinstance(decoder.decode(content), Decoded)
+    yield lambda content: isinstance(decoder.decode(content), DecodedMessage)
 
 
 _TOKENS = (

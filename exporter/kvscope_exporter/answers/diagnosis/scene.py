@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kvscope_exporter.answers.diagnosis.course import Course
-from kvscope_exporter.answers.question import Asked
+from kvscope_exporter.answers.question import QueryContext
 from kvscope_exporter.machine.gpu import GpuNote
-from kvscope_exporter.state import Introduction, Latency, Ledger, Requests, Steps
+from kvscope_exporter.state import HelloTracker, Latency, Ledger, Requests, Steps
 from kvscope_exporter.state.timeline import READ, Timeline, figures_of
 
-FOLDS = tuple(dict.fromkeys((*READ, Introduction)))
+FOLDS = tuple(dict.fromkeys((*READ, HelloTracker)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ class Scene:
         return Course(self.timeline, self.now_ns)
 
 
-def scene_of(asked: Asked) -> Scene:
+def scene_of(asked: QueryContext) -> Scene:
     """The folds are held meanwhile."""
     folds, now = asked.folds, asked.clock.now()
     present = None if asked.silent_since_ns is not None else figures_of(folds)
@@ -48,7 +48,7 @@ def scene_of(asked: Asked) -> Scene:
         now_ns=now.monotonic_ns,
         wall_ahead_ns=now.wall_ns - now.monotonic_ns,
         silent_since_ns=asked.silent_since_ns,
-        observer_stopped=folds[Introduction].stopped,
+        observer_stopped=folds[HelloTracker].stopped,
         imbalance=ledger.imbalance if ledger.known else 0,
         last_step_ns=folds[Steps].last_step_ns,
         has_work=requests.known and requests.running + requests.waiting > 0,
@@ -59,7 +59,7 @@ def scene_of(asked: Asked) -> Scene:
     )
 
 
-def _gpus(asked: Asked) -> list[tuple[str, Sequence[GpuNote]]]:
+def _gpus(asked: QueryContext) -> list[tuple[str, Sequence[GpuNote]]]:
     """Those that the engine's processes report; all, if none is reported."""
     history = asked.machine.gpu_history
     labels = asked.hello.model_name, asked.hello.engine

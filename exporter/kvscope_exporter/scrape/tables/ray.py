@@ -6,7 +6,7 @@ when their replica has gone. All are up to 10 s late.
 """
 
 from kvscope_exporter.catalogue import metric
-from kvscope_exporter.scrape.labels import Passed
+from kvscope_exporter.scrape.labels import PassedHistogram
 from kvscope_exporter.scrape.row import Identity, Row, Table, Worth
 from kvscope_exporter.scrape.tables.sglang import SGLANG_ROWS
 from kvscope_exporter.scrape.tables.vllm import VLLM_ROWS
@@ -26,7 +26,7 @@ _OF_START = (
 
 def _through_ray(row: Row) -> Row:
     worth: Worth = row.worth
-    if isinstance(row.value, Passed):
+    if isinstance(row.value, PassedHistogram):
         worth, added = "passed through", _MIDPOINTS
     elif metric(row.family).kind == "counter":
         added = _LATER

@@ -40,7 +40,7 @@ _LAST_SECOND = 1 << 33
 """Latest wall-clock time; anything later, or before 1970, is not a time."""
 
 
-class Decoded(NamedTuple):
+class DecodedMessage(NamedTuple):
     """A message that could be read."""
 
     events: list[EngineEvent]
@@ -71,7 +71,7 @@ class Decoder:
     def __init__(self) -> None:
         self._arrays = False
 
-    def decode(self, payload: bytes) -> Decoded | Unreadable:
+    def decode(self, payload: bytes) -> DecodedMessage | Unreadable:
         """Never raises."""
         try:
             try:
@@ -87,7 +87,7 @@ class Decoder:
             return Unreadable("malformed", f"a message that cannot be read: {error}")
 
 
-def _one_by_one(payload: bytes) -> Decoded | Unreadable:
+def _one_by_one(payload: bytes) -> DecodedMessage | Unreadable:
     raw = _decode_raw(payload)
     events: list[MapEvent | ArrayEvent] = []
     for event in raw.events:
@@ -105,7 +105,7 @@ def _is_map(event: msgspec.Raw) -> bool:
 
 def _decoded(
     time: float, events: Sequence[MapEvent | ArrayEvent], unknown: int, rank: int | None
-) -> Decoded | Unreadable:
+) -> DecodedMessage | Unreadable:
     hashes = 0
     said: list[EngineEvent] = []
     for event in events:
@@ -125,4 +125,4 @@ def _decoded(
             name = None if parent is None else name_of(group, parent)
             said.append(NamesStored(tier, names, name, event.block_size))
     is_time = math.isfinite(time) and 0 < time < _LAST_SECOND
-    return Decoded(said, unknown, int(time * 1e9) if is_time else 0, rank)
+    return DecodedMessage(said, unknown, int(time * 1e9) if is_time else 0, rank)

@@ -6,7 +6,7 @@ REMEMBERED = 1024
 """Number of messages; a server that repeats older ones is taken for one that restarted."""
 
 
-class Recent:
+class RecentNumbers:
     """Numbers with a hash of each payload, which holds the time of its step to the microsecond."""
 
     def __init__(self) -> None:

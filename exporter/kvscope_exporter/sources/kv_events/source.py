@@ -13,7 +13,7 @@ from kvscope_events.wire.endpoint import EndpointError, parse_endpoint
 from kvscope_exporter.clock import Clock
 from kvscope_exporter.faults import Faults
 from kvscope_exporter.sources.attachments import SourceKind
-from kvscope_exporter.sources.kv_events.decoder import ERROR_KINDS, Decoded, Decoder
+from kvscope_exporter.sources.kv_events.decoder import ERROR_KINDS, DecodedMessage, Decoder
 from kvscope_exporter.sources.kv_events.framing import MAX_FRAME_BYTES
 from kvscope_exporter.sources.kv_events.tracker import Delivery
 
@@ -173,7 +173,7 @@ class KvEventsSource:
             self._known = False
             self._lost += max(1, delivery.lost)
         decoded = self._decoder.decode(delivery.payload)
-        if not isinstance(decoded, Decoded):
+        if not isinstance(decoded, DecodedMessage):
             self._faults.count(decoded.kind, decoded.problem)
             self._lose()
             return None

@@ -13,7 +13,7 @@ at 0 again.
 from collections.abc import Callable
 from typing import NamedTuple
 
-from kvscope_exporter.sources.kv_events.recent import Recent
+from kvscope_exporter.sources.kv_events.recent import RecentNumbers
 
 PENDING_BYTES = 16 << 20
 """Messages held back until earlier ones come; those that do not fit are requested again."""
@@ -67,7 +67,7 @@ class Tracker:
         self._former_ns = self._heard_ns = 0  # when it was last heard, and when any was
         self._intruded_ns: int | None = None
         self._was_cut = False
-        self._recent = Recent()
+        self._recent = RecentNumbers()
         self._pending: dict[int, bytes] = {}
         self._pending_bytes = 0
         self._asked_ns: int | None = None  # the request that is being answered, or its last answer

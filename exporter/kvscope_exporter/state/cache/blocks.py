@@ -149,7 +149,7 @@ class Blocks:
         return [block for block in blocks if 0 <= block < count]
 
 
-class Resident:
+class ResidentNames:
     """A set of names, and a count of the copies of those that have more than one block.
 
     Nearly every name has only one block, so an event is one operation on sets, which is three times
@@ -222,7 +222,7 @@ class Doubles:
     `resident` counts the copies; it must have changed before a call here.
     """
 
-    def __init__(self, resident: Resident) -> None:
+    def __init__(self, resident: ResidentNames) -> None:
         self._resident = resident
         self._referenced: dict[BlockHash, int] = {}  # of names with more than one block
 

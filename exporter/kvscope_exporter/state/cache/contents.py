@@ -18,10 +18,10 @@ from kvscope_events.events import (
     PrefixCacheReset,
     PrefixLookup,
 )
-from kvscope_exporter.state.cache.blocks import NEVER, Blocks, Resident
+from kvscope_exporter.state.cache.blocks import NEVER, Blocks, ResidentNames
 from kvscope_exporter.state.cache.counted import CountedContents
-from kvscope_exporter.state.cache.depths import Depths, Looked
-from kvscope_exporter.state.cache.evicted import Evicted, Forgotten
+from kvscope_exporter.state.cache.depths import Depths, LookupDepths
+from kvscope_exporter.state.cache.evicted import EvictedNames, ForgottenNames
 from kvscope_exporter.state.fold import Fold
 
 WINDOW_NAMES = 1 << 19
@@ -39,8 +39,8 @@ class Contents(Fold):
 
     def __init__(self, window: int = WINDOW_NAMES, forgotten: int = FORGOTTEN_NAMES) -> None:
         self.blocks = Blocks()
-        self.resident = Resident()
-        self.evicted = Evicted(window, Forgotten(forgotten))
+        self.resident = ResidentNames()
+        self.evicted = EvictedNames(window, ForgottenNames(forgotten))
         self.depths = self._make_depths()
         self.counted = CountedContents(
             self.resident, self.evicted, self.depths, lambda: self.batch.time_ns
@@ -117,7 +117,7 @@ class Contents(Fold):
         if self.block_size:  # otherwise we joined late, and the snapshot is still to come
             self._look_up(event)
 
-    def _look_up(self, event: PrefixLookup) -> Looked | None:
+    def _look_up(self, event: PrefixLookup) -> LookupDepths | None:
         """See `Depths.look_up`."""
         # A block goes when the pool is full, and vacant blocks are what is left of the last time.
         in_the_way = (

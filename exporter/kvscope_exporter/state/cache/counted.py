@@ -21,9 +21,9 @@ from kvscope_events.events import (
     SequenceFinished,
     StepCompleted,
 )
-from kvscope_exporter.state.cache.blocks import Resident
+from kvscope_exporter.state.cache.blocks import ResidentNames
 from kvscope_exporter.state.cache.depths import Depths
-from kvscope_exporter.state.cache.evicted import Evicted
+from kvscope_exporter.state.cache.evicted import EvictedNames
 from kvscope_exporter.state.cache.paths import Paths
 from kvscope_exporter.state.fold import Handlers
 from kvscope_exporter.state.ledger.counted import CountedPages
@@ -36,8 +36,8 @@ class CountedContents:
 
     def __init__(
         self,
-        resident: Resident,
-        evicted: Evicted,
+        resident: ResidentNames,
+        evicted: EvictedNames,
         depths: Depths,
         now_ns: Callable[[], int],
     ) -> None:

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from kvscope_events.events import BlockHash, PoolCreated, PoolSnapshot, PrefixLookup
-from kvscope_exporter.state.cache.blocks import Blocks, Doubles, Resident
+from kvscope_exporter.state.cache.blocks import Blocks, Doubles, ResidentNames
 from kvscope_exporter.state.cache.curve import SCALES
-from kvscope_exporter.state.cache.evicted import Recomputed
+from kvscope_exporter.state.cache.evicted import RecomputedNames
 from kvscope_exporter.state.cache.run_stack import RunStack, Segment
 from kvscope_exporter.state.capacity import is_plain
 
@@ -26,7 +26,7 @@ GHOST_NAMES = 1 << 19
 if it has up to 174,762 blocks."""
 
 
-class Looked(NamedTuple):
+class LookupDepths(NamedTuple):
     """Places of the blocks of a lookup."""
 
     held: int
@@ -47,7 +47,7 @@ class Depths:
     Names evicted before a snapshot are not known, and not found.
     """
 
-    def __init__(self, blocks: Blocks, resident: Resident) -> None:
+    def __init__(self, blocks: Blocks, resident: ResidentNames) -> None:
         self.known = False
         """Whether the state is known, and all blocks are of one kind that sees all tokens."""
         self.usable_blocks = 0
@@ -58,7 +58,7 @@ class Depths:
         self._drops_last = False  # see PoolCreated.drops_last
         self._stack = RunStack()
         self._doubles = Doubles(resident)
-        self._recomputed = Recomputed(0)
+        self._recomputed = RecomputedNames(0)
         self._found: tuple[int | None, int] = (None, 0)  # by the last lookup, of idle blocks
 
     def on_gap(self) -> None:
@@ -91,9 +91,9 @@ class Depths:
         self.usable_blocks = usable
         self.horizon = min(MOST_SCALE * usable, usable + GHOST_NAMES)
         self._stack = RunStack(self.horizon)
-        self._recomputed = Recomputed(self.horizon)
+        self._recomputed = RecomputedNames(self.horizon)
 
-    def look_up(self, event: PrefixLookup, referenced: int) -> Looked | None:
+    def look_up(self, event: PrefixLookup, referenced: int) -> LookupDepths | None:
         """Called before the lookup changes anything; referenced: number of referenced blocks.
 
         If contradictory events reference more than the pool has, all of the pool counts. None: the
@@ -123,7 +123,7 @@ class Depths:
             self._recomputed.begin(event.sequence, path[first:found], flat[first - held :])
         if drops_last:
             held = self._without_last(held, distances)
-        return Looked(held, distances, found, reach)
+        return LookupDepths(held, distances, found, reach)
 
     def release(self, sequence: int | None, names: Sequence[BlockHash], *, ends: bool) -> None:
         """Blocks of these names lost their last reference; the names are in the order of the

@@ -15,7 +15,7 @@ _PAIRS = [1 << high | 1 << low for high, low in product(range(64), repeat=2)]
 """Pairs of bits in a word, indexed by 12 bits of a hash."""
 
 
-class Forgotten:
+class ForgottenNames:
     """Names that fell out of the window: an approximate memory of fixed size, two Bloom filters.
 
     Names enter the newer filter. When it has taken as many as it was made for, it becomes the older
@@ -70,13 +70,13 @@ class Forgotten:
         return number >> 36 & self._num_words - 1, bits
 
 
-class Evicted:
+class EvictedNames:
     """The last names evicted, in order; the oldest fall out into `forgotten`.
 
     A name that is resident again is not in the window.
     """
 
-    def __init__(self, window: int, forgotten: Forgotten) -> None:
+    def __init__(self, window: int, forgotten: ForgottenNames) -> None:
         self.forgotten = forgotten
         self._window = window
         self._times_ns: dict[BlockHash, int] = {}
@@ -155,7 +155,7 @@ class Evicted:
         self.forgotten.add(out)
 
 
-class Recomputed:
+class RecomputedNames:
     """Names that larger pools would hold and that a sequence is computing again.
 
     Kept from the lookup that missed them until they are cached or their sequence ends.

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from kvscope_events.events import BlockHash, PrefixLookup
-from kvscope_exporter.state.cache.blocks import Resident
-from kvscope_exporter.state.cache.evicted import Evicted
+from kvscope_exporter.state.cache.blocks import ResidentNames
+from kvscope_exporter.state.cache.evicted import EvictedNames
 
 
 class Lookups:
@@ -32,7 +32,9 @@ class Lookups:
         self.hit_blocks[phase] += hits
         self.missed["partial"] += partial
 
-    def miss(self, names: Sequence[BlockHash], resident: Resident, evicted: Evicted) -> int:
+    def miss(
+        self, names: Sequence[BlockHash], resident: ResidentNames, evicted: EvictedNames
+    ) -> int:
         """Count full blocks that were queried and not found; returns how many were `evicted`.
 
         Vetoed blocks follow the hits without a break and are resident: the server could have used

@@ -19,7 +19,7 @@ from itertools import compress
 
 from kvscope_events.events import BlockHash
 from kvscope_exporter.state.cache.prefix_table import PrefixTable
-from kvscope_exporter.state.shown import Shown
+from kvscope_exporter.state.shown import TopOwners
 
 COUNTERS = 1024
 """Prefixes with a counter, about 400 kB: each error is at most a 1,024th of all credited tokens."""
@@ -32,7 +32,7 @@ class Prefixes:
 
     def __init__(self, counters: int = COUNTERS) -> None:
         self.table = PrefixTable(counters)
-        self.shown = Shown()
+        self.shown = TopOwners()
 
     def look_up(
         self,

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from kvscope_events.events import BlockHash, CacheGroup, PoolCreated, PoolSnapshot, PrefixLookup
 from kvscope_events.names import in_group
-from kvscope_exporter.state.cache.blocks import NEVER, Resident
-from kvscope_exporter.state.cache.evicted import Evicted
+from kvscope_exporter.state.cache.blocks import NEVER, ResidentNames
+from kvscope_exporter.state.cache.evicted import EvictedNames
 
 VETO_CAUSES = ("evicted", "never_kept", "unaligned", "unknown")
 _SPARSEST_FIRST: tuple[str, ...] = ("state", "sliding_window", "full_attention")
@@ -51,8 +51,8 @@ class Vetoes:
         self,
         event: PrefixLookup,
         block_size: int,
-        resident: Resident | None,
-        evicted: Evicted,
+        resident: ResidentNames | None,
+        evicted: EvictedNames,
     ) -> tuple[int, int | None]:
         """Comes before the lookup changes anything; resident: None while names are not known.
 
@@ -95,7 +95,7 @@ class Vetoes:
         kind: str,
         tokens: int,
         block_size: int,
-        evicted: Evicted,
+        evicted: EvictedNames,
     ) -> list[BlockHash]:
         """Names that the groups of this kind need for a hit of these tokens, or of those of them
         that fill whole blocks."""
@@ -121,7 +121,7 @@ class Vetoes:
 
 
 def _why(
-    needed: Sequence[BlockHash], resident: Resident, evicted: Evicted
+    needed: Sequence[BlockHash], resident: ResidentNames, evicted: EvictedNames
 ) -> tuple[str, int | None]:
     """The reason why a kind that needs these allowed no hit, and when it lost the first."""
     held, forgotten = resident.names, evicted.forgotten

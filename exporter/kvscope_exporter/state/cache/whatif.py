@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Sequence
 from math import inf
 
 from kvscope_events.events import BlockHash, PoolCreated, PoolSnapshot, PrefixLookup
-from kvscope_exporter.state.cache.blocks import Blocks, Resident
+from kvscope_exporter.state.cache.blocks import Blocks, ResidentNames
 from kvscope_exporter.state.cache.curve import SCALES, Curve, Grid, Point, Slots, Totals
-from kvscope_exporter.state.cache.depths import Depths, Looked
-from kvscope_exporter.state.cache.evicted import Evicted
+from kvscope_exporter.state.cache.depths import Depths, LookupDepths
+from kvscope_exporter.state.cache.evicted import EvictedNames
 from kvscope_exporter.state.cache.run_stack import Segment
 from kvscope_exporter.state.cache.self_check import Objection, SelfCheck
 
@@ -28,7 +28,11 @@ class WhatIf(Depths):
     """
 
     def __init__(
-        self, blocks: Blocks, resident: Resident, evicted: Evicted, now_ns: Callable[[], int]
+        self,
+        blocks: Blocks,
+        resident: ResidentNames,
+        evicted: EvictedNames,
+        now_ns: Callable[[], int],
     ) -> None:
         """now_ns: on the producer's clock."""
         super().__init__(blocks, resident)
@@ -155,7 +159,7 @@ class WhatIf(Depths):
         self._reach = 0
 
     def count(
-        self, event: PrefixLookup, looked: Looked, loaded: int = 0, waited: int = 0
+        self, event: PrefixLookup, looked: LookupDepths, loaded: int = 0, waited: int = 0
     ) -> list[Segment]:
         """Count a lookup; waited: see `SelfCheck`.
 

@@ -25,7 +25,7 @@ def tier_sizes(horizon: int) -> list[int]:
     ]
 
 
-class Asked:
+class LookupPaths:
     """Paths of lookups, the last ones first."""
 
     def __init__(

@@ -16,27 +16,27 @@ MAX_NAMES = 1 << 22
 NameBytes = Annotated[bytes, msgspec.Meta(max_length=MAX_NAMES * NAME_BYTES)]
 
 
-class Asked(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="a"):
+class FirstLookup(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="a"):
     """A request was looked up for the first time; `own` of its leading names were found."""
 
     names: NameBytes
     own: Count
 
 
-class Stored(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="s"):
+class StoredNames(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="s"):
     """As many blocks became findable under these names: consecutive descendants of `parent`."""
 
     names: NameBytes
     parent: Annotated[bytes, msgspec.Meta(max_length=NAME_BYTES)] = b""  # empty: none, or unknown
 
 
-class Gone(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="g"):
+class RemovedNames(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="g"):
     """As many blocks can no longer be found under these names."""
 
     names: NameBytes
 
 
-class Emptied(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="e"):
+class PoolReset(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="e"):
     """The pool holds nothing: it was created, or all its content was dropped."""
 
 
@@ -44,13 +44,14 @@ class Lost(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="l"):
     """From now on the pool's content is unknown, until all of it is listed."""
 
 
-class Moment(msgspec.Struct, frozen=True, gc=False, array_like=True):
+class StepEvents(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """The events of one step."""
 
     seq: Count  # in this projection; grows by one
     wall_ns: Time  # the producer's wall clock
     events: Annotated[
-        list[Asked | Stored | Gone | Emptied | Lost], msgspec.Meta(max_length=1 << 16)
+        list[FirstLookup | StoredNames | RemovedNames | PoolReset | Lost],
+        msgspec.Meta(max_length=1 << 16),
     ]
 
 
@@ -69,11 +70,11 @@ class Part(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     num_blocks: Blocks
     next_seq: Count  # of the moment that comes next
     is_gap: bool  # moments that the reader has not seen are no longer here
-    moments: list[Moment]
+    moments: list[StepEvents]
     held: NameBytes | None  # all names after these moments; None: not asked for, or not known
 
 
-class Unknown(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+class UnknownEngine(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """An engine without a part, and the reason."""
 
     server: Label
@@ -82,13 +83,13 @@ class Unknown(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     reason: Label
 
 
-class Document(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+class EventsDocument(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """A sidecar's answer."""
 
     version: Count
     wall_ns: Time  # its clock now
     parts: Annotated[list[Part], msgspec.Meta(max_length=1 << 10)]
-    unknown: Annotated[list[Unknown], msgspec.Meta(max_length=1 << 10)]
+    unknown: Annotated[list[UnknownEngine], msgspec.Meta(max_length=1 << 10)]
 
 
 VERSION = 1

@@ -23,15 +23,15 @@ from kvscope_events.events import (
     PrefixLookup,
 )
 from kvscope_events.names import group_of
-from kvscope_exporter.state.cache.blocks import Resident
+from kvscope_exporter.state.cache.blocks import ResidentNames
 from kvscope_exporter.state.fleet.projected import (
     NAME_BYTES,
-    Asked,
-    Emptied,
-    Gone,
+    FirstLookup,
     Lost,
-    Moment,
-    Stored,
+    PoolReset,
+    RemovedNames,
+    StepEvents,
+    StoredNames,
 )
 from kvscope_exporter.state.fold import Fold
 
@@ -51,12 +51,12 @@ class Projection(Fold):
 
     def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
         self._kept_bytes = kept_bytes
-        self._moments: deque[Moment] = deque()
+        self._moments: deque[StepEvents] = deque()
         self._bytes = 0
         self._next_seq = secrets.randbelow(1 << 31)
         self._is_wanted = False
         self._unread = 0  # bytes since a reader last asked
-        self._events: list[Asked | Stored | Gone | Emptied | Lost] = []
+        self._events: list[FirstLookup | StoredNames | RemovedNames | PoolReset | Lost] = []
         self._has_groups = False
         self._named: int | None = None  # blocks with a name; None: not known
         self._group: int | None = None  # in whose names lookups ask; None: the only one, or unknown
@@ -83,15 +83,15 @@ class Projection(Fold):
     def on_batch(self, batch: Batch) -> None:
         super().on_batch(batch)
         if self._events:
-            self._keep(Moment(self._next_seq, batch.wall_ns, self._events))
+            self._keep(StepEvents(self._next_seq, batch.wall_ns, self._events))
             self._events = []
 
     def on_gap(self) -> None:
         self._named = None
         if self._is_wanted:
-            self._keep(Moment(self._next_seq, self.batch.wall_ns, [Lost()]))
+            self._keep(StepEvents(self._next_seq, self.batch.wall_ns, [Lost()]))
 
-    def since(self, seq: int | None) -> tuple[list[Moment], bool]:
+    def since(self, seq: int | None) -> tuple[list[StepEvents], bool]:
         """The moments from `seq` on, and whether some of them are no longer here.
 
         From now on moments are kept. None: the reader has seen nothing.
@@ -103,7 +103,7 @@ class Projection(Fold):
             return [], seq is not None
         return list(islice(self._moments, seq - first, None)), False
 
-    def held(self, resident: Resident) -> bytes | None:
+    def held(self, resident: ResidentNames) -> bytes | None:
         """All names that the pool holds; None: not known, as the group of lookups is not yet."""
         if self._has_groups and self._group is None:
             return None
@@ -112,7 +112,7 @@ class Projection(Fold):
             names += [name] * (resident.copies(name) - 1)
         return self._cut(names)
 
-    def _keep(self, moment: Moment) -> None:
+    def _keep(self, moment: StepEvents) -> None:
         self._next_seq += 1
         self._moments.append(moment)
         size = _size_of(moment)
@@ -137,7 +137,7 @@ class Projection(Fold):
         self._group = None
         self._named = 0
         if self._is_wanted:
-            self._events.append(Emptied())
+            self._events.append(PoolReset())
 
     def _synchronised(self, event: PoolSnapshot | PoolCounted) -> None:
         named = 0
@@ -153,36 +153,38 @@ class Projection(Fold):
             self._group = group_of(event.hashes[0])
         if self._is_wanted and event.named and not event.resumed and event.hashes:
             names = b"".join([name[:NAME_BYTES] for name in event.hashes])
-            self._events.append(Asked(names, event.hit_blocks))
+            self._events.append(FirstLookup(names, event.hit_blocks))
 
     def _cached(self, event: BlocksCached) -> None:
         if self._named is not None:
             self._named += len(event.hashes)
         if self._is_wanted and (names := self._cut(event.hashes)):
-            self._events.append(Stored(names, (event.parent or b"")[:NAME_BYTES]))
+            self._events.append(StoredNames(names, (event.parent or b"")[:NAME_BYTES]))
 
     def _lost(self, event: BlocksEvicted | ContentDropped) -> None:
         if self._named is not None:
             self._named -= len(event.hashes)
         if self._is_wanted and (names := self._cut(event.hashes)):
-            self._events.append(Gone(names))
+            self._events.append(RemovedNames(names))
 
     def _stored(self, event: NamesStored) -> None:
         if self._is_wanted and event.tier == "device":
             parent = (event.parent or b"")[:NAME_BYTES]
-            self._events.append(Stored(self._cut(event.names), parent))
+            self._events.append(StoredNames(self._cut(event.names), parent))
 
     def _removed(self, event: NamesRemoved) -> None:
         if self._is_wanted and event.tier == "device":
-            self._events.append(Gone(self._cut(event.names)))
+            self._events.append(RemovedNames(self._cut(event.names)))
 
     def _cleared(self, event: NamesCleared) -> None:
         if self._is_wanted and event.tier == "device":
-            self._events.append(Emptied())
+            self._events.append(PoolReset())
 
 
-def _size_of(moment: Moment) -> int:
+def _size_of(moment: StepEvents) -> int:
     names = sum(
-        len(event.names) for event in moment.events if isinstance(event, Asked | Stored | Gone)
+        len(event.names)
+        for event in moment.events
+        if isinstance(event, FirstLookup | StoredNames | RemovedNames)
     )
     return _MOMENT_BYTES + names

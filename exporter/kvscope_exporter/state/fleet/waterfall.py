@@ -11,7 +11,7 @@ from collections.abc import Hashable, Sequence
 from math import sqrt
 from typing import NamedTuple
 
-from kvscope_exporter.state.fleet.asked import HORIZON, Asked
+from kvscope_exporter.state.fleet.asked import HORIZON, LookupPaths
 from kvscope_exporter.state.fleet.holders import Holders
 from kvscope_exporter.state.fleet.sample import GROUPS, Sample
 
@@ -36,11 +36,11 @@ class Waterfall:
     def __init__(
         self, horizon: int = HORIZON, sizes: Sequence[int] | None = None, one_of: int = 1
     ) -> None:
-        """horizon, sizes: see `Asked`. one_of: above 1, one of that many conversations is folded,
+        """horizon, sizes: see `LookupPaths`. one_of: above 1, one of that many conversations is folded,
         and counts as often in the sums, which are estimates then.
         """
         self.holders = Holders()
-        self.asked = Asked(horizon, sizes, one_of)
+        self.asked = LookupPaths(horizon, sizes, one_of)
         self.one_of = one_of
         self.sample = Sample(one_of) if one_of > 1 else None
         self._groups = [[0] * len(Steps._fields) for _ in range(GROUPS if one_of > 1 else 1)]
