@@ -2,12 +2,12 @@
 
 | room | is |
 |---|---|
-| `sources/`, `readings/` | what arrives: streams of events, and a server's own page |
-| `fold/` | the state of the engines: one state machine for each question |
+| `sources/`, `scrape/` | what arrives: streams of events, and a server's own page |
+| `state/` | the state of the engines: one state machine for each question |
 | `machine/` | readings of the machine: GPUs and memory |
 | `catalogue/` | every metric, declared once |
 | `collect/` | folds, readings and samples as families of these metrics |
-| `watched/` | one watched server: its engines, its state, its page |
+| `targets/` | one watched server: its engines, its state, its page |
 | `otlp/`, `tracing/` | the same metrics, and a span for each request, by OTLP |
 | `adviser/`, `answers/` | answers beyond metrics |
 | `web/` | pages and answers over HTTP |

@@ -40,7 +40,7 @@ class Troubles:
                 continue
             folds = target.folds
             if folds[HelloTracker].stopped is not None:
-                found["observer_stopped"] = f"the observer stopped: {folds[Introduction].stopped}"
+                found["observer_stopped"] = f"the observer stopped: {folds[HelloTracker].stopped}"
             ledger = folds[Ledger]
             if ledger.known and target.source.state_known and ledger.imbalance:
                 found["ledger"] = f"{ledger.imbalance} blocks differ from the engine's own count"

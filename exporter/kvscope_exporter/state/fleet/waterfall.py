@@ -36,8 +36,8 @@ class Waterfall:
     def __init__(
         self, horizon: int = HORIZON, sizes: Sequence[int] | None = None, one_of: int = 1
     ) -> None:
-        """horizon, sizes: see `LookupPaths`. one_of: above 1, one of that many conversations is folded,
-        and counts as often in the sums, which are estimates then.
+        """horizon, sizes: see `LookupPaths`. one_of: above 1, one of that many conversations is
+        folded, and counts as often in the sums, which are estimates then.
         """
         self.holders = Holders()
         self.asked = LookupPaths(horizon, sizes, one_of)
