@@ -33,11 +33,11 @@ COPY alerts/*.rules.yml alerts/
 COPY alerts/kvscope_alerts alerts/kvscope_alerts
 COPY dashboards/*.json dashboards/
 COPY deploy/alertmanager/alertmanager.yml deploy/alertmanager/
-COPY engine engine
-COPY exporter exporter
+COPY engine/kvscope_engine engine/kvscope_engine
+COPY exporter/kvscope_exporter exporter/kvscope_exporter
 COPY kvscope kvscope
 COPY kvscope_events kvscope_events
-COPY monitoring monitoring
+COPY monitoring/kvscope_monitoring monitoring/kvscope_monitoring
 RUN --mount=type=cache,target=/pip-cache /opt/kvscope/bin/pip install --no-deps .
 
 FROM build AS build-exporter
@@ -48,11 +48,11 @@ COPY alerts/*.rules.yml alerts/
 COPY alerts/kvscope_alerts alerts/kvscope_alerts
 COPY dashboards/*.json dashboards/
 COPY deploy/alertmanager/alertmanager.yml deploy/alertmanager/
-COPY engine engine
-COPY exporter exporter
+COPY engine/kvscope_engine engine/kvscope_engine
+COPY exporter/kvscope_exporter exporter/kvscope_exporter
 COPY kvscope kvscope
 COPY kvscope_events kvscope_events
-COPY monitoring monitoring
+COPY monitoring/kvscope_monitoring monitoring/kvscope_monitoring
 RUN --mount=type=cache,target=/pip-cache /opt/kvscope/bin/pip install --no-deps .
 
 FROM ${PYTHON_IMAGE} AS base

@@ -171,7 +171,7 @@ dashboards: venv ## Generate dashboards/*.json and their ConfigMaps
 	$(VENV)/bin/python -m deploy
 
 alerts: venv ## Generate the rule file and the PrometheusRule
-	$(VENV)/bin/python -m alerts
+	$(VENV)/bin/python -m kvscope_alerts
 	$(VENV)/bin/python -m deploy
 
 regenerate: docs dashboards alerts ## Generate all that is generated and committed, the golden page of the tests too

@@ -1,4 +1,4 @@
 """Alerts and recording rules as data, with all thresholds in one place.
 
-`python -m alerts` generates `alerts/kvscope.rules.yml` from them.
+`python -m kvscope_alerts` generates `alerts/kvscope.rules.yml` from them.
 """

@@ -12,7 +12,7 @@ RULE_FILE = Path(__file__).parents[1] / "kvscope.rules.yml"
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m alerts", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m kvscope_alerts", description=__doc__)
     parser.add_argument("--out", type=Path, default=RULE_FILE, help="file to write")
     parser.add_argument(
         "--shorten",

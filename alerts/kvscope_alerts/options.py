@@ -21,7 +21,7 @@ class Options(NamedTuple):
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that `python -m alerts` and `python -m deploy` share."""
+    """Add the flags that `python -m kvscope_alerts` and `python -m deploy` share."""
     parser.add_argument("--grafana", default=GRAFANA, help="address that dashboard links lead to")
     parser.add_argument("--runbooks", default=RUNBOOKS, help="address that runbook links lead to")
     for flag, unit, what in (

@@ -18,7 +18,10 @@ from kvscope_alerts.targets import target_groups
 from kvscope_alerts.timing import Timing
 from kvscope_alerts.yaml_text import to_yaml
 
-HEADER = "Written by `python -m alerts` from alerts/*.py: change those. alerts.md explains."
+HEADER = (
+    "Written by `python -m kvscope_alerts` from alerts/kvscope_alerts/*.py: change those. "
+    "alerts.md explains."
+)
 
 
 def groups(

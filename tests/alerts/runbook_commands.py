@@ -72,7 +72,7 @@ FORMS: dict[Effect, tuple[str, ...]] = {
         r"kvscope (doctor|advise|record|whatif|stacks|sidecar)( (?!--held)\S+)*",
         r"amtool --alertmanager.url=http://ALERTMANAGER:9093 (alert|silence) query",
         r"amtool --alertmanager.url=http://ALERTMANAGER:9093 silence add .*",
-        r"python -m alerts(\.bare)? .*",
+        r"python -m kvscope_alerts(\.bare)? .*",
     ),
     Effect.CHANGES: (
         rf"{POD} label pod POD app\.kubernetes\.io/name-",

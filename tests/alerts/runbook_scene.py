@@ -54,7 +54,7 @@ class Placeholders:
     fleet: str = "http://FLEET:8011"
 
     def filled(self, command: str) -> str:
-        if command.startswith("python -m alerts") and "kvscope_alerts.bare" not in command:
+        if command.startswith("python -m kvscope_alerts") and "kvscope_alerts.bare" not in command:
             command += " --out FOLDER/own.rules.yml && cat FOLDER/own.rules.yml"
         for placeholder, value in {
             "http://HOST:8000": self.server,

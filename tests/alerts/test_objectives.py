@@ -131,9 +131,9 @@ def test_a_limit_beyond_the_last_bound_counts_delivered_first_tokens_alone() -> 
 
 
 DOCUMENTS = "\n".join(path.read_text() for path in sorted((ROOT / "docs").rglob("*.md")))
-COMMANDS = re.findall(r"python -m alerts (--[^`>\n]*)", DOCUMENTS)
+COMMANDS = re.findall(r"python -m kvscope_alerts (--[^`>\n]*)", DOCUMENTS)
 BARE_COMMANDS = re.findall(
-    r"python -m alerts[.]bare ((?:vllm|sglang) [^`>\n]*)", DOCUMENTS.replace("\\\n", "")
+    r"python -m kvscope_alerts[.]bare ((?:vllm|sglang) [^`>\n]*)", DOCUMENTS.replace("\\\n", "")
 )
 
 

@@ -45,7 +45,7 @@ def rule_id(rule: Any) -> str:
 
 
 def test_the_committed_file_is_what_the_generator_writes() -> None:
-    assert RULE_FILE.read_text() == rule_file(), "run `python -m alerts`"
+    assert RULE_FILE.read_text() == rule_file(), "run `python -m kvscope_alerts`"
     assert yaml.safe_load(rule_file()) == mapping()
 
 

@@ -36,7 +36,7 @@ def module_of(path: Path) -> tuple[str, ...]:
 
 
 def folder_of(package: str) -> Path:
-    """Where the files of a package of ours are."""
+    """The folder of a package of ours."""
     folder = package.removeprefix("kvscope_")
     return ROOT / folder / package if folder in _WITH_A_PACKAGE else ROOT / package
 

@@ -36,7 +36,7 @@ def shipped(server: Server) -> list[Any]:
 @both
 def test_the_committed_file_is_what_the_generator_writes(server: Server) -> None:
     path = ALERTS / f"{server.word}.rules.yml"
-    assert path.read_text() == pack_file(server), "run `python -m alerts`"
+    assert path.read_text() == pack_file(server), "run `python -m kvscope_alerts`"
 
 
 @both
