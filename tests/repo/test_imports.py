@@ -16,6 +16,7 @@ from tests.repo.checkout import (
     python_files,
     relative,
 )
+from tests.repo.imports import ALLOWED
 
 OURS = {
     "kvscope_events",
@@ -30,21 +31,6 @@ OURS = {
     "tools",
     "tests",
 }
-_SHARED = {"kvscope_events", "kvscope_exporter"}
-ALLOWED: dict[str, set[str]] = {
-    "kvscope_events": {"kvscope_events"},
-    "kvscope_engine": {"kvscope_engine", "kvscope_events"},
-    "kvscope_exporter": _SHARED,
-    "kvscope": {"kvscope", "kvscope_alerts", "kvscope_engine", *_SHARED},
-    "kvscope_monitoring": {"kvscope_monitoring", *_SHARED},
-    "dashboards": {"dashboards", "kvscope_monitoring", *_SHARED},
-    "kvscope_alerts": {"kvscope_alerts", "kvscope_monitoring", *_SHARED},
-    "deploy": {
-        *("deploy", "dashboards", "kvscope_alerts", "kvscope_monitoring", *_SHARED),
-        "kvscope",  # the containers that `kvscope inject` adds
-    },
-}
-"""Packages that each package may import."""
 LOADED_BY_COMMANDS = {"kvscope_engine.config", "kvscope_engine.sizing", "kvscope.load"}
 """Modules that a command may import at module level, all without torch."""
 WITHOUT_TORCH = "import sys; sys.modules['torch'] = None; sys.modules['transformers'] = None; "

@@ -1,10 +1,15 @@
-"""`python -m tools.reference`: writes the reference of commands and of environment variables."""
+"""`python -m tools.reference`: writes the reference of commands, of variables and of the layout."""
 
 from tools.reference.commands import commands_page
 from tools.reference.environment import ROOT, environment_page
+from tools.reference.layout import layout_page
 
 FOLDER = ROOT / "docs" / "reference"
-PAGES = {"commands.md": commands_page, "environment.md": environment_page}
+PAGES = {
+    "commands.md": commands_page,
+    "environment.md": environment_page,
+    "layout.md": layout_page,
+}
 
 
 def main() -> None:

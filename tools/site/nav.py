@@ -47,6 +47,7 @@ NAVIGATION = {
         "docs/reference/metrics",
         "docs/reference/servers",
         "docs/reference/engine",
+        "docs/reference/layout",
         "alerts/runbooks/README",
     ],
     "Concepts": [
@@ -61,6 +62,7 @@ NAVIGATION = {
     "Project": [
         "docs/project/tested",
         "docs/project/compatibility",
+        "docs/project/names",
         "docs/project/first-hour",
         "CONTRIBUTING",
         "SECURITY",
