@@ -126,7 +126,7 @@ types: venv ## Run mypy --strict
 	$(VENV)/bin/mypy
 
 bench: venv ## Run the benchmarks (VLLM_PYTHON=... for those in the interpreter of a vLLM)
-	$(or $(VLLM_PYTHON),$(VENV)/bin/python) -m benchmarks.pool_life
+	PYTHONPATH=.:engine:exporter $(or $(VLLM_PYTHON),$(VENV)/bin/python) -m benchmarks.pool_life
 	$(VENV)/bin/python -m benchmarks.step_growth
 	$(VENV)/bin/python -m benchmarks.swap_cost
 	$(VENV)/bin/python -m benchmarks.fold_cost

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import yaml
 
-from tests.support.process import ROOT
+from tests.support.process import SOURCES
 from tests.support.waiting import wait_for
 
 START_SECONDS = 120.0
@@ -100,7 +100,7 @@ def cluster(python: Path, folder: Path, environment: Mapping[str, str]) -> Itera
     settings = {
         **os.environ,
         "PATH": f"{python.parent}:{os.environ['PATH']}",
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": SOURCES,
         "RAY_AUTH_TOKEN_PATH": str(token),
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # else loopback is replaced
         "RAY_USAGE_STATS_ENABLED": "0",

@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.sglang.scenarios import SCENARIOS
 from tests.sglang.server import ON_A_CPU
-from tests.support.process import ROOT
+from tests.support.process import SOURCES
 
 REQUESTS = 40
 TOGETHER = [name for name in SCENARIOS if not SCENARIOS[name].environment]
@@ -20,7 +20,7 @@ TOGETHER = [name for name in SCENARIOS if not SCENARIOS[name].environment]
 
 def driver_environment(plugin: Path) -> dict[str, str]:
     """Variables under which SGLang runs on a CPU, with the observer's folder on its path."""
-    return {**os.environ, "PYTHONPATH": f"{plugin}{os.pathsep}{ROOT}", **ON_A_CPU}
+    return {**os.environ, "PYTHONPATH": f"{plugin}{os.pathsep}{SOURCES}", **ON_A_CPU}
 
 
 def run_scenarios(

@@ -18,6 +18,9 @@ from tests.support.forked import Forked
 from tests.support.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
+_SOURCES = (".", "alerts", "engine", "exporter", "monitoring")
+SOURCES = os.pathsep.join(str(ROOT / folder) for folder in _SOURCES)
+"""PYTHONPATH for a foreign Python that imports packages of this checkout."""
 START_SECONDS = 180.0
 """Loading torch and transformers on a machine that is busy with other tests."""
 

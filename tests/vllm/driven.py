@@ -8,7 +8,7 @@ from typing import Any
 
 import zstandard
 
-from tests.repo.checkout import ROOT
+from tests.support.process import SOURCES
 
 SECONDS = 800
 """Half a minute on two idle cores; other tests run beside, and before these."""
@@ -20,7 +20,7 @@ def run_in_vllm(
     """Lines that `python -m module ...` prints, as JSON, and its stderr; sockets in `directory`."""
     environment = {
         **os.environ,
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": SOURCES,
         "KVSCOPE_OBSERVER_DIR": str(directory),
         "KVSCOPE_TEST_PACKAGES": str(Path(zstandard.__file__).parents[1]),
     }

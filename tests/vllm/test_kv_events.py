@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.kv_events.watching import watched
-from tests.repo.checkout import ROOT
+from tests.support.process import SOURCES
 from tests.support.waiting import wait_for
 
 pytestmark = [
@@ -22,7 +22,7 @@ def test_what_a_vllm_publishes_is_read_from_its_replay_and_as_it_comes(
     places = [f"ipc://{tmp_path}/{name}" for name in ("events", "replay")]
     publisher = subprocess.Popen(
         [vllm_python, "-m", "tests.vllm.publish_kv_events", *places],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": SOURCES},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

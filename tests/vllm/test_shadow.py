@@ -16,7 +16,7 @@ import pytest
 
 from kvscope_events.events import Batch, PoolCreated, PoolSnapshot, PrefixLookup
 from kvscope_exporter.state.simulation.follower import Follower
-from tests.repo.checkout import ROOT
+from tests.support.process import SOURCES
 from tests.vllm.driven import SECONDS
 from tests.vllm.kept import kept
 from tests.vllm.shadow_runs import FACTORS, Case
@@ -139,7 +139,7 @@ class Served:
             cwd=self._folder,
             env={
                 **os.environ,
-                "PYTHONPATH": str(ROOT),
+                "PYTHONPATH": SOURCES,
                 "KVSCOPE_OBSERVER_DIR": str(self._folder),
             },
             capture_output=True,

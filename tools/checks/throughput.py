@@ -30,7 +30,7 @@ from benchmarks.processes import Peer
 from benchmarks.report import report
 from tests.sglang import offline as sglang
 from tests.sglang.server import ON_A_CPU
-from tests.support.process import ROOT
+from tests.support.process import ROOT, SOURCES
 from tests.vllm import offline as vllm
 from tests.vllm.model import tiny_model
 from tests.vllm.server import card_environment, free_port, kvscope_command, server_environment
@@ -102,10 +102,10 @@ def running(
         options = ("--port", str(page_port), *(("--no-gpu",) if engine is None else ()), "--")
         command = [*kvscope_command("run", *options), *command]
     if engine is None:
-        variables = server_environment(PYTHONPATH=str(ROOT))
+        variables = server_environment(PYTHONPATH=SOURCES)
     else:
         variables = card_environment()
-        paths = filter(None, (str(ROOT), variables.get("PYTHONPATH")))
+        paths = filter(None, (SOURCES, variables.get("PYTHONPATH")))
         variables["PYTHONPATH"] = os.pathsep.join(paths)
     variables["KVSCOPE_RUN_DIR"] = str(folder / "run")
     if server == "sglang":

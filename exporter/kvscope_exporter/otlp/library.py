@@ -34,10 +34,7 @@ class Session(requests.Session):
             self._answers = ExportTraceServiceResponse
         self.problem = ""
         """Empty: the last request succeeded."""
-        for name in (
-            f"kvscope_exporter.otlp.proto.http.{kind}_exporter",
-            "util",
-        ):  # this logs headers
+        for name in (f"exporter.otlp.proto.http.{kind}_exporter", "util"):  # this logs headers
             logging.getLogger(f"opentelemetry.{name}").setLevel(logging.CRITICAL)
         try:
             self.prepare_request(requests.Request("POST", url))
