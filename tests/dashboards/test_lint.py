@@ -10,9 +10,11 @@ import yaml
 from dashboards.generate import BOARDS, FOLDER
 from kvscope_exporter.catalogue import CATALOGUE
 from kvscope_monitoring.elsewhere import ELSEWHERE
-from tests.dashboards.exceptions import NOT_SHOWN
+from tests.dashboards.asking import targets
+from tests.dashboards.exceptions import MAY_BE_EMPTY, NOT_SHOWN
 from tests.dashboards.fleet import Stage
 from tests.dashboards.lint import lint
+from tests.dashboards.of_vllm import NOT_OF_VLLM
 from tests.dashboards.promql import Exposed, check_query, names_in, panels_of, read
 from tests.repo.checkout import ROOT
 
@@ -245,3 +247,9 @@ def test_the_linter_finds_what_is_wrong_with_a_panel(code: str) -> None:
     sound = {finding[0] for finding in lint(load(FOLDER / "kvscope-kv-pool.json"), EXPOSED)}
     assert code not in sound
     assert code in {finding[0] for finding in lint(spoil(code), EXPOSED)}
+
+
+def test_what_may_be_empty_is_there() -> None:
+    every = {key for uid in BOARDS for key, _ in targets(uid)}
+    listed = MAY_BE_EMPTY.keys() | NOT_OF_VLLM.keys()
+    assert not listed - every, "listed, but there is no such query"

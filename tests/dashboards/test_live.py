@@ -10,17 +10,15 @@ import pytest
 
 from dashboards.generate import BOARDS, FOLDER
 from tests.dashboards.asking import ask, fill, problem, targets
-from tests.dashboards.exceptions import COMES_AND_GOES, NOT_ON_THIS_MACHINE, ONLY_AFTER_A_FAULT
+from tests.dashboards.exceptions import MAY_BE_EMPTY
 from tests.dashboards.fleet import Stage
 from tests.dashboards.lint import PLACES
-from tests.dashboards.of_vllm import NOT_OF_VLLM
 from tests.fakes.nvml import Simulated
 from tests.support.prometheus import Prometheus
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.prometheus, pytest.mark.nightly, pytest.mark.waits]
 
-MAY_BE_EMPTY = {**ONLY_AFTER_A_FAULT, **NOT_ON_THIS_MACHINE, **COMES_AND_GOES}
 SECONDS_TO_SHOW = 30.0
 
 
@@ -51,12 +49,6 @@ def test_every_variable_has_values(uid: str, scraping: Prometheus) -> None:
             timeout=5,
         )
         assert response.json()["data"], variable["name"]
-
-
-def test_what_may_be_empty_is_there() -> None:
-    every = {key for uid in BOARDS for key, _ in targets(uid)}
-    listed = MAY_BE_EMPTY.keys() | NOT_OF_VLLM.keys()
-    assert not listed - every, "listed, but there is no such query"
 
 
 def test_the_stack_adds_up_to_the_card(scraping: Prometheus) -> None:
