@@ -10,7 +10,7 @@ import pytest
 
 from dashboards.generate import BOARDS, FOLDER
 from tests.dashboards.asking import ask, fill, problem, targets
-from tests.dashboards.exceptions import MAY_BE_EMPTY
+from tests.dashboards.exceptions import MAY_BE_EMPTY, ONLY_AFTER_A_FAULT
 from tests.dashboards.fleet import Stage
 from tests.dashboards.lint import PLACES
 from tests.fakes.nvml import Simulated
