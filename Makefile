@@ -141,7 +141,7 @@ bench: venv ## Run the benchmarks (VLLM_PYTHON=... for those in the interpreter 
 	$(VENV)/bin/python -m benchmarks.whatif_cost $(KVSCOPE_TRACE)
 	$(VENV)/bin/python -m benchmarks.scrape_cost $(if $(VLLM_PYTHON),--vllm-python $(VLLM_PYTHON))
 	$(VENV)/bin/python -m benchmarks.decode $(if $(VLLM_PYTHON),--vllm-python $(VLLM_PYTHON))
-	$(if $(VLLM_PYTHON),$(VLLM_PYTHON) -m benchmarks.vllm_scheduler_cost)
+	$(if $(VLLM_PYTHON),PYTHONPATH=.:engine:exporter $(VLLM_PYTHON) -m benchmarks.vllm_scheduler_cost)
 
 docs: venv ## Generate the reference of metrics, servers, commands and environment variables
 	$(VENV)/bin/kvscope metrics > $(VENV)/metrics.md

@@ -22,7 +22,7 @@ def lacking(feature: str, extra: str) -> str:
     missing = [package for package in _PACKAGES[extra] if not _is_installed(package)]
     if not missing:
         return ""
-    return f"{feature} needs {missing[0]}: pip install 'kvscope[{extra}]'"
+    return f"{feature} needs {missing[0]}: pip install '.[{extra}]' in a checkout of kvscope"
 
 
 def _is_installed(package: str) -> bool:

@@ -97,16 +97,16 @@ OTLP = "OTEL_EXPORTER_OTLP_ENDPOINT"
 @pytest.mark.parametrize(
     ("arguments", "environment", "said"),
     [
-        ((*SIDECAR, "--otlp-endpoint", "http://a:1"), {}, "kvscope[otlp]"),
-        ((*SIDECAR, "--otlp-traces-endpoint", "http://a:1"), {}, "kvscope[otlp]"),
-        (SIDECAR, {OTLP: "http://a:1"}, "kvscope[otlp]"),
-        (("sidecar", "--check", "--config", "kv.yaml"), {}, "kvscope[kv-events]"),
-        ((*SIDECAR, "--web-config-file", "web.yml"), {}, "kvscope[basic-auth]"),
-        (("export", "a.kvsr", "--perfetto", "a.pftrace"), {}, "kvscope[export]"),
-        (("export", "a.kvsr", "--parquet", "folder"), {}, "kvscope[export]"),
-        (("whatif", "a.jsonl", "--plot", "a.svg"), {}, "kvscope[plot]"),
-        ((*PLAN, "--plot", "a.svg"), {}, "kvscope[plot]"),
-        (("serve", "demo"), {}, "kvscope[engine]"),
+        ((*SIDECAR, "--otlp-endpoint", "http://a:1"), {}, ".[otlp]"),
+        ((*SIDECAR, "--otlp-traces-endpoint", "http://a:1"), {}, ".[otlp]"),
+        (SIDECAR, {OTLP: "http://a:1"}, ".[otlp]"),
+        (("sidecar", "--check", "--config", "kv.yaml"), {}, ".[kv-events]"),
+        ((*SIDECAR, "--web-config-file", "web.yml"), {}, ".[basic-auth]"),
+        (("export", "a.kvsr", "--perfetto", "a.pftrace"), {}, ".[export]"),
+        (("export", "a.kvsr", "--parquet", "folder"), {}, ".[export]"),
+        (("whatif", "a.jsonl", "--plot", "a.svg"), {}, ".[plot]"),
+        ((*PLAN, "--plot", "a.svg"), {}, ".[plot]"),
+        (("serve", "demo"), {}, ".[engine]"),
     ],
 )
 def test_what_is_missing_is_said_at_the_start_with_the_extra_that_has_it(

@@ -187,6 +187,6 @@ def test_without_textual_only_the_screen_is_missing(url: str) -> None:
     command = [sys.executable, "-c", program, "top", url, "--interval", "0.2"]
     screen = subprocess.run(command, capture_output=True, text=True, check=False)
     assert screen.returncode == 2
-    assert "pip install 'kvscope[top]'" in screen.stderr
+    assert "pip install '.[top]'" in screen.stderr
     once = subprocess.run([*command, "--once"], capture_output=True, text=True, check=False)
     assert once.returncode == 0, once.stderr
