@@ -67,8 +67,10 @@ from kvscope_events.requests import RequestScheduled as RequestScheduled
 from kvscope_events.requests import SequenceAdded as SequenceAdded
 from kvscope_events.requests import SequenceFinished as SequenceFinished
 from kvscope_events.vocabulary import (
+    AdmissionStop,
     AllocationCause,
     ContentCause,
+    Deferral,
     EvictionCause,
     ReleaseCause,
     RequestUnit,
@@ -255,11 +257,17 @@ class StepCompleted(Event, frozen=True):
     emitted_tokens: list[Count] = []  # by each of `emitted`; empty: one each, or not known
     # Of active_blocks, those that can be found; None: the pool is not a counted one.
     protected_blocks: Blocks | None = None
+    admission_stop: AdmissionStop | None = None  # what kept the step from admitting more requests
+    # Sequences that wait for something of their own, and what each of them waits for.
+    deferred: list[int] = []
+    deferred_by: list[Deferral] = []
 
 
 class StepScheduled(Event, frozen=True):
-    """A step was put together; its allocations came before. Only of pools whose groups of layers
-    differ: with it, and only with it, can a pool of another size be simulated.
+    """A step that computes part of a prompt was put together; its allocations came before.
+
+    A pool whose groups of layers differ sends one for every step: with it, and only with it, can
+    such a pool be simulated at another size.
     """
 
     sequences: list[int]  # those that compute more than their newest token: chunks of prompts

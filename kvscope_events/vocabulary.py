@@ -38,6 +38,12 @@ TransferDirection = Literal["load", "store"]
 PreemptionMode = Literal["recompute", "swap"]
 SwapDirection = Literal["out", "in"]
 PreemptionCause = Literal["out_of_blocks", "out_of_memory", "reset"]
+AdmissionStop = Literal["empty", "sequences", "blocks", "tokens", "paused", "unexplained"]
+"""Reasons why a step admitted no further request: no request waited, the limit on sequences,
+missing blocks (or a preemption in the same step), the token budget or the limit on a chunk, a
+paused scheduler, or nothing that explains it although requests wait."""
+Deferral = Literal["transfer", "grammar", "adapter", "other"]
+"""Reasons of a waiting sequence's own, for which a step passes it over."""
 OutOfMemoryAction = Literal["retried", "gave_up"]
 StartPhase = Literal["import", "device", "weights", "profile", "pool", "warm_up"]
 """Parts of the start of a server's worker, in their order: the process up to its device; the device
