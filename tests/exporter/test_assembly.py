@@ -139,6 +139,7 @@ def test_an_sglang_is_asked_for_its_streams() -> None:
         running(ServerConfig(name="a", url=peer.url, kv_events="auto")) as exporter,
     ):
         wait_for(lambda: [t for t in exporter.targets if t.source.up], "found")
+        publisher.joined()
         publisher.say(STORED)
         wait_for(lambda: resident(exporter, model_name="q") == 3, "read")
     publisher.close()
