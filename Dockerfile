@@ -38,7 +38,8 @@ COPY exporter/kvscope_exporter exporter/kvscope_exporter
 COPY kvscope kvscope
 COPY kvscope_events kvscope_events
 COPY monitoring/kvscope_monitoring monitoring/kvscope_monitoring
-RUN --mount=type=cache,target=/pip-cache /opt/kvscope/bin/pip install --no-deps .
+RUN --mount=type=cache,target=/pip-cache /opt/kvscope/bin/pip install --no-deps . \
+    && /opt/kvscope/bin/pip uninstall --yes setuptools pip
 
 FROM build AS build-exporter
 RUN --mount=type=cache,target=/pip-cache \
@@ -53,7 +54,8 @@ COPY exporter/kvscope_exporter exporter/kvscope_exporter
 COPY kvscope kvscope
 COPY kvscope_events kvscope_events
 COPY monitoring/kvscope_monitoring monitoring/kvscope_monitoring
-RUN --mount=type=cache,target=/pip-cache /opt/kvscope/bin/pip install --no-deps .
+RUN --mount=type=cache,target=/pip-cache /opt/kvscope/bin/pip install --no-deps . \
+    && /opt/kvscope/bin/pip uninstall --yes setuptools pip
 
 FROM ${PYTHON_IMAGE} AS base
 # Volumes take over the rights of these: /models, for checkpoints, belongs to the user that writes
