@@ -139,6 +139,11 @@ def tokens(model: str) -> Scene:
     return Scene("sync", model).add(300, 50, output=4).steps(4)
 
 
+def whole(model: str) -> Scene:
+    options = {"enable_chunked_prefill": False, "max_num_batched_tokens": 512}
+    return Scene("sync", model, **options).add(300, 300, output=2).steps(2)
+
+
 def blocks(model: str) -> Scene:
     return Scene("sync", model, 26, max_num_batched_tokens=512).add(200, 300, 5, output=4).steps(6)
 
@@ -189,7 +194,8 @@ def transfer(model: str) -> Scene:
 
     config = KVTransferConfig(
         kv_connector="DelayingConnector",
-        kv_connector_module_path="tests.vllm.delaying",
+        kv_connector_module_path="tests.vllm.holding",
+        kv_connector_extra_config={"give_up_seconds": 1},
         kv_role="kv_both",
     )
     return Scene("sync", model, kv_transfer_config=config).add(41, 40, 51).steps(3)
@@ -203,10 +209,10 @@ def at_random(mode: str, model: str) -> Scene:
     return scene
 
 
-SCENES: dict[str, Any] = {
-    scene.__name__: scene
-    for scene in (slots, tokens, blocks, preempted, grammar, adapters, paused, stuck, transfer)
-} | {mode: partial(at_random, mode) for mode in ("sync", "async", "prio", "hybrid-async", "spec")}
+BY_HAND = (slots, tokens, whole, blocks, preempted, grammar, adapters, paused, stuck, transfer)
+MODES = ("sync", "async", "prio", "hybrid-async", "spec")
+SCENES: dict[str, Any] = {scene.__name__: scene for scene in BY_HAND}
+SCENES |= {mode: partial(at_random, mode) for mode in MODES}
 
 
 def main() -> None:

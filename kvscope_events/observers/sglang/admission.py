@@ -29,12 +29,11 @@ class Admission:
 
     def prefill_planned(self, note: Any, plan: Any, args: Arguments, kwargs: Keywords) -> None:
         scheduler, running, batch = self._scheduler, plan.running_batch, plan.batch_to_run
-        if not scheduler.waiting_queue:
-            self.stop = "empty"
-            return
         sequences = len(running.reqs) + (0 if batch is None else len(batch.reqs))
         rows = scheduler.req_to_token_pool.available_size()
-        if sequences >= scheduler.max_running_requests or rows <= 0:
+        if not scheduler.waiting_queue:
+            self.stop = "empty"
+        elif sequences >= scheduler.max_running_requests or rows <= 0:
             self.stop = "sequences"
         elif running.batch_is_full:
             self.stop = "blocks"

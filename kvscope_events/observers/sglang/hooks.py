@@ -22,10 +22,7 @@ _WHILE_PAUSED = "_record_scheduler_state_for_paused_engine"
 def boundaries(
     scheduler: Any, pass_begins: Before, batch_chosen: After | None = None
 ) -> list[Found]:
-    """The methods that are called first in a pass of the scheduler's loop, between two steps.
-
-    batch_chosen: called at the end of the first of them.
-    """
+    """The methods that are called first in a pass of the scheduler's loop, between two steps."""
     methods = [found(scheduler, "get_next_batch_to_run", (), pass_begins, batch_chosen)]
     if hasattr(scheduler, _WHILE_PAUSED):
         methods.append(found(scheduler, _WHILE_PAUSED, (), pass_begins))

@@ -284,7 +284,7 @@ class Observer:
             self.offloading.detach()
             self.offloading = None
         self.scheduler = self.manager = self.pool = self.queue = self.request = None
-        self.admission.forget()
+        del self.admission
         self.steps.clear()
 
 

@@ -50,7 +50,7 @@ def added(observer: Observer, new: bool, result: None, args: Call, kwargs: Named
 def before_schedule(observer: Observer, args: Call, kwargs: Named) -> None:
     observer.schedule_ns = now_ns()
     throttled = args[0] if args else kwargs.get("throttle_prefills")  # since 0.24
-    observer.admission.begin(throttled=bool(throttled))
+    observer.admission.begin(is_throttled=bool(throttled))
 
 
 def scheduled(observer: Observer, note: None, output: Any, args: Call, kwargs: Named) -> None:
@@ -62,7 +62,10 @@ def scheduled(observer: Observer, note: None, output: Any, args: Call, kwargs: N
         chunks = _chunks(observer, output)
     prefill = sum(chunks.values())
     room = observer.token_budget - total
-    stop = observer.admission.stop(output, room, prefill)
+    try:
+        stop = observer.admission.stop(output, room, prefill)
+    except AttributeError:  # another vLLM, which keeps it elsewhere
+        stop = UNKNOWN
     observer.steps.append((output, observer.schedule_ns, prefill, total - prefill, stop))
     if chunks or (observer.reports_chunks and total):
         observer.buffer.append(StepScheduled([*chunks], [*chunks.values()], max(0, room)))
