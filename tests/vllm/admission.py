@@ -27,7 +27,7 @@ _BREAKS = {
     "new_blocks is None": "blocks",
     "can_fit": "blocks",
 }
-"""Conditions under which it leaves the loop; any other is for want of tokens."""
+"""Conditions under which it leaves the loop; any other means that the tokens are used up."""
 
 
 class Left:
@@ -82,7 +82,7 @@ class Scene:
     def __init__(self, mode: str, model: str, blocks: int = 200, **options: Any) -> None:
         from kvscope_events.observers.vllm import plugin, scheduler
 
-        scheduler.EMPTY_STEP_NS = 0  # each step is told
+        scheduler.EMPTY_STEP_NS = 0  # it reports each step
         plugin.install()
         self.driver = Driver(mode, model, blocks, 0, **options)
         assert plugin.site.observer is not None
@@ -91,7 +91,7 @@ class Scene:
         self._expected: list[str] = []
 
     def add(self, *prompts: int, output: int = 40, **further: Any) -> "Scene":
-        """Requests with prompts of so many tokens."""
+        """Requests, by the tokens of their prompts."""
         for tokens in prompts:
             self.driver.add(self.driver.tokens(tokens), output, **further)
         return self

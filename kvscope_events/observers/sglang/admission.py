@@ -22,10 +22,11 @@ class Admission:
 
     def __init__(self, scheduler: Any) -> None:
         self.stop: AdmissionStop | None = None
-        """Of the pass of the loop that is under way, as far as it has got."""
+        """The reason in this pass of the loop, as far as it has got."""
         self.stops: deque[AdmissionStop | None] = deque(maxlen=8)
-        """Of the batches without a result."""
+        """The reasons of the batches that have no result yet."""
         self._scheduler = scheduler
+        self._is_new = True
 
     def prefill_planned(self, note: Any, plan: Any, args: Arguments, kwargs: Keywords) -> None:
         scheduler, running, batch = self._scheduler, plan.running_batch, plan.batch_to_run
@@ -44,6 +45,9 @@ class Admission:
 
     def chosen(self, note: Any, plan: Any, args: Arguments, kwargs: Keywords) -> None:
         """The end of the pass: this batch is launched, if there is one."""
+        if self._is_new:  # others may have been launched before
+            self._is_new = False
+            self.stops.extend(None for _ in getattr(self._scheduler, "result_queue", None) or ())
         if plan.batch_to_run is not None:
             self.stops.append(self.stop)
 

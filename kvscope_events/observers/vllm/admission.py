@@ -42,14 +42,12 @@ class Admission:
         self._scheduler, self._find = scheduler, find
         statuses = type(running).__members__
         self._waits_for = {statuses[n]: kind for n, kind in _WAITS_FOR.items() if n in statuses}
-        queues = (
-            name for name in ("deferred_waiting", "skipped_waiting") if hasattr(scheduler, name)
-        )
-        self._queue = next(queues, "waiting")
+        queues = ("deferred_waiting", "skipped_waiting", "waiting")
+        self._queue = next(name for name in queues if hasattr(scheduler, name))
         # Others than those whose status says so.
         self._passes_over = any(getattr(scheduler, n, None) for n in ("connector", "lora_config"))
-        fewer = hasattr(scheduler, "max_num_active_reqs")
-        self._limit = "max_num_active_reqs" if fewer else "max_num_running_reqs"
+        limits = ("max_num_active_reqs", "max_num_running_reqs")
+        self._limit = next(name for name in limits if hasattr(scheduler, name))
         speculation = getattr(scheduler.vllm_config, "speculative_config", None)
         self._drafts = getattr(speculation, "max_num_new_slots_for_drafting", None) or 0
         self._least_room = 1 + max(self._drafts, getattr(scheduler, "num_spec_tokens", 0))

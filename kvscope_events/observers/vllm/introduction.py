@@ -29,11 +29,8 @@ from kvscope_events.producers import (
     in_order,
 )
 
-_SETTINGS = (
-    *("max_num_seqs", "max_num_active_seqs", "max_num_batched_tokens"),
-    *("long_prefill_token_threshold", "watermark"),
-)
-"""Numbers of the scheduler's configuration that limit whom a step admits."""
+_LIMITS = "max_num_seqs max_num_active_seqs max_num_batched_tokens"
+_LIMITS += " long_prefill_token_threshold watermark"
 
 
 def created_of(scheduler: Any) -> PoolCreated:
@@ -100,7 +97,7 @@ def hello_of(scheduler: Any, session: str) -> Hello:
         else None,
         pool_sized_by=sized_by(cache),
         keeps_blocks=getattr(scheduler, "connector", None) is not None,
-        settings=numbers_of(config.scheduler_config, _SETTINGS),
+        settings=numbers_of(config.scheduler_config, _LIMITS.split()),
     )
 
 

@@ -17,7 +17,7 @@ from kvscope_events.events import (
 )
 from kvscope_events.observers.vllm.facts import LookedUp
 from kvscope_events.observers.vllm.observer import BUFFER_NAMES, now_ns
-from kvscope_events.observers.vllm.requests import release_cause
+from kvscope_events.observers.vllm.requests import computed_tokens, release_cause
 from kvscope_events.observers.vllm.wrappers import Method, Site, argument, compiled
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def before_free(observer: Observer, args: Call, kwargs: Named) -> Victim:
     request = argument(args, kwargs, 0, "request")
     cause = release_cause(request)
     observer.releasing = (observer.sequences.number_of(request), cause)
-    return observer.counts.references, _computed(request) if cause == "preempted" else -1
+    return observer.counts.references, computed_tokens(request) if cause == "preempted" else -1
 
 
 def gave_back(observer: Observer, victim: Victim, result: None, args: Call, kwargs: Named) -> None:
@@ -282,14 +282,6 @@ def _preempted(observer: Observer, request: Any, computed: int, blocks: int) -> 
             age_ns,
         )
     )
-
-
-def _computed(request: Any) -> int:
-    """Tokens whose KV exists: vLLM also counts those in flight, which are not computed yet."""
-    in_flight = getattr(request, "num_in_flight_tokens", None)  # since 0.26
-    if in_flight is None:
-        in_flight = getattr(request, "num_output_placeholders", 0)
-    return max(0, int(request.num_computed_tokens - in_flight))
 
 
 def _forget_ended(observer: Observer, request: Any) -> None:
