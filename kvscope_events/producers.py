@@ -41,7 +41,6 @@ ENGINE_EVENTS = (
     - OFFLOAD_EVENTS
     - SWAP_EVENTS
     - _named("ObserverStopped", "ContentDropped", "StartupProfiled", "StartProgressed")
-    - _named("StepScheduled")  # its pool has one group
     - _named("AnswerSent", "FrontEndSampled")  # it counts its own answers
 )
 """Our own engine never stops observing itself, never drops a referenced block's content, and knows
@@ -77,7 +76,7 @@ SGLANG_SCHEDULER_EVENTS = COUNTED_EVENTS | _named(
     *("RequestArrived", "SequenceAdded", "RequestScheduled", "FirstToken"),
     *("SequenceFinished", "RequestFinished", "RequestPreempted", "RequestResumed"),
     *("PrefixLookup", "PrefixCacheReset"),
-    "StepCompleted",
+    *("StepScheduled", "StepCompleted"),
 )
 """Events that the observer reports from SGLang's scheduler. With names, CONTENT_EVENTS as well;
 with a tier below the pool, OFFLOAD_EVENTS and LOAD_EVENTS."""

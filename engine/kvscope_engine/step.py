@@ -20,7 +20,7 @@ from kvscope_engine.runner import Runner
 from kvscope_engine.scheduler import Scheduler
 from kvscope_engine.step_plan import SampledToken, ScheduledSequence, StepPlan
 from kvscope_events.bus import Bus
-from kvscope_events.events import DeviceOutOfMemory, StepCompleted
+from kvscope_events.events import DeviceOutOfMemory, StepCompleted, StepScheduled
 from kvscope_events.throttle import ThrottledLog
 from kvscope_events.vocabulary import FinishReason
 
@@ -56,7 +56,7 @@ class Step:
     def run(self) -> list[StepOutput] | None:
         """One step's news; None if nothing could run."""
         start_ns = time.monotonic_ns()
-        plan = self.scheduler.schedule()
+        plan = planned = self.scheduler.schedule()
         if not plan.rows:
             return None
         failure: DeviceOutOfMemoryError | None = None
@@ -69,8 +69,11 @@ class Step:
             return self._survive(plan, failure)
         outputs = self._end_calls(executed.culprits)
         plan, sampled = executed.plan, executed.tokens
+        plan.admission_stop = planned.admission_stop
         if not plan.rows:
             return outputs
+        if plan.chunks:
+            self._emit(StepScheduled([*plan.chunks], [*plan.chunks.values()], planned.room))
         self.scheduler.update(
             plan, [None if token is None else token.token_id for token in sampled]
         )
@@ -152,6 +155,7 @@ class Step:
             requests_running=scheduler.requests.num_running,
             requests_waiting=scheduler.requests.num_waiting,
             requests_swapped=scheduler.num_requests_swapped,
+            admission_stop=plan.admission_stop,
         )
 
 

@@ -17,7 +17,7 @@ from kvscope_events.events import (
 )
 from kvscope_events.observers.vllm.facts import LookedUp
 from kvscope_events.observers.vllm.observer import BUFFER_NAMES, now_ns
-from kvscope_events.observers.vllm.requests import release_cause
+from kvscope_events.observers.vllm.requests import computed_tokens, release_cause
 from kvscope_events.observers.vllm.wrappers import Method, Site, argument, compiled
 
 if TYPE_CHECKING:
@@ -118,9 +118,18 @@ def slots(observer: Observer, entry: Entry | None, result: Any, args: Call, kwar
     if entry is None:
         _failed(observer, request, args, kwargs)
     elif result is not None:
+        observer.admission.admitted = True
         _admitted(observer, entry, request, args, kwargs)
-    elif observer.group_hits is not None:  # for a waiting request it is normal to find no room
-        observer.group_hits.take()
+    else:  # for a waiting request it is normal to find no room
+        observer.admission.no_blocks = True
+        if observer.group_hits is not None:
+            observer.group_hits.take()
+
+
+def fitted(observer: Observer, note: None, fits: bool, args: Call, kwargs: Named) -> None:
+    """A waiting request is admitted only if there is room for all of it."""
+    if not fits:
+        observer.admission.no_blocks = True
 
 
 def before_free(observer: Observer, args: Call, kwargs: Named) -> Victim:
@@ -128,7 +137,7 @@ def before_free(observer: Observer, args: Call, kwargs: Named) -> Victim:
     request = argument(args, kwargs, 0, "request")
     cause = release_cause(request)
     observer.releasing = (observer.sequences.number_of(request), cause)
-    return observer.counts.references, _computed(request) if cause == "preempted" else -1
+    return observer.counts.references, computed_tokens(request) if cause == "preempted" else -1
 
 
 def gave_back(observer: Observer, victim: Victim, result: None, args: Call, kwargs: Named) -> None:
@@ -254,6 +263,7 @@ def _failed(observer: Observer, request: Any, args: Call, kwargs: Named) -> None
 
 
 def _preempted(observer: Observer, request: Any, computed: int, blocks: int) -> None:
+    observer.admission.no_blocks = True  # the queue is not looked at
     sequence = observer.sequences.find(request.request_id)
     if sequence is None:
         return
@@ -272,14 +282,6 @@ def _preempted(observer: Observer, request: Any, computed: int, blocks: int) -> 
             age_ns,
         )
     )
-
-
-def _computed(request: Any) -> int:
-    """Tokens whose KV exists: vLLM also counts those in flight, which are not computed yet."""
-    in_flight = getattr(request, "num_in_flight_tokens", None)  # since 0.26
-    if in_flight is None:
-        in_flight = getattr(request, "num_output_placeholders", 0)
-    return max(0, int(request.num_computed_tokens - in_flight))
 
 
 def _forget_ended(observer: Observer, request: Any) -> None:

@@ -178,6 +178,14 @@ def release_cause(request: Any) -> ReleaseCause:
     return "preempted" if request.status.name == "RUNNING" else "failed_load"
 
 
+def computed_tokens(request: Any) -> int:
+    """Tokens whose KV exists: vLLM also counts those in flight, which are not computed yet."""
+    in_flight = getattr(request, "num_in_flight_tokens", None)  # since 0.26
+    if in_flight is None:
+        in_flight = getattr(request, "num_output_placeholders", 0)
+    return max(0, int(request.num_computed_tokens - in_flight))
+
+
 def tenant_of(request: Any) -> str:
     """The digest that the API server has handed on, else that of the salt of the request's cache,
     else of its session; empty: it has none of them."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kvscope_events.observers.vllm.requests import computed_tokens
+
 if TYPE_CHECKING:
     from kvscope_events.observers.vllm.observer import Observer
 
@@ -24,12 +26,8 @@ def slots_filled(observer: Observer, now_ns: int) -> int | None:
     counts = observer.counts
     tokens = 0
     for request in observer.scheduler.requests.values():
-        computed = request.num_computed_tokens
-        if computed:
-            in_flight = getattr(request, "num_in_flight_tokens", None)
-            if in_flight is None:
-                in_flight = getattr(request, "num_output_placeholders", 0)
-            tokens += max(0, computed - in_flight)
+        if request.num_computed_tokens:
+            tokens += computed_tokens(request)
     again = (counts.references - counts.active) * observer.block_size
     filled = tokens - again
     return filled if 0 <= filled <= counts.active * observer.block_size else None
