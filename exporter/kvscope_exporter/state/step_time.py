@@ -70,7 +70,7 @@ class StepTime:
             )
 
     def _solve(self) -> None:
-        """Normal equations by Cramer's rule; a little on the diagonal, where steps are all alike."""
+        """Normal equations by Cramer's rule, a little on the diagonal for steps that are alike."""
         n, p, d, pp, pd, dd, y, py, dy = self._sums
         ridge = 1e-6 * (n + 1)
         n, pp, dd = n + ridge, pp + ridge, dd + ridge

@@ -46,6 +46,16 @@ Part = Literal[
     "unknown",
 ]
 PARTS: tuple[Part, ...] = get_args(Part)
+_AFTER: tuple[Part, ...] = (
+    *("preempted", "prefill_again", "prefill_others", "decode", "decode_prefills"),
+    *("slow", "host", "unknown"),
+)
+_ONLY_AFTER = ("decode", "decode_prefills")
+PARTS_OF: dict[str, tuple[Part, ...]] = {
+    "first_token": tuple(part for part in PARTS if part not in _ONLY_AFTER),
+    "rest": _AFTER,
+}
+"""The parts that time can have up to the first token, and after it."""
 NONE: list[int] = [0] * len(PARTS)
 LATE_SECONDS = 2.5
 """A first token after this, or none at all, is late. The default of the objective for first
@@ -71,6 +81,7 @@ _WAITING, _PREFILLING, _DECODING, _STANDING = range(4)
 """States of a request: never admitted, without a token of its own turn, generating, preempted."""
 _EDGES = (_STEP, _HOST, _DECODE, _PREEMPTED)
 """By state, the part of the time that no whole step covers."""
+_GENERATING = (_DECODE, _PREFILLS, _SLOW, _HOST, _UNKNOWN)
 _LATE_NS = int(LATE_SECONDS * 1e9)
 _DISTURBED = 1.15
 """Times the expected duration of a step, above which what exceeds it is slow."""
@@ -83,8 +94,8 @@ class Account:
     """An unended request."""
 
     __slots__ = (
-        *("first_ns", "is_late", "live", "mark", "parts", "queue", "queue_ns", "recompute"),
-        *("state", "tenant"),
+        *("first_ns", "live", "mark", "parts", "queue", "queue_ns", "recompute", "state"),
+        "tenant",
     )
 
     def __init__(self, tenant: str, clock: list[int]) -> None:
@@ -102,7 +113,6 @@ class Account:
         """Tokens that it had before a preemption and has to compute again."""
         self.first_ns: int | None = None
         """Duration to the first token; None: it has none."""
-        self.is_late = False
 
 
 class TimeLedger(Fold):
@@ -130,13 +140,14 @@ class TimeLedger(Fold):
         self.rest = NONE.copy()
         """After it."""
         self.late_first_token = NONE.copy()
-        """Those of late requests alone."""
-        self.late_rest = NONE.copy()
+        """Those of late requests alone, and of requests that never got a token."""
         self.answered = self.late = self.unserved = 0
         """Requests with a first token; those of them that had it late; those that were given up,
         or failed, before it."""
         self.standing = NONE.copy()
         """Time that requests have waited so far, by what held them: the mean queue times time."""
+        self.generating = NONE.copy()
+        """The same of sequences that generate, by what their steps took."""
         self.slow_ns = self.expected_ns = 0
         """Of all steps whose time could be expected: what they took beyond it, and it."""
         self.step_time = StepTime()
@@ -266,6 +277,7 @@ class TimeLedger(Fold):
         base, gap = duration - slow, interval - duration
         _, prefilling, decoding, standing = self._clocks
         standing[_PREEMPTED] += interval
+        generated = [decoding[part] for part in _GENERATING]
         for clock in (prefilling, decoding):
             clock[_SLOW] += slow
             clock[_HOST] += gap
@@ -284,6 +296,9 @@ class TimeLedger(Fold):
                 decoding[_DECODE] += base - added
             else:
                 decoding[_UNKNOWN] += base
+        generating = self.generating
+        for part, before in zip(_GENERATING, generated, strict=True):
+            generating[part] += decode * (decoding[part] - before)
         self.step_time.learn(prefill, decode, duration)
         if self._again:
             for sequence in self._again.intersection(event.emitted):
@@ -333,6 +348,8 @@ class TimeLedger(Fold):
                 continue
             own = base * min(computed, tokens) // max(1, tokens)
             again = own * min(computed, account.recompute) // max(1, computed)
+            if account.first_ns is not None:
+                again = own
             account.recompute -= min(computed, account.recompute)
             account.parts[_OTHERS] -= own
             account.parts[_AGAIN] += again
@@ -359,11 +376,10 @@ class TimeLedger(Fold):
             _settle(account.parts, max(0, event.elapsed_ns - account.queue_ns), edge)
             _add(account.parts, account.queue)
             account.first_ns = event.elapsed_ns
-            account.is_late = event.elapsed_ns > _LATE_NS
             self.answered += 1
-            self.late += account.is_late
             _add(self.first_token, account.parts)
-            if account.is_late:
+            if event.elapsed_ns > _LATE_NS:
+                self.late += 1
                 _add(self.late_first_token, account.parts)
             account.parts = NONE.copy()
 
@@ -377,8 +393,6 @@ class TimeLedger(Fold):
         _settle(account.parts, max(0, event.elapsed_ns - before_ns), edge)
         if account.first_ns is not None:
             _add(self.rest, account.parts)
-            if account.is_late:
-                _add(self.late_rest, account.parts)
             return
         _add(account.parts, account.queue)
         _add(self.first_token, account.parts)
