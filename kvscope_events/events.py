@@ -124,7 +124,8 @@ class Hello(Fact, frozen=True):
     name_space: Label | None = None
     # Blocks may outlive their request, since a connector keeps them; None: not known.
     keeps_blocks: bool | None = None
-    # Numbers that the server runs with, by its own names, as far as its pool depends on them.
+    # Numbers that the server runs with, by its own names, as far as its pool or its queue depends
+    # on them.
     settings: Settings = {}
     pool_device: Name | None = None  # torch's type of the device that holds the pool, such as cpu
     # The server's own name for the order in which cached content is evicted; None: not known.

@@ -41,7 +41,6 @@ ENGINE_EVENTS = (
     - OFFLOAD_EVENTS
     - SWAP_EVENTS
     - _named("ObserverStopped", "ContentDropped", "StartupProfiled", "StartProgressed")
-    - _named("StepScheduled")  # its pool has one group
     - _named("AnswerSent", "FrontEndSampled")  # it counts its own answers
 )
 """Our own engine never stops observing itself, never drops a referenced block's content, and knows

@@ -41,7 +41,8 @@ PreemptionCause = Literal["out_of_blocks", "out_of_memory", "reset"]
 AdmissionStop = Literal["empty", "sequences", "blocks", "tokens", "paused", "unexplained"]
 """Reasons why a step admitted no further request: no request waited, the limit on sequences,
 missing blocks (or a preemption in the same step), the token budget or the limit on a chunk, a
-paused scheduler, or nothing that explains it although requests wait."""
+paused scheduler, or nothing that explains it although requests wait. Of several that hold, the
+first in this order."""
 Deferral = Literal["transfer", "grammar", "adapter", "other"]
 """Reasons of a waiting sequence's own, for which a step passes it over."""
 OutOfMemoryAction = Literal["retried", "gave_up"]

@@ -108,6 +108,10 @@ def build_engine(
         cache_dtype=str(runner.layout.dtype).removeprefix("torch."),
         gpu_memory_utilization=config.cache.gpu_memory_utilization if size.measured else None,
         pool_sized_by="gpu_memory_utilization" if size.measured else config.cache.size_option,
+        settings={
+            "max_num_seqs": scheduler_config.max_num_seqs,
+            "max_num_batched_tokens": scheduler_config.max_num_batched_tokens,
+        },
     )
     pool = BlockPool(
         size.num_blocks,

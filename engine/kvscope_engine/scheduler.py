@@ -19,7 +19,7 @@ from kvscope_engine.step_plan import StepPlan
 from kvscope_engine.swap.manager import Decision, SwapManager
 from kvscope_events.bus import Bus
 from kvscope_events.events import AllocationFailed, RequestPreempted
-from kvscope_events.vocabulary import FinishReason, PreemptionCause
+from kvscope_events.vocabulary import AdmissionStop, FinishReason, PreemptionCause
 
 _RECOMPUTE = Decision("recompute", None)
 
@@ -101,8 +101,9 @@ class Scheduler:
         """
         plan = StepPlan()
         preempted = self._schedule_running(plan)
-        if not preempted:  # blocks just freed belong to those that still run
-            self._admit_waiting(plan)
+        # Blocks just freed belong to those that still run.
+        plan.admission_stop = "blocks" if preempted else self._admit_waiting(plan)
+        plan.room = max(0, self._budget.current - plan.num_tokens)
         return plan
 
     def update(self, plan: StepPlan, tokens: list[int | None]) -> None:
@@ -200,21 +201,23 @@ class Scheduler:
             preempted = True
         return preempted
 
-    def _admit_waiting(self, plan: StepPlan) -> None:
+    def _admit_waiting(self, plan: StepPlan) -> AdmissionStop:
+        """Admit from the queue while there is room; returns what ended that."""
         budget = self._budget.current - plan.num_tokens
-        while budget > 0 and len(self._running) + plan.num_forks < self._config.max_num_seqs:
-            sequence = self._waiting.peek()
-            if sequence is None:
-                return
+        while (sequence := self._waiting.peek()) is not None:
+            if len(self._running) + plan.num_forks >= self._config.max_num_seqs:
+                return "sequences"
+            if budget <= 0:
+                return "tokens"
             prefix = self._kv.find_prefix(sequence)
             if not self._kv.can_admit(sequence, prefix):
-                return  # no overtaking: a large sequence would starve
+                return "blocks"  # no overtaking: a large sequence would starve
             there = len(prefix) * self._kv.block_size
             if sequence.host_blocks:
                 there = max(there, sequence.discarded_tokens)
             owed = len(sequence.tokens) - there
             if owed > budget and not self._config.enable_chunked_prefill and self._running:
-                return  # on its own it may run even over a reduced budget
+                return "tokens"  # on its own it may run even over a reduced budget
             self._waiting.pop()
             self._admit(sequence, prefix)
             count = min(owed, budget) if self._config.enable_chunked_prefill else owed
@@ -222,6 +225,7 @@ class Scheduler:
             plan.add(sequence, count, owed)
             if sequence.forks:
                 self._plan_forks(plan, sequence)
+        return "empty"
 
     def _queue(self, samples: list[Sequence]) -> None:
         """Let samples of one prompt wait: the first for its turn, the others for the first."""

@@ -20,9 +20,9 @@ from kvscope_engine.runner import Runner
 from kvscope_engine.scheduler import Scheduler
 from kvscope_engine.step_plan import SampledToken, ScheduledSequence, StepPlan
 from kvscope_events.bus import Bus
-from kvscope_events.events import DeviceOutOfMemory, StepCompleted
+from kvscope_events.events import DeviceOutOfMemory, StepCompleted, StepScheduled
 from kvscope_events.throttle import ThrottledLog
-from kvscope_events.vocabulary import FinishReason
+from kvscope_events.vocabulary import AdmissionStop, FinishReason
 
 _Rows = list[ScheduledSequence]
 
@@ -56,7 +56,7 @@ class Step:
     def run(self) -> list[StepOutput] | None:
         """One step's news; None if nothing could run."""
         start_ns = time.monotonic_ns()
-        plan = self.scheduler.schedule()
+        plan = planned = self.scheduler.schedule()
         if not plan.rows:
             return None
         failure: DeviceOutOfMemoryError | None = None
@@ -71,6 +71,8 @@ class Step:
         plan, sampled = executed.plan, executed.tokens
         if not plan.rows:
             return outputs
+        if plan.chunks:
+            self._emit(StepScheduled([*plan.chunks], [*plan.chunks.values()], planned.room))
         self.scheduler.update(
             plan, [None if token is None else token.token_id for token in sampled]
         )
@@ -85,7 +87,7 @@ class Step:
                     first_tokens.append(sequence.sequence_id)
             if token is not None or reason is not None:
                 outputs.append(StepOutput(sequence.sequence_id, token, reason))
-        completed = self._completed(plan, start_ns, emitted, first_tokens)
+        completed = self._completed(plan, start_ns, emitted, first_tokens, planned.admission_stop)
         self._emit(completed)
         if self.scheduler.swap is not None:
             self.scheduler.swap.stepped(plan.num_tokens, plan.prefill_tokens, completed.duration_ns)
@@ -132,7 +134,12 @@ class Step:
         return outputs
 
     def _completed(
-        self, plan: StepPlan, start_ns: int, emitted: list[int], first_tokens: list[int]
+        self,
+        plan: StepPlan,
+        start_ns: int,
+        emitted: list[int],
+        first_tokens: list[int],
+        stop: AdmissionStop | None,
     ) -> StepCompleted:
         pool, scheduler = self.pool, self.scheduler
         self.largest_step = max(self.largest_step, plan.num_tokens)
@@ -152,6 +159,7 @@ class Step:
             requests_running=scheduler.requests.num_running,
             requests_waiting=scheduler.requests.num_waiting,
             requests_swapped=scheduler.num_requests_swapped,
+            admission_stop=stop,
         )
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kvscope_engine.request import Sequence
+from kvscope_events.vocabulary import AdmissionStop
 
 
 class SampledToken(NamedTuple):
@@ -41,6 +42,12 @@ class StepPlan:
     prefill_tokens: int = 0
     """Tokens of rows that owe more than their newest token."""
     decode_tokens: int = 0
+    chunks: dict[int, int] = field(default_factory=dict)
+    """Those prefill tokens, by the number of the sequence."""
+    room: int = 0
+    """Tokens that the step could have computed besides."""
+    admission_stop: AdmissionStop | None = None
+    """The reason why it admits no more; None: it is a part of another plan."""
     num_forks: int = 0
     """Rows that are forks."""
     forks: dict[int, int] = field(default_factory=dict)
@@ -69,6 +76,7 @@ class StepPlan:
         self.rows.append(row)
         if owed > 1:
             self.prefill_tokens += row.count
+            self.chunks[row.sequence.sequence_id] = row.count
         else:
             self.decode_tokens += row.count
 

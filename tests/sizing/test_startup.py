@@ -262,7 +262,6 @@ def test_without_prefix_caching_no_lookup_is_emitted(checkpoint: Path) -> None:
         "ObserverStopped",
         "StartProgressed",
         "StartupProfiled",
-        "StepScheduled",
         "TierCreated",
         "TierTransferred",
     }
