@@ -35,6 +35,7 @@ from kvscope_events.events import (
     SequenceFinished,
     StepCompleted,
 )
+from kvscope_events.tenants import tenant_digest
 from kvscope_exporter.answers.advice import ADVICE, AdviceAnswer
 from kvscope_exporter.answers.question import Question
 from kvscope_exporter.clock import Clock
@@ -56,6 +57,7 @@ class Call:
     prompt: list[int]
     output_tokens: int
     samples: int = 1
+    tenant: str = ""
 
 
 class WordlessRunner:
@@ -207,7 +209,12 @@ class Paced:
             )
             for sample in range(call.samples)
         ]
-        request = Request(request_id=number, sequences=sequences, arrival_ns=self.now_ns)
+        request = Request(
+            request_id=number,
+            sequences=sequences,
+            arrival_ns=self.now_ns,
+            tenant=tenant_digest(call.tenant) if call.tenant else "",
+        )
         self._scheduler.add(request)
 
     def _deliver(self, step_ns: int) -> None:

@@ -19,6 +19,8 @@ from kvscope_exporter.state.timeline import MISSED
 
 _SIMILAR = 0.7
 """Of the largest part: the second is named as well."""
+_FULL = 0.75
+"""Share of the pool above which more sequences would not fit."""
 _MOST = 0.5
 """Share of what the harm consists of above which a tenant is named."""
 _PARTS: dict[Kind, str] = {
@@ -67,18 +69,22 @@ _REMEDIES: dict[Kind, str] = {
     "new_content": "Prompts begin differently than before: look for a changed template, system "
     "prompt, salt or tenant. What varies belongs at their end.",
 }
+_CHUNK = ("max_num_batched_tokens", "chunked_prefill_size")
+_POOL = (
+    *("gpu_memory_utilization", "num_gpu_blocks_override", "kv_cache_memory_bytes"),
+    *("mem_fraction_static", "max_total_tokens", "replicas"),
+)
 _OPTIONS: dict[Kind, tuple[str, ...]] = {
     "sequence_limit": ("max_num_seqs", "max_running_requests", "replicas"),
-    "token_budget": ("max_num_batched_tokens", "chunked_prefill_size"),
-    "interference": ("max_num_batched_tokens", "chunked_prefill_size"),
-    "out_of_memory": ("max_num_batched_tokens", "chunked_prefill_size"),
+    "token_budget": _CHUNK,
+    "interference": _CHUNK,
+    "out_of_memory": _CHUNK,
     "below_block": ("block_size", "page_size"),
+    "pool_full": _POOL,
+    "preemptions": (*_POOL, "watermark", "swap_space", "max_num_seqs", "schedule_conservativeness"),
+    "cache_too_small": (*_POOL, "kv_offloading_size", "hicache_size"),
 }
-_OF_THE_POOL = (
-    *("gpu_memory_utilization", "num_gpu_blocks_override", "kv_cache_memory_bytes"),
-    *("mem_fraction_static", "max_total_tokens", "watermark", "swap_space"),
-    *("kv_offloading_size", "hicache_size", "schedule_conservativeness", "replicas"),
-)
+"""The adviser's options that mend each."""
 _FLAGS = {
     "sglang": {
         "sequences": "--max-running-requests",
@@ -122,7 +128,7 @@ def clause_of(scene: Scene, course: Course, verdict: Verdict) -> Finding:
         began_ns=_began_ns(course, verdict),
         ended_ns=course.begin_ns(end) if is_over else None,
         text=text,
-        remedy=_remedy(scene, verdict.kind),
+        remedy=_remedy(scene, stretch, verdict.kind),
         evidence=_evidence(stretch, verdict.kind),
     )
 
@@ -144,17 +150,18 @@ def _texts(scene: Scene, stretch: _Stretch, verdict: Verdict) -> Iterator[str]:
     counted = _counted(stretch, kind)
     if counted:
         yield counted
-        return
     late, unserved = count("late"), count("unserved")
     seconds = stretch.seconds("late_parts")
     ended = count("first_tokens") + unserved
-    if kind not in seconds:
+    if not counted and kind not in seconds:
         seconds, late, unserved = stretch.seconds("standing"), 0, 0
     if unserved:
         yield f"{unserved:,.0f} of {ended:,.0f} requests were given up before their first token"
     if late:
         yield f"{late:,.0f} of {ended:,.0f} first tokens took over {LATE_SECONDS:g} s"
     number = late + unserved
+    if counted:
+        return
     if number:
         yield _shares(scene, stretch, kind, seconds, number)
     elif kind in seconds:
@@ -188,7 +195,7 @@ def _state(scene: Scene, stretch: _Stretch, kind: Kind) -> str:
     levels = [each.levels for each in stretch.course.slices[stretch.begin : stretch.end]]
     limit = scene.settings.get("max_num_seqs") or scene.settings.get("max_running_requests")
     budget = scene.settings.get("max_num_batched_tokens")
-    held = median(each.active / max(1, each.usable) for each in levels)
+    held = _held(stretch)
     if kind == "sequence_limit":
         of = f" of {limit:,.0f}" if limit else ""
         running = max(each.sequences_running for each in levels)
@@ -244,15 +251,21 @@ def _tenant(scene: Scene, kind: Kind) -> str:
     return f"tenant {name} has {words.share(share)} of {what}"
 
 
-def _remedy(scene: Scene, kind: Kind) -> str:
+def _remedy(scene: Scene, stretch: _Stretch, kind: Kind) -> str:
+    """The adviser's proposal for it, if it makes one."""
     for proposal in scene.proposals:
-        if proposal.option in _OPTIONS.get(kind, _OF_THE_POOL if kind in _POOL_KINDS else ()):
+        grows = proposal.option not in _POOL or proposal.proposed > (proposal.current or 0.0)
+        if grows and proposal.option in _OPTIONS.get(kind, ()):
             return f"{proposal.text[0].upper()}{proposal.text[1:]}."
-    flags = _FLAGS.get(scene.server, _VLLM)
-    return _REMEDIES[kind].format(**flags)
+    if kind == "sequence_limit" and _held(stretch) > _FULL:
+        kind = "pool_full"  # more of them would not fit
+    return _REMEDIES[kind].format(**_FLAGS.get(scene.server, _VLLM))
 
 
-_POOL_KINDS: tuple[Kind, ...] = ("pool_full", "preemptions", "cache_too_small")
+def _held(stretch: _Stretch) -> float:
+    """The share of the pool that running requests held most of the time."""
+    levels = [each.levels for each in stretch.course.slices[stretch.begin : stretch.end]]
+    return median(each.active / max(1, each.usable) for each in levels)
 
 
 def _evidence(stretch: _Stretch, kind: Kind) -> dict[str, float]:

@@ -159,8 +159,8 @@ class _Minute:
         return 0 < asked <= partial and tokens >= _LONG_TOKENS
 
     def _new_content(self) -> Harm | None:
-        """Fewer hits, and more blocks never seen, both in all and for a prompt: a mix of clients
-        that shifts lets only one of these rise."""
+        """Fewer hits, as a share and of a prompt, and more blocks never seen, both in all and of a
+        prompt: a mix of clients that shifts, or longer prompts, do only some of this."""
         before = self._course.slices[max(0, self._begin - 180) : self._begin]
         known = [each.sums for each in before if each.sums.queried_blocks >= 20]
         if len(known) < _BEFORE:
@@ -171,9 +171,12 @@ class _Minute:
         usual = median(each.hit_blocks / each.queried_blocks for each in known)
         rate = median(each.missed_blocks[0] for each in known)
         each_cold = median(each.missed_blocks[0] / max(1, each.prompts) for each in known)
+        each_hit = median(each.hit_blocks / max(1, each.prompts) for each in known)
+        prompts = max(1.0, self._count("prompts"))
         is_new = (
             hits < usual - _LOST_SHARE
             and cold / length > _GROWN * rate
-            and cold / max(1.0, self._count("prompts")) > _GROWN * each_cold
+            and cold / prompts > _GROWN * each_cold
+            and self._count("hit_blocks") / prompts < each_hit / _GROWN
         )
         return Harm("new_content", 1, {}) if is_new else None

@@ -27,6 +27,8 @@ _OF_DEMAND: frozenset[Kind] = frozenset(
     (*WAITS, "preemptions", "interference", "prefill", "long_steps", "out_of_memory", "latency")
 )
 """Harm that more work leads to."""
+_OF_A_LIMIT: tuple[Kind, ...] = ("sequence_limit", "token_budget", "interference", "transfer")
+"""Where more work only met a limit of the engine, the limit is to be changed."""
 _OF_THE_CARD: frozenset[Kind] = frozenset((*_OF_DEMAND, "slow_steps"))
 
 
@@ -94,6 +96,8 @@ def _demand(course: Course, verdict: Verdict) -> Iterator[Finding]:
     began_ns = course.begin_ns(begin)
 
     def found(kind: Kind, growth: _Growth, text: str, remedy: str) -> None:
+        if verdict.kind in _OF_A_LIMIT and kind not in ("retries", "slow_steps"):
+            remedy = ""
         if growth.ratio >= _GROWN:
             evidence = {"before": growth.before, "during": growth.during}
             grown.append(
@@ -115,11 +119,14 @@ def _demand(course: Course, verdict: Verdict) -> Iterator[Finding]:
     span = begin, verdict.last + 1
     given_up = course.total(*span, lambda sums: sums.aborted)
     share = given_up / max(1.0, course.total(*span, lambda sums: sums.arrived))
-    rose = f"requests rose from {_short(arrivals.before)} to {_short(arrivals.during)} a second"
+    sequences = growth(lambda sums: sums.sequences, lambda _: seconds)
+    what = "requests" if arrivals.ratio >= _SIMILAR * sequences.ratio else "samples of requests"
+    rise = arrivals if what == "requests" else sequences
+    rose = f"{what} rose from {_short(rise.before)} to {_short(rise.during)} a second"
     if share > _GIVEN_UP:
         found(
             "retries",
-            arrivals,
+            rise,
             f"{rose}, {words.share(share)} of them given up by their clients, which may ask again",
             "Have clients wait longer between attempts and stop after a few; until then refuse "
             "early (--max-num-queued-reqs, or the gateway's limit).",
@@ -127,9 +134,9 @@ def _demand(course: Course, verdict: Verdict) -> Iterator[Finding]:
     elif exceeds or verdict.kind in WAITS:
         found(
             "more_requests",
-            arrivals,
+            rise,
             f"{rose}, more than were served",
-            "Add a replica, or limit the rate of clients: `kvscope tenants` says whose they are.",
+            "",  # that of what they wait for
         )
     prompts = growth(lambda sums: sums.prompt_blocks, lambda sums: sums.prompts)
     found(
@@ -140,7 +147,7 @@ def _demand(course: Course, verdict: Verdict) -> Iterator[Finding]:
         "their own.",
     )
     answers = growth(lambda sums: sums.decode_tokens, lambda sums: sums.answers)
-    if not (arrivals.ratio >= _GROWN or slow >= _GROWN):  # then fewer end than began
+    if not (rise.ratio >= _GROWN or slow >= _GROWN):  # then fewer end than began
         found(
             "longer_answers",
             answers,

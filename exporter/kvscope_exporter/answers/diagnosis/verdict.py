@@ -17,6 +17,8 @@ _AHEAD = 1.2
 """Times what the present cause weighs, for another to lead."""
 _PAUSE = 2
 """Slices without it within one stretch."""
+_OF_ONE_QUEUE: frozenset[Kind] = frozenset((*WAITS, "preemptions"))
+"""Where one of them takes over from another, it is the same harm."""
 _LEVEL = 0.25
 """Of the way from what it was before to what it is when it is harm: above this it had begun."""
 
@@ -52,7 +54,7 @@ def verdict_of(course: Course, harm_at: Callable[[int], Harm | None]) -> Verdict
             rival = harm.kind
             if led >= MINUTE:
                 former, present = present, _begun(course, index - MINUTE + 1, harm)
-                if former.kind in WAITS and present.kind in WAITS:  # one queue, held by another
+                if {former.kind, present.kind} <= _OF_ONE_QUEUE:
                     present.begin = min(present.begin, former.begin)
         else:
             rival, led = None, 0
