@@ -7,12 +7,12 @@ hundredth of the weight of one that does not.
 
 from math import exp
 
-_MEMORY_NS = 600 * 10**9
-"""Busy time after which a step counts a third."""
+_MEMORY_NS = 200 * 10**9
+"""Time of the steps it learned from, after which one of them counts a third."""
 _LONGER = 1.15
 """Times the expected duration, above which a step counts as disturbed."""
 _LITTLE = 0.01
-_LEAST_STEPS = 200
+_LEAST_STEPS = 100
 _SOLVE_EVERY = 32
 _TRUSTED = 0.1
 """Mean deviation of undisturbed steps, as a share of their duration, up to which it is used."""
@@ -27,7 +27,7 @@ class StepTime:
     def __init__(self) -> None:
         self.is_known = False
         self._coefficients = (0.0, 0.0, 0.0)
-        self._sums = [0.0] * 9  # 1, p, d, pp, pd, dd, y, py, dy
+        self._sums = (0.0,) * 9
         self._steps = 0
         self._deviation = self._expected = 0.0
 
@@ -58,10 +58,18 @@ class StepTime:
                 self._deviation += (abs(y - expected) - self._deviation) / _LEAST_STEPS
                 self._expected += (expected - self._expected) / _LEAST_STEPS
         fade = exp(-duration_ns / _MEMORY_NS)
-        terms = (1.0, p, d, p * p, p * d, d * d, y, p * y, d * y)
-        self._sums = [
-            fade * total + weight * term for total, term in zip(self._sums, terms, strict=True)
-        ]
+        n, sp, sd, pp, pd, dd, sy, py, dy = self._sums
+        self._sums = (
+            fade * n + weight,
+            fade * sp + weight * p,
+            fade * sd + weight * d,
+            fade * pp + weight * p * p,
+            fade * pd + weight * p * d,
+            fade * dd + weight * d * d,
+            fade * sy + weight * y,
+            fade * py + weight * p * y,
+            fade * dy + weight * d * y,
+        )
         self._steps += 1
         if self._steps % _SOLVE_EVERY == 8:
             self._solve()

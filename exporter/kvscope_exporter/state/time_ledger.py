@@ -81,8 +81,8 @@ _WAITING, _PREFILLING, _DECODING, _STANDING = range(4)
 """States of a request: never admitted, without a token of its own turn, generating, preempted."""
 _EDGES = (_STEP, _HOST, _DECODE, _PREEMPTED)
 """By state, the part of the time that no whole step covers."""
-_GENERATING = (_DECODE, _PREFILLS, _SLOW, _HOST, _UNKNOWN)
 _LATE_NS = int(LATE_SECONDS * 1e9)
+_LEARN_EVERY = 8
 _DISTURBED = 1.15
 """Times the expected duration of a step, above which what exceeds it is slow."""
 _CUT_OFF = frozenset({"abort", "error", "stop_string_or_abort"})
@@ -151,6 +151,7 @@ class TimeLedger(Fold):
         self.slow_ns = self.expected_ns = 0
         """Of all steps whose time could be expected: what they took beyond it, and it."""
         self.step_time = StepTime()
+        self._countdown = _LEARN_EVERY
         self._clocks = [NONE.copy() for _ in _EDGES]
         self._accounts: dict[int, Account] = {}
         self._of: dict[int, Account] = {}  # by sequence
@@ -273,33 +274,41 @@ class TimeLedger(Fold):
         interval = max(duration, now_ns - self._last_ns) if self._had_work else duration
         self._last_ns, self._had_work = now_ns, event.running + event.waiting > 0
         self._wait(event, interval)
+        decode, prefill = event.decode_tokens, event.prefill_tokens
+        self._countdown -= 1
+        if prefill or not self._countdown:  # steps that only generate are much alike
+            self._countdown = _LEARN_EVERY
+            self.step_time.learn(prefill, decode, duration)
         slow = self._slowness(event)
         base, gap = duration - slow, interval - duration
         _, prefilling, decoding, standing = self._clocks
+        generating = self.generating
         standing[_PREEMPTED] += interval
-        generated = [decoding[part] for part in _GENERATING]
-        for clock in (prefilling, decoding):
-            clock[_SLOW] += slow
-            clock[_HOST] += gap
-        decode, prefill = event.decode_tokens, event.prefill_tokens
+        if slow:
+            prefilling[_SLOW] += slow
+            decoding[_SLOW] += slow
+            generating[_SLOW] += decode * slow
+        if gap:
+            prefilling[_HOST] += gap
+            decoding[_HOST] += gap
+            generating[_HOST] += decode * gap
+        own = _DECODE
         if not prefill:
             prefilling[_OTHERS] += base
-            decoding[_DECODE] += base
         else:
             chunks = self._chunks.popleft() if self._chunks else None
             prefilling[_UNKNOWN if chunks is None else _OTHERS] += base
             if chunks is not None:
                 self._share(chunks, base, prefill + decode)
-            added = min(base, self.step_time.prefill_ns(prefill))
             if self.step_time.is_fitted:
+                added = min(base, self.step_time.prefill_ns(prefill))
                 decoding[_PREFILLS] += added
-                decoding[_DECODE] += base - added
+                generating[_PREFILLS] += decode * added
+                base -= added
             else:
-                decoding[_UNKNOWN] += base
-        generating = self.generating
-        for part, before in zip(_GENERATING, generated, strict=True):
-            generating[part] += decode * (decoding[part] - before)
-        self.step_time.learn(prefill, decode, duration)
+                own = _UNKNOWN
+        decoding[own] += base
+        generating[own] += decode * base
         if self._again:
             for sequence in self._again.intersection(event.emitted):
                 self._again.discard(sequence)
@@ -316,17 +325,17 @@ class TimeLedger(Fold):
 
     def _wait(self, event: StepCompleted, interval: int) -> None:
         """Those who wait have waited for what stopped admission, or for something of their own."""
-        held = _WAITS[event.admission_stop]
+        held, waiting = _WAITS[event.admission_stop], event.requests_waiting
         self._clocks[_WAITING][held] += interval
-        deferred = 0
         for sequence in event.deferred:
             account = self._of.get(sequence)
             if account is not None and account.state == _WAITING:
-                deferred += 1
                 account.parts[held] -= interval
                 account.parts[_TRANSFER] += interval
-        self.standing[_TRANSFER] += deferred * interval
-        self.standing[held] += max(0, event.requests_waiting - deferred) * interval
+                self.standing[_TRANSFER] += interval
+                waiting -= 1
+        if waiting > 0:
+            self.standing[held] += waiting * interval
 
     def _slowness(self, event: StepCompleted) -> int:
         """What the step took longer than expected; 0 while nothing can be expected."""

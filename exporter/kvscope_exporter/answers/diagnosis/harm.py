@@ -34,6 +34,8 @@ _ENOUGH_PROMPTS = 10
 _LONG_TOKENS = 64
 """A prompt of fewer tokens is not worth a cache."""
 _GROWN = 1.5
+_ASKED = 20
+"""Blocks; a slice that asked for fewer says nothing about hits."""
 _BEFORE = 12
 """Slices to know from what was before."""
 
@@ -115,10 +117,7 @@ class _Minute:
         return _harm(2, seconds)
 
     def slow_tokens(self, bounds: Sequence[float]) -> Harm | None:
-        counts = [
-            self._course.total(self._begin, self._end, lambda sums, at=at: sums.inter_token[at])  # type: ignore[misc]
-            for at in range(len(bounds))
-        ]
+        counts = self._course.parts(self._begin, self._end, lambda sums: sums.inter_token)
         slow = sum(counts[bisect_left(bounds, SLOW_TOKEN_SECONDS) + 1 :])
         if slow < _SLOW_TOKENS or slow < _SLOW_TOKEN_SHARE * sum(counts):
             return None
@@ -161,21 +160,21 @@ class _Minute:
     def _new_content(self) -> Harm | None:
         """Fewer hits, as a share and of a prompt, and more blocks never seen, both in all and of a
         prompt: a mix of clients that shifts, or longer prompts, do only some of this."""
-        before = self._course.slices[max(0, self._begin - 180) : self._begin]
-        known = [each.sums for each in before if each.sums.queried_blocks >= 20]
-        if len(known) < _BEFORE:
+        hits = self._count("hit_blocks") / self._count("queried_blocks")
+        before = self._course.slices[: self._begin]
+        known = [each.sums for each in before if each.sums.queried_blocks >= _ASKED]
+        if hits > 1 - _LOST_SHARE or len(known) < _BEFORE:
+            return None
+        usual = median(each.hit_blocks / each.queried_blocks for each in known)
+        if hits > usual - _LOST_SHARE:
             return None
         cold = self._course.parts(self._begin, self._end, lambda sums: sums.missed_blocks)[0]
-        length = self._end - self._begin
-        hits = self._count("hit_blocks") / self._count("queried_blocks")
-        usual = median(each.hit_blocks / each.queried_blocks for each in known)
+        prompts = max(1.0, self._count("prompts"))
         rate = median(each.missed_blocks[0] for each in known)
         each_cold = median(each.missed_blocks[0] / max(1, each.prompts) for each in known)
         each_hit = median(each.hit_blocks / max(1, each.prompts) for each in known)
-        prompts = max(1.0, self._count("prompts"))
         is_new = (
-            hits < usual - _LOST_SHARE
-            and cold / length > _GROWN * rate
+            cold / (self._end - self._begin) > _GROWN * rate
             and cold / prompts > _GROWN * each_cold
             and self._count("hit_blocks") / prompts < each_hit / _GROWN
         )
