@@ -5,7 +5,7 @@ from typing import get_args
 from kvscope_events.vocabulary import FinishReason, RejectReason
 from kvscope_exporter.catalogue.metric import ENGINE, Metric
 from kvscope_exporter.state import buckets
-from kvscope_exporter.state.time_ledger import LATE_SECONDS, PARTS, PARTS_OF
+from kvscope_exporter.state.time_ledger import LATE_SECONDS, PARTS, PARTS_OF, QUEUED
 
 _PARTS = """Counted when the first token comes, and when the request ends.
 `wait_sequences`, `wait_blocks`, `wait_tokens`: in the queue, while a step admitted nobody more for
@@ -187,6 +187,20 @@ REQUESTS = (
         labels={**ENGINE, "phase": tuple(PARTS_OF), "part": PARTS},
         otel_name="kvscope.request.time",
         events=("StepCompleted", "RequestScheduled", "FirstToken", "RequestFinished"),
+    ),
+    Metric(
+        name="kvscope_queue_wait_seconds_total",
+        kind="counter",
+        help="Time that requests have waited, counted as it passes, by what held them: its rate is "
+        "the mean number of waiting requests.",
+        notes="Preempted requests that wait are among them. The parts are those of "
+        "kvscope_request_seconds_total.",
+        unit="seconds",
+        group="requests",
+        labels={**ENGINE, "part": QUEUED},
+        otel_name="kvscope.queue.wait_time",
+        aliases=("vllm:num_requests_waiting_by_reason",),
+        events=("StepCompleted", "RequestArrived"),
     ),
     Metric(
         name="kvscope_late_first_token_seconds_total",

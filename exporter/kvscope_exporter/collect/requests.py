@@ -17,7 +17,7 @@ from kvscope_exporter.state import (
     Tenants,
     TimeLedger,
 )
-from kvscope_exporter.state.time_ledger import PARTS, PARTS_OF
+from kvscope_exporter.state.time_ledger import PARTS, PARTS_OF, QUEUED
 
 
 def collect_gen_ai(families: Families, gen_ai: GenAi, _engine: Hello) -> Iterator[Family]:
@@ -85,6 +85,10 @@ def collect_time(families: Families, time: TimeLedger, _engine: Hello) -> Iterat
             for phase, sums in phases.items()
             for part in PARTS_OF[phase]
         },
+    )
+    yield families.column(
+        "kvscope_queue_wait_seconds_total",
+        {part: time.standing[PARTS.index(part)] / 1e9 for part in QUEUED},
     )
     late = time.late_first_token
     yield families.column(

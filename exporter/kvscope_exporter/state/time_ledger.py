@@ -51,6 +51,8 @@ _AFTER: tuple[Part, ...] = (
     *("slow", "host", "unknown"),
 )
 _ONLY_AFTER = ("decode", "decode_prefills")
+QUEUED: tuple[Part, ...] = (*PARTS[: PARTS.index("preempted")], "unknown")
+"""The parts of the time in the queue."""
 PARTS_OF: dict[str, tuple[Part, ...]] = {
     "first_token": tuple(part for part in PARTS if part not in _ONLY_AFTER),
     "rest": _AFTER,
