@@ -140,7 +140,7 @@ def _not_admitting(timing: Timing) -> Alert:
         wait="2m",
         summary="Requests wait at an engine that has room for them.",
         description="On average {{ $value | humanize }} requests have waited for five minutes at "
-        f"{ENGINE}, while slots, blocks and tokens were free: its scheduler admits nobody.",
+        f"{ENGINE}, while slots, blocks and tokens were free: its scheduler has stopped admitting.",
         board="kvscope-overview",
     )
 

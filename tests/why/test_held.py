@@ -15,7 +15,7 @@ from tests.support.paced import Call
 from tests.why.stage import GIB, Stage, chat
 
 SECONDS, FIRST, TIMES = 200.0, 40.0, 20
-"""How long it lasts, when it is asked first, and how often."""
+"""Length of an incident, the moment of the first question, and the number of questions."""
 
 
 def asked(stage: Stage, calls: list[Call]) -> list[WhyAnswer]:
@@ -99,7 +99,7 @@ def wide_chunks(stage: Stage) -> Iterator[Call]:
 class Case(NamedTuple):
     load: Callable[[Stage], Iterator[Call]]
     first: Kind | None
-    """Its cause when it is there from the first request on: nobody can know another pace."""
+    """The cause named when it is there from the first request on; None: no other pace is known."""
     later: Kind
     remedy: str
     """Words of it."""

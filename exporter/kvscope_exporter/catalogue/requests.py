@@ -8,7 +8,7 @@ from kvscope_exporter.state import buckets
 from kvscope_exporter.state.time_ledger import LATE_SECONDS, PARTS, PARTS_OF, QUEUED
 
 _PARTS = """Counted when the first token comes, and when the request ends.
-`wait_sequences`, `wait_blocks`, `wait_tokens`: in the queue, while a step admitted nobody more for
+`wait_sequences`, `wait_blocks`, `wait_tokens`: in the queue, while a step admitted no more for
 the limit on sequences, for missing blocks, for its token budget. `wait_transfer`: passed over, for
 content that loads, a grammar, an adapter, or since the engine was paused. `wait_unexplained`: none
 of these. `wait_step`: until the running step ended. `preempted`: between a preemption and the

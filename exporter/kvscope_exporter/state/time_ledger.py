@@ -1,6 +1,6 @@
-"""Where the time of requests goes: every nanosecond of a request is in exactly one part.
+"""A ledger of the time of requests: every nanosecond of a request is in exactly one part.
 
-Nobody who waits is touched in a step. Each state of a request has a clock, a sum of time by part,
+Requests that wait are not touched in a step. Each state of a request has a clock, a sum of time by part,
 which every step advances; a request notes its clock when it enters the state, and subtracts when it
 leaves. Only sequences that a step computes prompts of are touched step by step. What the clocks of
 steps leave over of a length that the producer states goes to the part at the state's edge, so the
@@ -105,7 +105,7 @@ class Account:
         self.state = _WAITING
         self.mark = clock.copy()
         self.parts = NONE.copy()
-        """Of the present phase: in the queue, to the first token, after it."""
+        """Nanoseconds of the present phase: in the queue, to the first token, after it."""
         self.queue = NONE
         """Those of the queue, once it has left it, and their sum."""
         self.queue_ns = 0
@@ -151,7 +151,7 @@ class TimeLedger(Fold):
         self.generating = NONE.copy()
         """The same of sequences that generate, by what their steps took."""
         self.slow_ns = self.expected_ns = 0
-        """Of all steps whose time could be expected: what they took beyond it, and it."""
+        """Sums over the steps whose time could be expected: the excess, and the expected time."""
         self.step_time = StepTime()
         self._countdown = _LEARN_EVERY
         self._clocks = [NONE.copy() for _ in _EDGES]
@@ -340,7 +340,7 @@ class TimeLedger(Fold):
             self.standing[held] += waiting * interval
 
     def _slowness(self, event: StepCompleted) -> int:
-        """What the step took longer than expected; 0 while nothing can be expected."""
+        """The time beyond the expected; 0 while nothing can be expected."""
         if not self.step_time.is_known:
             return 0
         expected = self.step_time.expected_ns(event.prefill_tokens, event.decode_tokens)

@@ -92,7 +92,7 @@ class Figures(NamedTuple):
     sequences_running: int
     """A level."""
     slow_ns: int
-    """Of steps, beyond the expected."""
+    """Time of steps beyond the expected."""
     expected_ns: int
 
     @property

@@ -1,5 +1,4 @@
-"""The clause of the harm and its cause: what it was, the share of its time that went where, and
-what to do about that part."""
+"""The clause of the harm and its cause: its size, where its time went, and a remedy."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from kvscope_exporter.state.time_ledger import LATE_SECONDS
 from kvscope_exporter.state.timeline import MISSED
 
 _SIMILAR = 0.7
-"""Of the largest part: the second is named as well."""
+"""A second part of at least this share of the largest is named as well."""
 _FULL = 0.75
 """Share of the pool above which more sequences would not fit."""
 _MOST = 0.5
@@ -206,7 +205,7 @@ def _state(scene: Scene, stretch: _Stretch, kind: Kind) -> str:
 
 
 def _counted(stretch: _Stretch, kind: Kind) -> str:
-    """What is told by its number; empty: by its time."""
+    """The text of harm that is counted; empty: it is timed."""
     count = stretch.count
     asked = max(1.0, count("queried_blocks"))
     hits = words.share(count("hit_blocks") / asked)

@@ -16,7 +16,7 @@ MINUTE = 6
 _FEWEST = 3
 """Requests that were late, failed or were refused."""
 _LATE_SHARE = 0.01
-"""Of the first tokens: what the objective leaves."""
+"""Share of the first tokens that the objective allows to be late."""
 _UNSERVED_SHARE = 0.1
 """Some clients leave before the first token on any day."""
 _STANDING, _STANDING_SECONDS = 1.0, 1.0
@@ -26,9 +26,9 @@ SLOW_TOKEN_SECONDS = 0.5
 _SLOW_TOKENS, _SLOW_TOKEN_SHARE = 100, 0.01
 _PREEMPTIONS, _STALLED_SECONDS = 5, 2.0
 _SLOW = 0.4
-"""Of the expected time of steps, what they took beyond it."""
+"""Share of the expected time of steps that they took beyond it."""
 _LOST_SHARE = 0.25
-"""Of the blocks that prompts ask for."""
+"""Share of the blocks that prompts ask for."""
 _ENOUGH_BLOCKS = 100
 _ENOUGH_PROMPTS = 10
 _LONG_TOKENS = 64
@@ -46,7 +46,7 @@ _NOT_THE_POOL = tuple(kind for kind in WAITS if kind != "pool_full")
 
 
 class Harm(NamedTuple):
-    """What a minute had."""
+    """The harm of a minute."""
 
     kind: Kind
     """Its cause: what most of it consists of."""
@@ -59,7 +59,7 @@ class Harm(NamedTuple):
 def harm_at(
     course: Course, index: int, first_token_bounds: Sequence[float], inter_bounds: Sequence[float]
 ) -> Harm | None:
-    """Of the minute that ends with this slice."""
+    """The harm of the minute that ends with this slice."""
     minute = _Minute(course, index)
     return (
         minute.failed()

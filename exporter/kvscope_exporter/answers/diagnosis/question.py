@@ -49,7 +49,7 @@ class WhyAnswer(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     """Length of the past that it looked at."""
     unseen: list[str] = []
-    """What this server does not report, and would tell more; whole sentences."""
+    """Sentences about what this server does not report."""
 
 
 def _answer(scene: Scene) -> WhyAnswer:

@@ -1,5 +1,5 @@
-"""What began with the harm, within a minute, and can have led to it: compared with the five minutes
-before, so that a rise of long ago is nobody's cause. Harm since the start has no such cause.
+"""Causes that began with the harm, within a minute: compared with the five minutes before, so that a
+rise of long ago is not among them. Harm since the start has no such cause.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -20,7 +20,7 @@ _EARLIER = 30
 """Slices before it to compare with; the busiest of their minutes counts."""
 _GROWN = 1.5
 _SIMILAR = 0.7
-"""Of the logarithm of the largest growth: both are named."""
+"""A growth whose logarithm is at least this share of the largest is named as well."""
 _GIVEN_UP = 0.2
 """Share of the requests above which a rise is a storm of retries."""
 _OF_DEMAND: frozenset[Kind] = frozenset(
@@ -28,7 +28,7 @@ _OF_DEMAND: frozenset[Kind] = frozenset(
 )
 """Harm that more work leads to."""
 _OF_A_LIMIT: tuple[Kind, ...] = ("sequence_limit", "token_budget", "interference", "transfer")
-"""Where more work only met a limit of the engine, the limit is to be changed."""
+"""For harm by a limit of the engine, the remedy is to change the limit."""
 _OF_THE_CARD: frozenset[Kind] = frozenset((*_OF_DEMAND, "slow_steps"))
 
 

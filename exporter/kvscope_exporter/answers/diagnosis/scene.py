@@ -57,7 +57,7 @@ class Scene:
 
     @cached_property
     def proposals(self) -> Sequence[Proposal]:
-        """Of the adviser, the best first."""
+        """The adviser's, the best first."""
         return () if self.facts is None else advise(self.facts).proposals
 
 

@@ -18,9 +18,9 @@ _AHEAD = 1.2
 _PAUSE = 2
 """Slices without it within one stretch."""
 _OF_ONE_QUEUE: frozenset[Kind] = frozenset((*WAITS, "preemptions"))
-"""Where one of them takes over from another, it is the same harm."""
+"""The same harm goes on while one of these takes over from another."""
 _LEVEL = 0.25
-"""Of the way from what it was before to what it is when it is harm: above this it had begun."""
+"""Share of the way from its level before to that of the harm: above it, it had begun."""
 
 
 @dataclass
@@ -86,7 +86,7 @@ def _begun(course: Course, index: int, harm: Harm) -> Verdict:
 
 
 def _amount(course: Course, index: int, kind: Kind) -> float:
-    """How much of it a slice had; in the queue it shows at once, elsewhere when tokens come."""
+    """The amount of it in a slice; in the queue it shows at once, elsewhere when tokens come."""
     sums = course.slices[index].sums
     if kind in WAITS:
         return by_kind(list(sums.standing)).get(kind, 0.0)
