@@ -9,7 +9,7 @@ from kvscope_exporter.answers.diagnosis.course import SLICE_NS, Course, quantile
 from kvscope_exporter.answers.diagnosis.harm import MINUTE, Harm
 from kvscope_exporter.answers.diagnosis.verdict import OVER, Verdict, verdict_of
 from kvscope_exporter.state import Folds
-from kvscope_exporter.state.time_ledger import PARTS
+from kvscope_exporter.state.time_parts import PARTS
 from kvscope_exporter.state.timeline import PERIOD_NS, READ, Figures, Timeline, figures_of
 
 NOTHING = figures_of(Folds(READ))

@@ -18,7 +18,7 @@ from kvscope_exporter.answers.question import QueryContext, Question
 from kvscope_exporter.machine.gpu import GpuNote
 from kvscope_exporter.state import Ledger
 from kvscope_exporter.state.cache import Cache
-from kvscope_exporter.state.time_ledger import PARTS
+from kvscope_exporter.state.time_parts import PARTS
 from kvscope_exporter.state.timeline import MISSED
 
 Fact = str | int | float | bool

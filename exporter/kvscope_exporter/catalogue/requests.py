@@ -5,7 +5,7 @@ from typing import get_args
 from kvscope_events.vocabulary import FinishReason, RejectReason
 from kvscope_exporter.catalogue.metric import ENGINE, Metric
 from kvscope_exporter.state import buckets
-from kvscope_exporter.state.time_ledger import LATE_SECONDS, PARTS, PARTS_OF, QUEUED
+from kvscope_exporter.state.time_parts import LATE_SECONDS, PARTS, PARTS_OF, QUEUED
 
 _PARTS = """Counted when the first token comes, and when the request ends.
 `wait_sequences`, `wait_blocks`, `wait_tokens`: in the queue, while a step admitted no more for

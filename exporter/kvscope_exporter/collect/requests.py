@@ -17,7 +17,7 @@ from kvscope_exporter.state import (
     Tenants,
     TimeLedger,
 )
-from kvscope_exporter.state.time_ledger import PARTS, PARTS_OF, QUEUED
+from kvscope_exporter.state.time_parts import PARTS, PARTS_OF, QUEUED
 
 
 def collect_gen_ai(families: Families, gen_ai: GenAi, _engine: Hello) -> Iterator[Family]:

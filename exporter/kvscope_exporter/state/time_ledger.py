@@ -1,14 +1,13 @@
 """A ledger of the time of requests: every nanosecond of a request is in exactly one part.
 
-Requests that wait are not touched in a step. Each state of a request has a clock, a sum of time by part,
-which every step advances; a request notes its clock when it enters the state, and subtracts when it
-leaves. Only sequences that a step computes prompts of are touched step by step. What the clocks of
-steps leave over of a length that the producer states goes to the part at the state's edge, so the
-parts of a request add up to its duration, to the nanosecond.
+Requests that wait are not touched in a step. Each state of a request has a clock, a sum of time by
+part, which every step advances; a request notes its clock when it enters the state, and subtracts
+when it leaves. Only sequences that a step computes prompts of are touched step by step. Where a
+length that the producer states is longer than its steps, the rest goes to the part at the edge of
+the state, so the parts of a request add up to its duration, to the nanosecond.
 """
 
 from collections import deque
-from typing import Literal, get_args
 
 from kvscope_events.events import (
     Batch,
@@ -27,41 +26,7 @@ from kvscope_events.vocabulary import AdmissionStop
 from kvscope_exporter.state.fold import Fold
 from kvscope_exporter.state.step_time import StepTime
 from kvscope_exporter.state.tenants import name_of
-
-Part = Literal[
-    "wait_sequences",
-    "wait_blocks",
-    "wait_tokens",
-    "wait_transfer",
-    "wait_unexplained",
-    "wait_step",
-    "preempted",
-    "prefill_own",
-    "prefill_again",
-    "prefill_others",
-    "decode",
-    "decode_prefills",
-    "slow",
-    "host",
-    "unknown",
-]
-PARTS: tuple[Part, ...] = get_args(Part)
-_AFTER: tuple[Part, ...] = (
-    *("preempted", "prefill_again", "prefill_others", "decode", "decode_prefills"),
-    *("slow", "host", "unknown"),
-)
-_ONLY_AFTER = ("decode", "decode_prefills")
-QUEUED: tuple[Part, ...] = (*PARTS[: PARTS.index("preempted")], "unknown")
-"""The parts of the time in the queue."""
-PARTS_OF: dict[str, tuple[Part, ...]] = {
-    "first_token": tuple(part for part in PARTS if part not in _ONLY_AFTER),
-    "rest": _AFTER,
-}
-"""The parts that time can have up to the first token, and after it."""
-NONE: list[int] = [0] * len(PARTS)
-LATE_SECONDS = 2.5
-"""A first token after this, or none at all, is late. The default of the objective for first
-tokens, so that what is late here is what alerts count."""
+from kvscope_exporter.state.time_parts import LATE_SECONDS, NONE, PARTS, add_parts, settle_parts
 
 _AT = {part: index for index, part in enumerate(PARTS)}
 _STEP, _TRANSFER, _PREEMPTED = _AT["wait_step"], _AT["wait_transfer"], _AT["preempted"]
@@ -159,6 +124,7 @@ class TimeLedger(Fold):
         self._of: dict[int, Account] = {}  # by sequence
         self._again: set[int] = set()  # resumed sequences that have not emitted since
         self._victims: set[int] = set()
+        self._gone: list[int] = []  # sequences that ended; the step's shares are still to come
         self._left: list[int] = []  # requests of which a sequence ended, and none that runs is left
         self._chunks: deque[StepScheduled] = deque(maxlen=4)
         self._due: list[FirstToken | RequestFinished] = []
@@ -185,7 +151,7 @@ class TimeLedger(Fold):
 
     def on_batch(self, batch: Batch) -> None:
         super().on_batch(batch)
-        if self._due:  # ended outside of a step
+        if self._due or self._gone:  # ended outside of a step
             self._settle_due()
 
     def on_gap(self) -> None:
@@ -210,7 +176,7 @@ class TimeLedger(Fold):
         account = self._accounts.get(event.request)
         if account is not None and account.state == _WAITING:
             self._enter(account, _PREFILLING)
-            _settle(account.parts, event.queue_ns, _STEP)
+            settle_parts(account.parts, event.queue_ns, _STEP)
             account.queue, account.queue_ns = account.parts, event.queue_ns
             account.parts = NONE.copy()
 
@@ -243,9 +209,10 @@ class TimeLedger(Fold):
 
     def _sequence_ended(self, event: SequenceFinished) -> None:
         self._again.discard(event.sequence)
-        account = self._of.pop(event.sequence, None)
+        account = self._of.get(event.sequence)
         if account is None:
             return
+        self._gone.append(event.sequence)
         if event.sequence in self._victims:
             self._victims.remove(event.sequence)
         else:
@@ -264,7 +231,8 @@ class TimeLedger(Fold):
         if event.reason in ("stop", "length", "error"):  # at the end of a step: it counts as well
             self._due.append(event)
         else:
-            self._settle_due()
+            if self._due:
+                self._settle_due()
             self._end(event)
 
     def _composed(self, event: StepScheduled) -> None:
@@ -317,7 +285,7 @@ class TimeLedger(Fold):
                 account = self._of.get(sequence)
                 if account is not None and account.state == _PREFILLING:
                     self._enter(account, _DECODING)
-        if self._due:
+        if self._due or self._gone:
             self._settle_due()
         for request in self._left:  # of those that have not ended only victims are left
             account = self._accounts.get(request)
@@ -374,6 +342,9 @@ class TimeLedger(Fold):
         account.mark = self._clocks[state].copy()
 
     def _settle_due(self) -> None:
+        for sequence in self._gone:
+            self._of.pop(sequence, None)
+        self._gone.clear()
         due, self._due = self._due, []
         for event in due:
             if isinstance(event, RequestFinished):
@@ -384,14 +355,14 @@ class TimeLedger(Fold):
                 continue
             edge = _EDGES[account.state]
             self._enter(account, _DECODING)
-            _settle(account.parts, max(0, event.elapsed_ns - account.queue_ns), edge)
-            _add(account.parts, account.queue)
+            settle_parts(account.parts, max(0, event.elapsed_ns - account.queue_ns), edge)
+            add_parts(account.parts, account.queue)
             account.first_ns = event.elapsed_ns
             self.answered += 1
-            _add(self.first_token, account.parts)
+            add_parts(self.first_token, account.parts)
             if event.elapsed_ns > _LATE_NS:
                 self.late += 1
-                _add(self.late_first_token, account.parts)
+                add_parts(self.late_first_token, account.parts)
             account.parts = NONE.copy()
 
     def _end(self, event: RequestFinished) -> None:
@@ -401,39 +372,18 @@ class TimeLedger(Fold):
         edge = _EDGES[account.state]
         self._enter(account, account.state)
         before_ns = account.queue_ns if account.first_ns is None else account.first_ns
-        _settle(account.parts, max(0, event.elapsed_ns - before_ns), edge)
+        settle_parts(account.parts, max(0, event.elapsed_ns - before_ns), edge)
         if account.first_ns is not None:
-            _add(self.rest, account.parts)
+            add_parts(self.rest, account.parts)
             return
-        _add(account.parts, account.queue)
-        _add(self.first_token, account.parts)
+        add_parts(account.parts, account.queue)
+        add_parts(self.first_token, account.parts)
         if event.reason in _CUT_OFF:
             self.unserved += 1
-            _add(self.late_first_token, account.parts)
+            add_parts(self.late_first_token, account.parts)
 
     def _slot(self) -> dict[str, list[int]]:
         number = self.batch.time_ns // _SLOT_NS
         if not self._held or self._held[-1][0] != number:
             self._held.append((number, {}))
         return self._held[-1][1]
-
-
-def _add(sums: list[int], parts: list[int]) -> None:
-    for index, part in enumerate(parts):
-        sums[index] += part
-
-
-def _settle(parts: list[int], length: int, edge: int) -> None:
-    """Make them add up to the length, none below 0: what is missing goes to the edge, what is too
-    much is taken from it, then from the largest."""
-    parts[edge] += length - sum(parts)
-    lacking = 0
-    for index, part in enumerate(parts):
-        if part < 0:
-            lacking -= part
-            parts[index] = 0
-    while lacking:
-        largest = max(range(len(parts)), key=parts.__getitem__)
-        taken = min(lacking, parts[largest])
-        parts[largest] -= taken
-        lacking -= taken

@@ -84,7 +84,7 @@ class Figures(NamedTuple):
     """Requests that were given up, or failed, before their first token."""
     late_parts: Counts
     """Nanoseconds of late and unserved requests up to the first token, by part, in the order of
-    `time_ledger.PARTS`, as are the next."""
+    `time_parts.PARTS`, as are the next."""
     standing: Counts
     """Mean number of waiting requests times nanoseconds, by what held them."""
     generating: Counts

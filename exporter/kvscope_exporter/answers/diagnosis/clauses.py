@@ -13,7 +13,7 @@ from kvscope_exporter.answers.diagnosis.scene import Scene
 from kvscope_exporter.answers.diagnosis.verdict import OVER, Verdict
 from kvscope_exporter.catalogue.incident import Kind
 from kvscope_exporter.state.tenants import NOBODY
-from kvscope_exporter.state.time_ledger import LATE_SECONDS
+from kvscope_exporter.state.time_parts import LATE_SECONDS
 from kvscope_exporter.state.timeline import MISSED
 
 _SIMILAR = 0.7

@@ -6,7 +6,7 @@ from itertools import pairwise
 from operator import add, sub
 from typing import Any, NamedTuple
 
-from kvscope_exporter.state.time_ledger import NONE
+from kvscope_exporter.state.time_parts import NONE
 from kvscope_exporter.state.timeline import PERIOD_NS, Counts, Figures, Period, Timeline
 
 SLICE_NS = 10_000_000_000

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from kvscope_exporter.catalogue.incident import Kind
-from kvscope_exporter.state.time_ledger import PARTS, Part
+from kvscope_exporter.state.time_parts import PARTS, Part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

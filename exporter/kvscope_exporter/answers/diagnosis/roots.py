@@ -1,5 +1,5 @@
-"""Causes that began with the harm, within a minute: compared with the five minutes before, so that a
-rise of long ago is not among them. Harm since the start has no such cause.
+"""Causes that began with the harm, within a minute: compared with the five minutes before, so that
+a rise of long ago is not among them. Harm since the start has no such cause.
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -13,7 +13,7 @@ from kvscope_exporter.answers.gather import gather
 from kvscope_exporter.answers.question import QueryContext, UnknownError
 from kvscope_exporter.machine.gpu import GpuNote
 from kvscope_exporter.state import HelloTracker, Latency, Ledger, Requests, Steps, TimeLedger
-from kvscope_exporter.state.time_ledger import PARTS
+from kvscope_exporter.state.time_parts import PARTS
 from kvscope_exporter.state.timeline import READ, Timeline, figures_of
 
 FOLDS = tuple(dict.fromkeys((*READ, HelloTracker, *ADVICE.folds)))

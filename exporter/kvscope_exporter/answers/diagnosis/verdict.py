@@ -95,9 +95,9 @@ def _amount(course: Course, index: int, kind: Kind) -> float:
         "failures": sums.failed + sums.met_dead,
         "refusals": sums.crowded_out,
         "cache_reset": sums.resets,
-        "cache_too_small": sums.evicted_blocks,
+        "cache_too_small": sums.evicted_blocks / max(1, sums.queried_blocks),
         "below_block": sums.missed_blocks[-1],
-        "new_content": sums.missed_blocks[0],
+        "new_content": sums.missed_blocks[0] / max(1, sums.prompts),
         "slow_steps": sums.slow_ns,
         "preemptions": sums.preemptions,
     }
