@@ -5,6 +5,7 @@ reader's memory and from producing a page that no parser accepts. A `Fact` is he
 is made, an event of a step is not: see `kvscope_events.event`.
 """
 
+from collections.abc import Iterable
 from typing import Annotated
 
 import msgspec
@@ -49,6 +50,12 @@ Times = Annotated[dict[Name, Time], msgspec.Meta(max_length=64)]
 def label_of(value: object, most: int = MAX_LABEL) -> str:
     """A foreign name or reason as a text that can be written, cut at `most` characters."""
     return str(value)[:most].encode(errors="replace").decode()
+
+
+def numbers_of(source: object, names: Iterable[str]) -> dict[str, float]:
+    """Those of a foreign object's attributes that are numbers, by name."""
+    found = {name: getattr(source, name, None) for name in names}
+    return {name: float(value) for name, value in found.items() if isinstance(value, (int, float))}
 
 
 def count_of(value: int | None) -> int:

@@ -76,7 +76,7 @@ SGLANG_SCHEDULER_EVENTS = COUNTED_EVENTS | _named(
     *("RequestArrived", "SequenceAdded", "RequestScheduled", "FirstToken"),
     *("SequenceFinished", "RequestFinished", "RequestPreempted", "RequestResumed"),
     *("PrefixLookup", "PrefixCacheReset"),
-    "StepCompleted",
+    *("StepScheduled", "StepCompleted"),
 )
 """Events that the observer reports from SGLang's scheduler. With names, CONTENT_EVENTS as well;
 with a tier below the pool, OFFLOAD_EVENTS and LOAD_EVENTS."""

@@ -38,11 +38,11 @@ TransferDirection = Literal["load", "store"]
 PreemptionMode = Literal["recompute", "swap"]
 SwapDirection = Literal["out", "in"]
 PreemptionCause = Literal["out_of_blocks", "out_of_memory", "reset"]
-AdmissionStop = Literal["empty", "sequences", "blocks", "tokens", "paused", "unexplained"]
-"""Reasons why a step admitted no further request: no request waited, the limit on sequences,
-missing blocks (or a preemption in the same step), the token budget or the limit on a chunk, a
-paused scheduler, or nothing that explains it although requests wait. Of several that hold, the
-first in this order."""
+AdmissionStop = Literal["empty", "paused", "sequences", "blocks", "tokens", "unexplained"]
+"""Reasons why a step admitted no further request: no request waited but for reasons of its own, a
+paused scheduler, the limit on sequences, missing blocks (or a preemption in the same step), the
+token budget or the limit on a chunk, or nothing that explains it. Of several that hold, the first
+in this order."""
 Deferral = Literal["transfer", "grammar", "adapter", "other"]
 """Reasons of a waiting sequence's own, for which a step passes it over."""
 OutOfMemoryAction = Literal["retried", "gave_up"]

@@ -22,7 +22,7 @@ from kvscope_engine.step_plan import SampledToken, ScheduledSequence, StepPlan
 from kvscope_events.bus import Bus
 from kvscope_events.events import DeviceOutOfMemory, StepCompleted, StepScheduled
 from kvscope_events.throttle import ThrottledLog
-from kvscope_events.vocabulary import AdmissionStop, FinishReason
+from kvscope_events.vocabulary import FinishReason
 
 _Rows = list[ScheduledSequence]
 
@@ -69,6 +69,7 @@ class Step:
             return self._survive(plan, failure)
         outputs = self._end_calls(executed.culprits)
         plan, sampled = executed.plan, executed.tokens
+        plan.admission_stop = planned.admission_stop
         if not plan.rows:
             return outputs
         if plan.chunks:
@@ -87,7 +88,7 @@ class Step:
                     first_tokens.append(sequence.sequence_id)
             if token is not None or reason is not None:
                 outputs.append(StepOutput(sequence.sequence_id, token, reason))
-        completed = self._completed(plan, start_ns, emitted, first_tokens, planned.admission_stop)
+        completed = self._completed(plan, start_ns, emitted, first_tokens)
         self._emit(completed)
         if self.scheduler.swap is not None:
             self.scheduler.swap.stepped(plan.num_tokens, plan.prefill_tokens, completed.duration_ns)
@@ -134,12 +135,7 @@ class Step:
         return outputs
 
     def _completed(
-        self,
-        plan: StepPlan,
-        start_ns: int,
-        emitted: list[int],
-        first_tokens: list[int],
-        stop: AdmissionStop | None,
+        self, plan: StepPlan, start_ns: int, emitted: list[int], first_tokens: list[int]
     ) -> StepCompleted:
         pool, scheduler = self.pool, self.scheduler
         self.largest_step = max(self.largest_step, plan.num_tokens)
@@ -159,7 +155,7 @@ class Step:
             requests_running=scheduler.requests.num_running,
             requests_waiting=scheduler.requests.num_waiting,
             requests_swapped=scheduler.num_requests_swapped,
-            admission_stop=stop,
+            admission_stop=plan.admission_stop,
         )
 
 

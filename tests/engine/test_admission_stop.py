@@ -1,7 +1,7 @@
 """A step says why it admitted no more, and which parts of prompts it computed."""
 
-from collections.abc import Sequence as Sequenced
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -65,10 +65,9 @@ class Judge(ContentRunner):
 
 
 class Driven:
-    def __init__(self, **options: int | bool) -> None:
-        runner = Judge()
-        self.engine = runner.engine = Accounting(runner=runner, **options)  # type: ignore[arg-type]
-        self.judge = runner
+    def __init__(self, **options: Any) -> None:
+        self.judge = runner = Judge()
+        self.engine = runner.engine = Accounting(runner=runner, **options)
         self._step = Step(self.engine.scheduler, self.engine.pool, runner, self.engine.bus)
 
     def step(self) -> AdmissionStop | None:
@@ -91,49 +90,44 @@ class Driven:
         return completed.admission_stop
 
 
-def test_nothing_waits_once_all_are_admitted() -> None:
-    driven = Driven()
-    driven.engine.add([1] * 6, 3)
-    assert [driven.step() for _ in range(3)] == ["empty"] * 3
+SCENARIOS: dict[str, tuple[dict[str, int | bool], list[tuple[int, int]], list[AdmissionStop]]] = {
+    "all are admitted": ({}, [(6, 3)], ["empty"] * 3),
+    "no slot is free, even while a prompt uses up the tokens": (
+        {"max_num_seqs": 1, "max_num_batched_tokens": 8},
+        [(12, 2), (4, 1)],
+        ["sequences"] * 3 + ["empty"],
+    ),
+    "a long prompt uses up the tokens": (
+        {"max_num_batched_tokens": 8},
+        [(20, 1), (4, 1)],
+        ["tokens"] * 2 + ["empty"],
+    ),
+    "without chunks a prompt is over the rest of the tokens": (
+        {"num_blocks": 40, "max_num_batched_tokens": 40, "enable_chunked_prefill": False},
+        [(15, 1), (15, 1), (15, 1)],
+        ["tokens", "empty"],
+    ),
+    "the first in the queue does not fit, and none overtakes": (
+        {"num_blocks": 10, "max_num_batched_tokens": 40},
+        [(24, 3), (24, 1), (1, 1)],
+        ["blocks"] * 3 + ["empty"],
+    ),
+    "a step that preempted": (
+        {"num_blocks": 5, "max_model_len": 20, "max_num_batched_tokens": 40},
+        [(8, 8), (11, 4)],
+        ["empty", "blocks"],
+    ),
+}
+"""Options, the tokens of prompts and outputs, and the reason of each step."""
 
 
-def test_all_slots_taken_is_said_even_while_a_prompt_uses_up_the_tokens() -> None:
-    driven = Driven(max_num_seqs=1, max_num_batched_tokens=8)
-    driven.engine.add([1] * 12, 2)
-    driven.engine.add([2] * 4, 1)
-    # Chunks of 8 and 4 tokens, the second token, then the other one.
-    assert [driven.step() for _ in range(4)] == ["sequences"] * 3 + ["empty"]
-
-
-def test_a_long_prompt_that_uses_up_the_tokens_is_what_others_wait_for() -> None:
-    driven = Driven(max_num_batched_tokens=8)
-    driven.engine.add([1] * 20, 1)
-    driven.engine.add([2] * 4, 1)
-    assert [driven.step() for _ in range(3)] == ["tokens", "tokens", "empty"]
-
-
-def test_without_chunks_a_prompt_over_the_rest_of_the_tokens_waits_for_them() -> None:
-    driven = Driven(num_blocks=40, max_num_batched_tokens=40, enable_chunked_prefill=False)
-    for token in range(3):
-        driven.engine.add([token] * 15, 1)
-    assert [driven.step() for _ in range(2)] == ["tokens", "empty"]
-
-
-def test_a_head_of_the_queue_that_does_not_fit_waits_for_blocks() -> None:
-    driven = Driven(num_blocks=10, max_num_batched_tokens=40)
-    driven.engine.add([1] * 24, 3)
-    driven.engine.add([2] * 24, 1)
-    driven.engine.add([3], 1)  # fits, and does not overtake
-    assert [driven.step() for _ in range(4)] == ["blocks"] * 3 + ["empty"]
-
-
-def test_a_step_that_preempted_admits_nobody_for_want_of_blocks() -> None:
-    driven = Driven(num_blocks=5, max_model_len=20, max_num_batched_tokens=40)
-    driven.engine.add([1] * 8, 8)
-    victim = driven.engine.add([2] * 11, 4)
-    assert driven.step() == "empty"
-    assert driven.step() == "blocks"
-    assert victim.num_preemptions == 1
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_the_reason_is_the_one_laid_in(name: str) -> None:
+    options, calls, expected = SCENARIOS[name]
+    driven = Driven(**options)
+    for token, (prompt, output) in enumerate(calls):
+        driven.engine.add([token] * prompt, output)
+    assert [driven.step() for _ in expected] == expected
 
 
 PROMPTS = st.lists(st.integers(0, 2), min_size=1, max_size=24)
@@ -143,30 +137,25 @@ CALLS = st.lists(st.tuples(PROMPTS, st.integers(1, 15), st.integers(1, 4)), max_
 @settings(max_examples=60)
 @given(
     arrivals=st.lists(CALLS, min_size=1, max_size=12),
-    num_blocks=st.integers(10, 20),
+    options=st.fixed_dictionaries(
+        {
+            "num_blocks": st.integers(10, 20),
+            "max_num_seqs": st.integers(1, 5),
+            "enable_prefix_caching": st.booleans(),
+            "swap_blocks": st.sampled_from((0, 8)),
+        }
+    ),
     budget=st.integers(5, 48),
-    max_num_seqs=st.integers(1, 5),
     chunked=st.booleans(),
-    caching=st.booleans(),
-    swap_blocks=st.sampled_from((0, 8)),
 )
 def test_every_step_says_what_a_look_at_the_engine_says(
-    arrivals: Sequenced[Sequenced[tuple[list[int], int, int]]],
-    num_blocks: int,
+    arrivals: list[list[tuple[list[int], int, int]]],
+    options: dict[str, Any],
     budget: int,
-    max_num_seqs: int,
     chunked: bool,
-    caching: bool,
-    swap_blocks: int,
 ) -> None:
-    driven = Driven(
-        num_blocks=num_blocks,
-        max_num_batched_tokens=budget if chunked else max(40, budget),
-        max_num_seqs=max_num_seqs,
-        enable_chunked_prefill=chunked,
-        enable_prefix_caching=caching,
-        swap_blocks=swap_blocks,
-    )
+    tokens = budget if chunked else max(40, budget)
+    driven = Driven(**options, max_num_batched_tokens=tokens, enable_chunked_prefill=chunked)
     for calls in arrivals:
         for prompt, max_tokens, samples in calls:
             driven.engine.call([prompt], max_tokens, samples)

@@ -36,6 +36,7 @@ from kvscope_events.events import (
     RequestResumed,
     SequenceFinished,
     StepCompleted,
+    StepScheduled,
 )
 from kvscope_events.observers.endpoints import (
     DIRECTORY_VARIABLE,
@@ -46,6 +47,7 @@ from kvscope_events.observers.sglang.plugin import NAMES_VARIABLE
 from kvscope_events.wire.frame import decode_batch, encode_batch
 from kvscope_exporter.state.cache import Cache
 from kvscope_exporter.state.ledger import Ledger
+from tests.sglang.admission import Expected
 from tests.sglang.load import Load
 from tests.sglang.scenarios import COMMON, NAMED, PUBLISHING, SCENARIOS, SWITCHED
 from tests.sglang.switched import Cycles, keep_published, published
@@ -65,6 +67,8 @@ class Witness:
     def __init__(self, scheduler: Any, observer: Any) -> None:
         self.found: Counter[str] = Counter()
         self.examples: list[str] = []
+        self.stops: list[str | None] = []
+        self.chunks: list[int] = []
         self._scheduler = scheduler
         self._ledger, self._cache = Ledger(), Cache()
         self._stopped = False
@@ -142,7 +146,12 @@ class Witness:
                 found["output_tokens"] += event.output_tokens
         elif isinstance(event, RequestFinished):
             found["finished"] += 1
+        elif isinstance(event, StepScheduled):
+            self.chunks.append(sum(event.tokens))
         elif isinstance(event, StepCompleted):
+            self.stops.append(event.admission_stop)
+            if event.prefill_tokens and self.chunks.pop(0) != event.prefill_tokens:
+                self._differs("chunks", f"other than {event.prefill_tokens}")
             found["prefill_tokens"] += event.prefill_tokens
             found["emitted"] += len(event.emitted)
 
@@ -306,6 +315,7 @@ def run(model: str, requests: int, name: str, fault: str = "") -> dict[str, Any]
     wrapped = wrappers_on(scheduler)
     witness = None if observer is None else Witness(scheduler, observer)
     load = Load(requests, priority=scenario.priority)
+    expected = None if witness is None or fault else Expected(scheduler)
     cycles = None
     if fault == GOES_OFF_AND_ON:
         assert witness is not None
@@ -333,6 +343,7 @@ def run(model: str, requests: int, name: str, fault: str = "") -> dict[str, Any]
         "tree": type(scheduler.tree_cache).__name__,
         "found": {} if witness is None else dict(witness.found),
         "examples": [] if witness is None else witness.examples,
+        "stops": [] if expected is None else [witness.stops, expected.stops],
         "replies": dict(load.replies),
         "tokens": load.tokens,
         "metrics": metrics(),

@@ -37,8 +37,18 @@ def test_the_events_lead_to_sglangs_own_counts_at_each_step(driven: Driven, name
     assert run["live"]
     assert run["differences"] == 0
     assert found["steps"] > 200
-    assert found.get("differing_counts", 0) == 0, run["examples"]
+    assert found.get("differing_counts", 0) == found.get("differing_chunks", 0) == 0, run[
+        "examples"
+    ]
     assert found["arrived"] == found["finished"] == REQUESTS
+
+
+@BY_SCENARIO
+def test_each_step_says_why_it_admitted_no_more(driven: Driven, name: str) -> None:
+    told, expected = driven[name]["stops"]
+    assert told == expected
+    limit = "tokens" if "--chunked-prefill-size" in SCENARIOS[name].arguments else "blocks"
+    assert {"empty", limit} <= set(told)
 
 
 @BY_SCENARIO

@@ -40,7 +40,7 @@ class HoldingConnector(KVConnectorBase_V1):  # type: ignore[misc]
 
     def get_num_new_matched_tokens(
         self, request: Any, num_computed_tokens: int
-    ) -> tuple[int, bool]:
+    ) -> tuple[int | None, bool]:
         return 0, False
 
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
@@ -90,3 +90,16 @@ class HoldingConnector(KVConnectorBase_V1):  # type: ignore[misc]
         if self._until:
             time.sleep(_PAUSE_SECONDS)
         return sent or None, None
+
+
+class DelayingConnector(HoldingConnector):
+    """Loads prompts of even length from elsewhere, where they never arrive; of an odd one that
+    three divides it does not know yet."""
+
+    def get_num_new_matched_tokens(
+        self, request: Any, num_computed_tokens: int
+    ) -> tuple[int | None, bool]:
+        prompt = request.num_prompt_tokens
+        if prompt % 2 == 0:
+            return (prompt - 1) // 16 * 16 - num_computed_tokens, True
+        return (None, False) if prompt % 3 == 0 else (0, False)

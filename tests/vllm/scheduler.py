@@ -127,7 +127,7 @@ class Driver:
             kv_cache_groups=groups,
             prefix_cache_retention_interval=retention,
         )
-        grammar = MagicMock()
+        self.grammar = grammar = MagicMock()
         grammar.should_advance.return_value = False
         grammar.accept_tokens.return_value = True
         grammar.grammar_bitmask.return_value = None
@@ -162,13 +162,21 @@ class Driver:
     def tokens(self, count: int) -> list[int]:
         return [self.random.randrange(VOCABULARY) for _ in range(count)]
 
-    def add(self, prompt: list[int] | None = None, max_tokens: int = 0) -> None:
+    def add(
+        self,
+        prompt: list[int] | None = None,
+        max_tokens: int = 0,
+        lora_request: Any = None,
+        **sampling: Any,
+    ) -> None:
         """A new request, with one of the prefixes."""
         from vllm.sampling_params import SamplingParams
         from vllm.v1.request import Request
 
         parameters = SamplingParams(
-            max_tokens=max_tokens or self.random.choice([1, 5, 30, 120]), ignore_eos=True
+            max_tokens=max_tokens or self.random.choice([1, 5, 30, 120]),
+            ignore_eos=True,
+            **sampling,
         )
         if hasattr(parameters, "update_from_generation_config"):
             parameters.update_from_generation_config({}, None)
@@ -187,6 +195,7 @@ class Driver:
             priority=self.random.randrange(3) if "prio" in self.words else 0,
             mm_features=None,
             client_index=0,
+            lora_request=lora_request,
         )
         self.requests += 1
         self.scheduler.add_request(request)

@@ -19,12 +19,14 @@ _WHILE_PAUSED = "_record_scheduler_state_for_paused_engine"
 """Called in each pass of a paused loop, which asks for no batch; not in all releases."""
 
 
-def boundaries(scheduler: Any, pass_begins: Before) -> list[Found]:
+def boundaries(
+    scheduler: Any, pass_begins: Before, batch_chosen: After | None = None
+) -> list[Found]:
     """The methods that are called first in a pass of the scheduler's loop, between two steps."""
-    names = ["get_next_batch_to_run"]
+    methods = [found(scheduler, "get_next_batch_to_run", (), pass_begins, batch_chosen)]
     if hasattr(scheduler, _WHILE_PAUSED):
-        names.append(_WHILE_PAUSED)
-    return [found(scheduler, name, (), pass_begins) for name in names]
+        methods.append(found(scheduler, _WHILE_PAUSED, (), pass_begins))
+    return methods
 
 
 def methods(
@@ -46,7 +48,8 @@ def methods(
     publish = _present(tree, ("cache_unfinished_req", "checkpoint"))
     node = ("node|node_id",)
     hooks = [
-        *boundaries(scheduler, pass_begins),
+        *boundaries(scheduler, pass_begins, steps.admission.chosen),
+        found(scheduler, "get_new_batch_prefill", (), None, steps.admission.prefill_planned),
         found(scheduler, "process_batch_result", ("batch", "result"), None, step_completed),
         found(scheduler, "on_idle", (), None, idle),
         found(scheduler, "_add_request_to_queue", ("req", "is_retracted"), None, steps.queued),

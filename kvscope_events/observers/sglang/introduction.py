@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from kvscope_events.events import CONTRACT_VERSION, Hello, PoolCounted, PoolCreated, TierCreated
-from kvscope_events.limits import label_of
+from kvscope_events.limits import label_of, numbers_of
 from kvscope_events.observers.sglang.pages import Pages
 from kvscope_events.pid_space import pid_space
 from kvscope_events.producers import (
@@ -23,7 +23,7 @@ from kvscope_events.producers import (
 )
 
 HASH_ALGORITHM = "sha256 chain, 8 bytes"
-_SETTINGS = ("mem_fraction_static", "schedule_conservativeness")
+_LIMITS = ("max_running_requests", "max_prefill_tokens", "chunked_prefill_size")
 
 
 def created_of(scheduler: Any) -> PoolCreated:
@@ -124,12 +124,12 @@ def settings_of(scheduler: Any) -> dict[str, float]:
     `pre_model_load_memory`: GiB that were free before the model was loaded. SGLang leaves the share
     of them that --mem-fraction-static does not name.
     """
-    args = scheduler.server_args
-    found = {name: getattr(args, name, None) for name in _SETTINGS}
-    found["max_running_requests"] = getattr(scheduler, "max_running_requests", None)
     runner = getattr(getattr(scheduler, "tp_worker", None), "model_runner", None)
-    found["pre_model_load_memory"] = getattr(runner, "pre_model_load_memory", None)
-    return {name: float(value) for name, value in found.items() if isinstance(value, (int, float))}
+    return {
+        **numbers_of(scheduler.server_args, ("mem_fraction_static", "schedule_conservativeness")),
+        **numbers_of(scheduler, _LIMITS),
+        **numbers_of(runner, ("pre_model_load_memory",)),
+    }
 
 
 def _pool_device(scheduler: Any) -> str | None:

@@ -102,6 +102,7 @@ class Observer:
         try:
             go_on(self.steps, self._before)
             self._unseen_steps = len(results_in_flight(self._scheduler))
+            self.steps.admission.stops.extend([None] * self._unseen_steps)
             self._attach()
             self.outlet.provide(self.state_for_readers)
             say(f"on: observing engine {self.hello.engine} again")

@@ -17,7 +17,9 @@ from kvscope_events.events import (
     RequestResumed,
     RequestScheduled,
     StepCompleted,
+    StepScheduled,
 )
+from kvscope_events.observers.sglang.admission import Admission
 from kvscope_events.observers.sglang.cohort import Cohort
 from kvscope_events.observers.sglang.content import can_name, lookup_names
 from kvscope_events.observers.sglang.pages import Pages
@@ -43,6 +45,7 @@ class Steps:
         self.sequences = Sequences()
         self.pages = Pages(scheduler, self.number_of, events)
         self.cohort = Cohort(self.pages.page)
+        self.admission = Admission(scheduler)
         self.began_ns = 0
         self.largest_step = 0
         self._version = version
@@ -81,6 +84,7 @@ class Steps:
     def begins(self) -> None:
         """Called over and over while nothing runs: must cost nothing."""
         self.began_ns = time.monotonic_ns()
+        self.admission.stop = None
 
     def extend_begins(self, args: Arguments, kwargs: Keywords) -> int:
         self.pages.tell_unlocked()  # before the admissions that lock it again
@@ -89,6 +93,7 @@ class Steps:
     def extended(self, place: Any, result: Any, args: Arguments, kwargs: Keywords) -> None:
         """A prefill batch has its memory: admissions, and further chunks of running requests."""
         batch, page, running = args[0], self.pages.page, self.sequences.running
+        chunks: dict[int, int] = {}
         for request, prefix, extend in zip(
             batch.reqs, batch.prefix_lens, batch.extend_lens, strict=True
         ):
@@ -100,6 +105,11 @@ class Steps:
                 place += len(told)
             pages = -(-(prefix + extend) // page) - -(-prefix // page)
             self.pages.allocate(sequence.number or None, int(pages), "prefill")
+            # 0: it came before the observer.
+            chunks[sequence.number] = chunks.get(sequence.number, 0) + int(extend)
+        limit = self.scheduler.chunked_prefill_size or self.scheduler.max_prefill_tokens
+        room = max(0, limit - sum(chunks.values()))
+        self.events.append(StepScheduled([*chunks], [*chunks.values()], room))
 
     def _admitted(self, request: Any, prefix: int) -> tuple[Sequence, list[EngineEvent]]:
         began_ns, pages = self.began_ns, self.pages
@@ -186,6 +196,7 @@ class Steps:
             running,
             waiting,
             protected_blocks=pages.protected,
+            admission_stop=self.admission.completed(),
         )
 
     def _token(self, sequence: Sequence | None, now_ns: int) -> None:
@@ -235,6 +246,7 @@ class Steps:
     def retracted(self, note: Any, result: Any, args: Arguments, kwargs: Keywords) -> None:
         """SGLang ends the ones among them that could not even run alone."""
         self._retracting = False
+        self.admission.stop = "blocks"
         for request in result[2]:
             sequence = self.sequences.waiting.pop(request.rid, None)
             if sequence is not None:

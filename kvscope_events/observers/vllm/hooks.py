@@ -106,6 +106,7 @@ HOOKS: tuple[Hook, ...] = (
         after=manager.slots,
         wrap=manager.allocating,
     ),
+    _manager("can_fit_full_sequence", "request", since="0.19", after=manager.fitted),
     _manager(
         "free",
         "request",

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from kvscope_events.events import CONTRACT_VERSION, Hello, PoolCreated
-from kvscope_events.limits import label_of
+from kvscope_events.limits import label_of, numbers_of
 from kvscope_events.observers.vllm.offloading import offloading_manager
 from kvscope_events.observers.vllm.served import engine_index, served_name, server_version
 from kvscope_events.observers.vllm.sizing import (
@@ -28,6 +28,12 @@ from kvscope_events.producers import (
     VLLM_SCHEDULER_EVENTS,
     in_order,
 )
+
+_SETTINGS = (
+    *("max_num_seqs", "max_num_active_seqs", "max_num_batched_tokens"),
+    *("long_prefill_token_threshold", "watermark"),
+)
+"""Numbers of the scheduler's configuration that limit whom a step admits."""
 
 
 def created_of(scheduler: Any) -> PoolCreated:
@@ -94,6 +100,7 @@ def hello_of(scheduler: Any, session: str) -> Hello:
         else None,
         pool_sized_by=sized_by(cache),
         keeps_blocks=getattr(scheduler, "connector", None) is not None,
+        settings=numbers_of(config.scheduler_config, _SETTINGS),
     )
 
 

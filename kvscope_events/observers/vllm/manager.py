@@ -118,9 +118,18 @@ def slots(observer: Observer, entry: Entry | None, result: Any, args: Call, kwar
     if entry is None:
         _failed(observer, request, args, kwargs)
     elif result is not None:
+        observer.admission.admitted = True
         _admitted(observer, entry, request, args, kwargs)
-    elif observer.group_hits is not None:  # for a waiting request it is normal to find no room
-        observer.group_hits.take()
+    else:  # for a waiting request it is normal to find no room
+        observer.admission.no_blocks = True
+        if observer.group_hits is not None:
+            observer.group_hits.take()
+
+
+def fitted(observer: Observer, note: None, fits: bool, args: Call, kwargs: Named) -> None:
+    """A waiting request is admitted only if there is room for all of it."""
+    if not fits:
+        observer.admission.no_blocks = True
 
 
 def before_free(observer: Observer, args: Call, kwargs: Named) -> Victim:
@@ -254,6 +263,7 @@ def _failed(observer: Observer, request: Any, args: Call, kwargs: Named) -> None
 
 
 def _preempted(observer: Observer, request: Any, computed: int, blocks: int) -> None:
+    observer.admission.no_blocks = True  # the queue is not looked at
     sequence = observer.sequences.find(request.request_id)
     if sequence is None:
         return

@@ -17,6 +17,7 @@ from kvscope_events.events import EngineEvent, Hello, PoolCreated
 from kvscope_events.observers.ending import BY_ORDER, last_words, stopped
 from kvscope_events.observers.log import say, warn
 from kvscope_events.observers.outlet import Outlet
+from kvscope_events.observers.vllm.admission import Admission, Stop
 from kvscope_events.observers.vllm.facts import Names, finisher
 from kvscope_events.observers.vllm.group_hits import GroupHits
 from kvscope_events.observers.vllm.groups import BlockGroups
@@ -37,8 +38,9 @@ MAX_DEFERRED = 4096
 
 End = Literal["broken", "rests", "closed"]
 Owner = tuple[int | None, ReleaseCause]
-Started = tuple[Any, int, int, int]
-"""A scheduler's output, when its step began, its prefill and its decode tokens."""
+Started = tuple[Any, int, int, int, Stop]
+"""A scheduler's output, when its step began, its prefill and its decode tokens, and the reason why
+it admitted no more."""
 
 
 class Observer:
@@ -95,6 +97,7 @@ class Observer:
         self.reports_chunks = self.caching and len(created.groups) > 1
         self.token_budget = int(getattr(scheduler, "max_num_scheduled_tokens", 0))
         self.sequences = Sequences()
+        self.admission = Admission(scheduler, running, self.sequences.find)
         self.counts = Counts()
         # State of the calls in progress.
         self.depth = 0  # of calls of the scheduler
@@ -281,6 +284,7 @@ class Observer:
             self.offloading.detach()
             self.offloading = None
         self.scheduler = self.manager = self.pool = self.queue = self.request = None
+        del self.admission
         self.steps.clear()
 
 

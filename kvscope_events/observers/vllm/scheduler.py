@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from kvscope_events.events import FirstToken, StepCompleted, StepScheduled
+from kvscope_events.observers.vllm.admission import UNKNOWN
 from kvscope_events.observers.vllm.check import check_counts
 from kvscope_events.observers.vllm.introduction import name_space
 from kvscope_events.observers.vllm.observer import now_ns
@@ -48,6 +49,8 @@ def added(observer: Observer, new: bool, result: None, args: Call, kwargs: Named
 
 def before_schedule(observer: Observer, args: Call, kwargs: Named) -> None:
     observer.schedule_ns = now_ns()
+    throttled = args[0] if args else kwargs.get("throttle_prefills")  # since 0.24
+    observer.admission.begin(is_throttled=bool(throttled))
 
 
 def scheduled(observer: Observer, note: None, output: Any, args: Call, kwargs: Named) -> None:
@@ -58,10 +61,14 @@ def scheduled(observer: Observer, note: None, output: Any, args: Call, kwargs: N
     if total != len(output.num_scheduled_tokens) or total >= observer.token_budget:
         chunks = _chunks(observer, output)
     prefill = sum(chunks.values())
-    observer.steps.append((output, observer.schedule_ns, prefill, total - prefill))
-    if observer.reports_chunks and total:
-        room = max(0, observer.token_budget - total)
-        observer.buffer.append(StepScheduled([*chunks], [*chunks.values()], room))
+    room = observer.token_budget - total
+    try:
+        stop = observer.admission.stop(output, room, prefill)
+    except AttributeError:  # another vLLM, which keeps it elsewhere
+        stop = UNKNOWN
+    observer.steps.append((output, observer.schedule_ns, prefill, total - prefill, stop))
+    if chunks or (observer.reports_chunks and total):
+        observer.buffer.append(StepScheduled([*chunks], [*chunks.values()], max(0, room)))
 
 
 def updated(observer: Observer, note: None, result: Any, args: Call, kwargs: Named) -> None:
@@ -73,7 +80,7 @@ def updated(observer: Observer, note: None, result: Any, args: Call, kwargs: Nam
         outside(observer, note, result, args, kwargs)
         return
     observer.joins = False
-    _, begun_ns, prefill, decode = step or (output, now, 0, 0)
+    _, begun_ns, prefill, decode, stop = step or (output, now, 0, 0, UNKNOWN)
     emitted: list[int] = []
     first_tokens: list[int] = []
     emitted_tokens: list[int] = []
@@ -139,6 +146,8 @@ def updated(observer: Observer, note: None, result: Any, args: Call, kwargs: Nam
             drafted or None,
             min(further_tokens, drafted) if drafted else None,
             emitted_tokens if further_tokens else [],
+            None,
+            *stop,
         )
     )
     if counts.active != active or observer.in_doubt:
