@@ -3,7 +3,7 @@
 from kvscope_alerts.rule import COUNT, ENGINE, Alert, Group
 from kvscope_alerts.scope import Scope
 from kvscope_alerts.server_state import silent
-from kvscope_alerts.thresholds import STARVED_FACTOR, STARVED_SECONDS
+from kvscope_alerts.thresholds import NOT_ADMITTED, STARVED_FACTOR, STARVED_SECONDS
 from kvscope_alerts.timing import Timing
 from kvscope_monitoring import formulas
 from kvscope_monitoring.selectors import series
@@ -18,6 +18,7 @@ def engine_groups(timing: Timing, scope: Scope) -> list[Group]:
                 _stalled(timing, scope),
                 *_dead(timing, scope),
                 _queue_stuck(timing, scope),
+                _not_admitting(timing),
                 _starved(timing, scope),
             ],
         ),
@@ -124,6 +125,22 @@ def _queue_stuck(timing: Timing, scope: Scope) -> Alert:
         summary="Requests wait, and an engine has delivered no first token for ten minutes.",
         description=f"{COUNT} or more requests have waited at {ENGINE} for ten minutes, and none "
         "has had its first token in that time: the queue does not move, whatever the steps do.",
+        board="kvscope-overview",
+    )
+
+
+def _not_admitting(timing: Timing) -> Alert:
+    """The engine makes steps, so it is not stalled, and what waits has no latency yet."""
+    held = series("kvscope_queue_wait_seconds_total", part="wait_unexplained")
+    return Alert(
+        name="KvscopeNotAdmitting",
+        severity="warning",
+        topic="engine",
+        expr=f"sum without (part) (rate({held}[{timing.range('5m')}])) > {NOT_ADMITTED}",
+        wait="2m",
+        summary="Requests wait at an engine that has room for them.",
+        description="On average {{ $value | humanize }} requests have waited for five minutes at "
+        f"{ENGINE}, while slots, blocks and tokens were free: its scheduler has stopped admitting.",
         board="kvscope-overview",
     )
 

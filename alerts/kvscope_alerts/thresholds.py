@@ -77,6 +77,9 @@ SILENCE_SECONDS = 45
 """An idle engine emits an event every second: a memory sample or a heartbeat. So the alert
 comes within two minutes also where scrapes and evaluations are half a minute apart."""
 
+NOT_ADMITTED = 0.5
+"""Mean number of requests that wait although there is room: at least one, most of the time. What a
+scheduler leaves for its next step lasts milliseconds."""
 STARVED_SECONDS = 600
 """As long as a whole queue has to be stuck for KvscopeQueueStuck."""
 STARVED_FACTOR = 10

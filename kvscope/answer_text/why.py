@@ -1,4 +1,4 @@
-"""The answer of `/api/why` as text: the cause, what followed, and what to do."""
+"""The answer of `/api/why` as text: the cause, the harm, and what to do."""
 
 import textwrap
 
@@ -24,7 +24,9 @@ def why_text(answer: WhyAnswer, width: int) -> list[Text]:
     if answer.remedy:
         lines += _wrapped("Do:       ", answer.remedy, width, "green")
     if answer.excluded:
-        lines += _wrapped("Not seen: ", f"{', '.join(answer.excluded)}.", width, "dim")
+        lines += _wrapped("Ruled out: ", f"{', '.join(answer.excluded)}.", width, "dim")
+    for sentence in answer.unseen:
+        lines += _wrapped("Unseen:   ", sentence, width, "dim")
     return lines
 
 

@@ -39,11 +39,11 @@ def why(
 ) -> None:
     """Say what is wrong with a server, why, and what to do.
 
-    Looks back half an hour: what left its usual level, when, and which of these can have led to the
-    others. The cause comes first, then what followed, with times in UTC. What is over is reported
-    for five minutes more, and for longer while the server is idle. --at asks about an earlier
-    moment, which a server answers from the recordings that it has saved, or from what it keeps,
-    which is saved for it.
+    Looks back half an hour for harm: late first tokens, requests that are given up, preemptions, a
+    queue that stands. The cause is what the time of these requests was spent on, and what began
+    with it, within a minute. Times are in UTC. What is over is reported for five minutes more. --at
+    asks about an earlier moment, which a server answers from the recordings that it has saved, or
+    from what it keeps, which is saved for it.
 
     Exit status: 0, whatever is wrong; 2 if the server cannot be asked or the file not be read.
 

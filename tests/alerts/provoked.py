@@ -25,7 +25,7 @@ AFTERWARDS = {
 }
 AT_LAST = {"KvscopeTargetAbsent", "KvscopeManyTargetsDown"}
 NOT_HERE = {
-    "KvscopeReloadFailed",
+    *("KvscopeReloadFailed", "KvscopeNotAdmitting"),
     *("KvscopeEnginesFewer", "KvscopeModelGone", "KvscopeSourceDown"),
     *("KvscopePoolSmaller", "KvscopeReplicaIdle", "KvscopeTierThrashes", "KvscopeGpuLinkSlow"),
     *("KvscopeServerFails", "KvscopeRequestStarved", "KvscopeKvBlocksHeld"),
@@ -37,8 +37,8 @@ is over when it could begin. A model is gone when each of its servers is. An eng
 heard while its server is ready takes a second source. Replicas here differ in size and traffic
 all the time. NVML's double changes its link in tests/gpu. A server whose API fails by itself is
 a vLLM, a queue that is served in turn starves no one, and our engine holds no blocks of ended
-requests and has one kind of layers. No process follows these servers as a fleet. No sidecar here
-has a configuration file.
+requests, admits what fits and has one kind of layers. No process follows these servers as a
+fleet. No sidecar here has a configuration file.
 test_messages.py plays the first of these three, and alerts/tests/ has the cases of all."""
 STANDING = {"KvscopeXidCritical"}
 """Fires until the process is replaced; here, until it is not scraped."""

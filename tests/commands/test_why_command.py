@@ -62,7 +62,7 @@ def test_cause_chain_remedy_and_what_was_not_seen_are_printed(stage: Stage) -> N
     )
     assert "steps ran out of device memory" in lines[1]
     assert any(line.startswith("Do:       End pid 4242") for line in lines)
-    assert any(line.startswith("Not seen: ") for line in lines)
+    assert any(line.startswith("Ruled out: ") for line in lines)
     assert all(len(line) <= 100 for line in lines)
 
 

@@ -26,7 +26,7 @@ from tests.exporter.scenario import TRACE, play
 
 OPENMETRICS = "application/openmetrics-text;version=1.0.0"
 GOLDEN = Path(__file__).parent / "golden" / "openmetrics.txt"
-MAX_SERIES = 610
+MAX_SERIES = 650
 COMPAT_GROUPS = {"vllm", "vllm-legacy", "vllm-residency"}
 
 

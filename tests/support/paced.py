@@ -35,6 +35,7 @@ from kvscope_events.events import (
     SequenceFinished,
     StepCompleted,
 )
+from kvscope_events.tenants import tenant_digest
 from kvscope_exporter.answers.advice import ADVICE, AdviceAnswer
 from kvscope_exporter.answers.question import Question
 from kvscope_exporter.clock import Clock
@@ -56,6 +57,7 @@ class Call:
     prompt: list[int]
     output_tokens: int
     samples: int = 1
+    tenant: str = ""
 
 
 class WordlessRunner:
@@ -114,6 +116,10 @@ class Paced:
             gpu_memory_utilization=self.gpu_memory_utilization,
             pid_space=None,
             pool_sized_by=None if self.terms else "num_gpu_blocks_override",
+            settings={
+                "max_num_seqs": self.max_num_seqs,
+                "max_num_batched_tokens": self.max_num_batched_tokens,
+            },
         )
         self.pool = BlockPool(
             self.num_blocks,
@@ -141,6 +147,8 @@ class Paced:
         self._arrivals: dict[int, int] = {}
         self._preempted: dict[int, int] = {}
         self._queues: dict[int, int] = {}
+        self._took_ns = 0
+        self._batch = Batch(0, 0, [])
         self._memory_due_ns = 0
         self._deliver(0)
 
@@ -201,7 +209,12 @@ class Paced:
             )
             for sample in range(call.samples)
         ]
-        request = Request(request_id=number, sequences=sequences, arrival_ns=self.now_ns)
+        request = Request(
+            request_id=number,
+            sequences=sequences,
+            arrival_ns=self.now_ns,
+            tenant=tenant_digest(call.tenant) if call.tenant else "",
+        )
         self._scheduler.add(request)
 
     def _deliver(self, step_ns: int) -> None:
@@ -209,6 +222,7 @@ class Paced:
         self._bus.flush()
         while (taken := self._own.take()) is not None:
             batch = taken[0]
+            self._batch, self._took_ns = batch, 0
             events = [self._timed(event, step_ns) for event in batch.events]
             now_ns = self.now_ns
             self._subscription.put(Batch(batch.seq, now_ns, events, now_ns, now_ns))
@@ -216,6 +230,16 @@ class Paced:
             self._drain()
 
     def _timed(self, event: EngineEvent, step_ns: int) -> Any:
+        """The first event of a step's end moves the clock to it."""
+        ends = isinstance(event, FirstToken | StepCompleted)
+        if isinstance(event, SequenceFinished | RequestFinished):
+            ends = event.reason != "abort"
+        if ends and not self._took_ns:
+            for step in self._batch.events:
+                if isinstance(step, StepCompleted):
+                    tokens = step.prefill_tokens + step.decode_tokens
+                    self._took_ns = step_ns + tokens * self.token_ns
+            self.now_ns += self._took_ns
         if isinstance(event, FirstToken):
             elapsed_ns = self.now_ns - self._arrivals[event.request]
             return msgspec.structs.replace(event, elapsed_ns=elapsed_ns)
@@ -230,11 +254,9 @@ class Paced:
         if isinstance(event, RequestResumed):
             stalled_ns = self.now_ns - self._preempted.pop(event.sequence)
             return msgspec.structs.replace(event, stalled_ns=stalled_ns)
-        if not isinstance(event, StepCompleted):
-            return event
-        took_ns = step_ns + (event.prefill_tokens + event.decode_tokens) * self.token_ns
-        self.now_ns += took_ns
-        return msgspec.structs.replace(event, duration_ns=took_ns)
+        if isinstance(event, StepCompleted):
+            return msgspec.structs.replace(event, duration_ns=self._took_ns)
+        return event
 
     def _ended(self, event: SequenceFinished | RequestFinished) -> Any:
         elapsed_ns = self.now_ns - self._arrivals[event.request]

@@ -1,14 +1,15 @@
-"""Slices of an engine's last half hour, and where a signal left its usual level."""
+"""Slices of an engine's last half hour, and the verdict that holds over them."""
 
 from collections.abc import Sequence
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvscope_exporter.answers.diagnosis.course import SLICE_NS, Course, arrivals, quantile, waiting
-from kvscope_exporter.answers.diagnosis.shift import exceeded, fallen, occurred, risen
+from kvscope_exporter.answers.diagnosis.course import SLICE_NS, Course, quantile
+from kvscope_exporter.answers.diagnosis.harm import MINUTE, Harm
+from kvscope_exporter.answers.diagnosis.verdict import OVER, Verdict, verdict_of
 from kvscope_exporter.state import Folds
+from kvscope_exporter.state.time_parts import PARTS
 from kvscope_exporter.state.timeline import PERIOD_NS, READ, Figures, Timeline, figures_of
 
 NOTHING = figures_of(Folds(READ))
@@ -38,15 +39,15 @@ def test_slices_count_what_was_counted_in_their_time(counts: list[int]) -> None:
     whole = counts[len(counts) % per_slice :]
     expected = [sum(whole[n : n + per_slice]) for n in range(0, len(whole), per_slice)]
     assert [each.sums.ended for each in course.slices] == expected
-    rates = [count * 1e9 / SLICE_NS for count in expected]
-    assert course.values(arrivals) == pytest.approx(rates)
+    assert course.total(1, 4, lambda sums: sums.ended) == sum(expected[1:4])
 
 
 def test_a_level_holds_until_the_next_period() -> None:
     timeline = Timeline()
     timeline.add(0, NOTHING)
     timeline.add(PERIOD_NS, figures(1, waits=7))
-    assert Course(timeline, 4 * SLICE_NS).values(waiting) == [7, 7, 7, 7]
+    slices = Course(timeline, 4 * SLICE_NS).slices
+    assert [each.levels.waiting for each in slices] == [7, 7, 7, 7]
 
 
 def test_sums_of_a_new_session_are_not_subtracted_from_those_before() -> None:
@@ -74,47 +75,56 @@ def test_a_quantile_lies_in_the_bucket_that_holds_it(counts: list[int], share: f
     assert (0.0, 1.0, 2.0, 4.0)[place] <= found <= bounds[place]
 
 
-@pytest.mark.parametrize(
-    ("values", "begin", "end"),
-    [
-        ([1] * 8 + [5] * 4, 8, 12),
-        ([1] * 8 + [5, 1, 5, 5], 8, 12),  # a pause of one slice
-        ([5, 5, 1, 1, 1, 1, 1, 1, 1, 1, 5, 5], 10, 12),  # two stretches: the last
-        ([1] * 4 + [5] * 8, 4, 12),  # two thirds of all that is known
-    ],
-)
-def test_a_rise_is_its_last_stretch(values: list[float], begin: int, end: int) -> None:
-    shift = risen(values, ratio=2, floor=1)
-    assert shift is not None
-    assert (shift.begin, shift.end, shift.before, shift.during) == (begin, end, 1, 5)
-    mirrored = fallen([-value for value in values], by=2)
-    assert mirrored is not None
-    assert (mirrored.begin, mirrored.end, mirrored.before) == (begin, end, -1)
+def late(seconds: float) -> Harm:
+    return Harm("prefill", 2, {"prefill": seconds, "host": 10 - seconds})
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        [1.0] * 12,
-        [1.0] * 11 + [5.0],  # a single slice
-        [5.0] * 4,  # too little is known
-        [5.0] * 12,  # usual
-        [1.0] * 6 + [5.0] * 4 + [1.0] * 40,  # over for long
-        [None] * 12,
-    ],
-)
-def test_it_is_no_rise(values: list[float | None]) -> None:
-    assert risen(values, ratio=2, floor=1) is None
+def hosts(seconds: float) -> Harm:
+    return Harm("host", 2, {"host": seconds, "prefill": 10 - seconds})
 
 
-def test_what_should_not_happen_counts_from_its_number_on() -> None:
-    assert occurred([0, 0, 0, 2, 1], least=4) is None
-    shift = occurred([0, 0, 0, 2, 2], least=4)
-    assert shift is not None
-    assert (shift.begin, shift.end, shift.is_over) == (3, 5, False)
+def verdict(*harms: Harm | None) -> Verdict | None:
+    """Each for a slice, in which its cause took a second."""
+    timeline = Timeline()
+    timeline.add(0, NOTHING)
+    spent = [0] * len(PARTS)
+    for number, harm in enumerate(harms, 1):
+        if harm is not None:
+            spent[PARTS.index("prefill_own" if harm.kind == "prefill" else "host")] += SLICE_NS
+        timeline.add(number * SLICE_NS, NOTHING._replace(late_parts=tuple(spent)))
+    return verdict_of(Course(timeline, len(harms) * SLICE_NS), lambda index: harms[index])
 
 
-def test_a_level_may_be_exceeded_all_the_time() -> None:
-    shift = exceeded([0.95] * 12, 0.9)
-    assert shift is not None
-    assert (shift.begin, shift.end, shift.before) == (0, 12, 0.95)
+def test_a_verdict_holds_until_another_cause_has_led_for_a_minute() -> None:
+    before = [late(9)] * 10
+    held = verdict(*before, *[hosts(9)] * (MINUTE - 1))
+    assert held == Verdict("prefill", 2, 0, 10 + MINUTE - 2)
+    changed = verdict(*before, *[hosts(9)] * MINUTE)
+    assert changed == Verdict("host", 2, 10, 10 + MINUTE - 1)
+
+
+def test_causes_of_similar_weight_do_not_take_turns() -> None:
+    turns = [late(5.2) if number // 9 % 2 else hosts(5.2) for number in range(90)]
+    found = verdict(late(9), *turns)
+    assert found is not None
+    assert found.kind == "prefill"
+
+
+def test_a_cause_that_leads_now_and_then_does_not_take_over() -> None:
+    found = verdict(*[late(9)] * 10, *[hosts(9), late(9), hosts(9), hosts(9)] * 5)
+    assert found is not None
+    assert found.kind == "prefill"
+
+
+def test_harm_to_requests_takes_over_from_a_loss_at_once() -> None:
+    loss = Harm("cache_too_small", 1, {})
+    found = verdict(*[loss] * 10, late(9))
+    assert found is not None
+    assert (found.kind, found.severity) == ("prefill", 2)
+
+
+def test_it_is_over_after_five_minutes_without_harm() -> None:
+    assert verdict(late(9), *[None] * (OVER - 1)) is not None
+    found = verdict(late(9), *[None] * OVER, late(9))
+    assert found is not None
+    assert found.begin == OVER + 1

@@ -104,7 +104,7 @@ def test_the_time_of_the_cause_is_that_of_the_neighbour() -> None:
     assert answer.chain[0].at_seconds == pytest.approx(began, abs=1.5)
     assert answer.chain[0].evidence == {"pid": 4242, "bytes": int(7.2 * GIB)}
     assert answer.confidence == "high"
-    assert "a full pool" in answer.excluded
+    assert "longer prompts" in answer.excluded
 
 
 def test_an_incident_is_named_until_it_has_been_over_for_five_minutes() -> None:

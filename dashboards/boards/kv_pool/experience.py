@@ -5,6 +5,7 @@ from dashboards.kit.frame import Row
 from dashboards.kit.levels import FIRST_TOKEN_OBJECTIVE, TOKEN_GAP_OBJECTIVE
 from dashboards.kit.panels import Q, heat, quantiles
 from dashboards.kit.queries import buckets, mean
+from dashboards.kit.time_parts import first_token_time
 
 
 def row() -> Row:
@@ -51,6 +52,7 @@ def row() -> Row:
                 height=9,
                 span=8,
             ),
+            first_token_time(506),
             quantiles(
                 504,
                 "Whole request",

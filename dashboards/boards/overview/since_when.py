@@ -21,6 +21,7 @@ from dashboards.kit.queries import (
     worst,
 )
 from dashboards.kit.tables import Column, rows
+from dashboards.kit.time_parts import first_token_time
 from kvscope_events.vocabulary import StartPhase
 
 _FIRST_TOKEN = "kvscope_time_to_first_token_seconds"
@@ -119,6 +120,7 @@ def row() -> Row:
                 buckets(_FIRST_TOKEN),
                 span=8,
             ),
+            first_token_time(309),
             graph(
                 304,
                 "Requests",

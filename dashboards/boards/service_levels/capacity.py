@@ -6,6 +6,7 @@ from dashboards.kit.frame import Row
 from dashboards.kit.panels import COUNT, RATIO, TOKENS_PER_SECOND, Q, graph
 from dashboards.kit.queries import ENGINE, rate, series, total
 from dashboards.kit.tables import Column, rows
+from dashboards.kit.time_parts import first_token_time
 from kvscope_monitoring import formulas
 from kvscope_monitoring.formulas import share
 
@@ -47,6 +48,7 @@ def row() -> Row:
                 height=6,
                 worst_first=("Mean",),
             ),
+            first_token_time(305),
             graph(
                 302,
                 "Active share of all pools",

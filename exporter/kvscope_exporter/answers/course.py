@@ -18,6 +18,7 @@ from kvscope_exporter.answers.question import QueryContext, Question
 from kvscope_exporter.machine.gpu import GpuNote
 from kvscope_exporter.state import Ledger
 from kvscope_exporter.state.cache import Cache
+from kvscope_exporter.state.time_parts import PARTS
 from kvscope_exporter.state.timeline import MISSED
 
 Fact = str | int | float | bool
@@ -30,7 +31,7 @@ class Stretch(msgspec.Struct, frozen=True, kw_only=True):
     sums: Sums
     """Counted within it, by the names of `kvscope_exporter.state.timeline.Figures`."""
     levels: Sums
-    """At its end, of those that are levels: active, usable, waiting, running."""
+    """At its end, of those that are levels."""
 
 
 class GpuCourse(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +56,8 @@ class CourseAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the causes of misses are; they need the names of blocks."""
     missed: list[str]
     """The causes that `missed_blocks` counts, in its order."""
+    parts: list[str]
+    """The parts of time that `late_parts`, `standing` and `generating` have, in their order."""
     first_token_bounds: list[float]
     inter_token_bounds: list[float]
     slices: list[Stretch]
@@ -70,7 +73,7 @@ class _Read(NamedTuple):
     driver: dict[str, Fact]
 
 
-_LEVELS = ("waiting", "running", "active", "usable")
+_LEVELS = ("waiting", "running", "active", "usable", "sequences_running")
 _OF_HELLO = (
     *("server", "server_version", "model_name", "max_model_len", "enable_prefix_caching"),
     *("cache_dtype", "gpu_memory_utilization", "pool_sized_by", "pool_device", "eviction_policy"),
@@ -117,6 +120,7 @@ def _answer(read: _Read) -> CourseAnswer:
         reported=sorted(hello.tells),
         misses_known=read.misses_known,
         missed=list(MISSED),
+        parts=list(PARTS),
         first_token_bounds=list(filter(isfinite, scene.first_token_bounds)),
         inter_token_bounds=list(filter(isfinite, scene.inter_token_bounds)),
         slices=[

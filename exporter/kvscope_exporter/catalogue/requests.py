@@ -5,6 +5,18 @@ from typing import get_args
 from kvscope_events.vocabulary import FinishReason, RejectReason
 from kvscope_exporter.catalogue.metric import ENGINE, Metric
 from kvscope_exporter.state import buckets
+from kvscope_exporter.state.time_parts import LATE_SECONDS, PARTS, PARTS_OF, QUEUED
+
+_PARTS = """Counted when the first token comes, and when the request ends.
+`wait_sequences`, `wait_blocks`, `wait_tokens`: in the queue, while a step admitted no more for
+the limit on sequences, for missing blocks, for its token budget. `wait_transfer`: passed over, for
+content that loads, a grammar, an adapter, or since the engine was paused. `wait_unexplained`: none
+of these. `wait_step`: until the running step ended. `preempted`: between a preemption and the
+resumption. `prefill_own`: the prompt's share of its steps, by tokens; `prefill_again` what was
+computed before, `prefill_others` the rest of these steps. `decode`: steps that generate its tokens,
+`decode_prefills` what prompts in these steps added, `slow` what steps took beyond the expected;
+these three are estimates by a fit of steps' durations. `host`: between two steps. `unknown`: the
+server does not report it.""".replace("\n", " ")
 
 REQUESTS = (
     Metric(
@@ -163,6 +175,43 @@ REQUESTS = (
         buckets=buckets.ABANDONED_SECONDS,
         otel_name="kvscope.request.abandoned",
         events=("RequestFinished",),
+    ),
+    Metric(
+        name="kvscope_request_seconds_total",
+        kind="counter",
+        help="Time of requests from arrival to end, by what it was spent on; each nanosecond of a "
+        "request is in one part.",
+        notes=_PARTS,
+        unit="seconds",
+        group="requests",
+        labels={**ENGINE, "phase": tuple(PARTS_OF), "part": PARTS},
+        otel_name="kvscope.request.time",
+        events=("StepCompleted", "RequestScheduled", "FirstToken", "RequestFinished"),
+    ),
+    Metric(
+        name="kvscope_queue_wait_seconds_total",
+        kind="counter",
+        help="Time that requests have waited, counted as it passes, by what held them: its rate is "
+        "the mean number of waiting requests.",
+        notes="Preempted requests that wait are among them. The parts are those of "
+        "kvscope_request_seconds_total.",
+        unit="seconds",
+        group="requests",
+        labels={**ENGINE, "part": QUEUED},
+        otel_name="kvscope.queue.wait_time",
+        aliases=("vllm:num_requests_waiting_by_reason",),
+        events=("StepCompleted", "RequestArrived"),
+    ),
+    Metric(
+        name="kvscope_late_first_token_seconds_total",
+        kind="counter",
+        help=f"The same up to the first token, of requests whose first token took over "
+        f"{LATE_SECONDS:g} s or never came.",
+        unit="seconds",
+        group="requests",
+        labels={**ENGINE, "part": PARTS_OF["first_token"]},
+        otel_name="kvscope.request.late_time",
+        events=("StepCompleted", "RequestScheduled", "FirstToken", "RequestFinished"),
     ),
     Metric(
         name="kvscope_step_duration_seconds",

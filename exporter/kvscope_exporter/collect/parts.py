@@ -25,6 +25,7 @@ from kvscope_exporter.collect.requests import (
     collect_requests,
     collect_steps,
     collect_tenants,
+    collect_time,
 )
 from kvscope_exporter.collect.residency import (
     collect_regret,
@@ -68,6 +69,7 @@ from kvscope_exporter.state import (
     Requests,
     Steps,
     Tenants,
+    TimeLedger,
     Vllm,
 )
 from kvscope_exporter.state.fleet.projection import Projection
@@ -126,6 +128,7 @@ PARTS: tuple[Part[Any], ...] = (
     Part("tiers", Tiers, collect_tiers),
     Part("requests", Requests, collect_requests),
     Part("requests", Latency, collect_latency),
+    Part("requests", TimeLedger, collect_time),
     Part("requests", Tenants, collect_tenants),
     Part("requests", GenAi, collect_gen_ai, outlets=OTLP),
     Part("requests", Steps, collect_steps),

@@ -7,7 +7,17 @@ from prometheus_client.core import Metric as Family
 from kvscope_events.events import Hello
 from kvscope_exporter.catalogue.front_end import FRONT_END_PLACES
 from kvscope_exporter.collect.families import Families
-from kvscope_exporter.state import FrontEnd, GenAi, HelloTracker, Latency, Requests, Steps, Tenants
+from kvscope_exporter.state import (
+    FrontEnd,
+    GenAi,
+    HelloTracker,
+    Latency,
+    Requests,
+    Steps,
+    Tenants,
+    TimeLedger,
+)
+from kvscope_exporter.state.time_parts import PARTS, PARTS_OF, QUEUED
 
 
 def collect_gen_ai(families: Families, gen_ai: GenAi, _engine: Hello) -> Iterator[Family]:
@@ -64,6 +74,27 @@ def collect_latency(families: Families, latency: Latency, _engine: Hello) -> Ite
     yield families.histogram("kvscope_request_duration_seconds", latency.duration)
     yield families.histogram("kvscope_request_queue_seconds", latency.queue)
     yield families.histogram("kvscope_request_abandoned_seconds", latency.abandoned)
+
+
+def collect_time(families: Families, time: TimeLedger, _engine: Hello) -> Iterator[Family]:
+    phases = {"first_token": time.first_token, "rest": time.rest}
+    yield families.table(
+        "kvscope_request_seconds_total",
+        {
+            (phase, part): sums[PARTS.index(part)] / 1e9
+            for phase, sums in phases.items()
+            for part in PARTS_OF[phase]
+        },
+    )
+    yield families.column(
+        "kvscope_queue_wait_seconds_total",
+        {part: time.standing[PARTS.index(part)] / 1e9 for part in QUEUED},
+    )
+    late = time.late_first_token
+    yield families.column(
+        "kvscope_late_first_token_seconds_total",
+        {part: late[PARTS.index(part)] / 1e9 for part in PARTS_OF["first_token"]},
+    )
 
 
 def collect_steps(families: Families, steps: Steps, _engine: Hello) -> Iterator[Family]:

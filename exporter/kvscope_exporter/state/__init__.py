@@ -19,6 +19,7 @@ from kvscope_exporter.state.requests import Requests
 from kvscope_exporter.state.steps import Steps
 from kvscope_exporter.state.tenants import Tenants
 from kvscope_exporter.state.tiers import Tiers
+from kvscope_exporter.state.time_ledger import TimeLedger
 from kvscope_exporter.state.vllm import Vllm
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "Steps",
     "Tenants",
     "Tiers",
+    "TimeLedger",
     "TimedSample",
     "Vllm",
 ]

@@ -18,6 +18,7 @@ from kvscope_exporter.state.lengths import Lengths
 from kvscope_exporter.state.preemption import Preemption
 from kvscope_exporter.state.requests import Requests
 from kvscope_exporter.state.steps import Steps
+from kvscope_exporter.state.time_ledger import TimeLedger
 
 PERIOD_NS = 2_000_000_000
 KEPT_PERIODS = 900
@@ -75,6 +76,24 @@ class Figures(NamedTuple):
     answers: int
     """Sequences that ended by themselves, and their tokens."""
     answer_tokens: int
+
+    first_tokens: int
+    """Requests with a first token, and those of them that had it late."""
+    late: int
+    unserved: int
+    """Requests that were given up, or failed, before their first token."""
+    late_parts: Counts
+    """Nanoseconds of late and unserved requests up to the first token, by part, in the order of
+    `time_parts.PARTS`, as are the next."""
+    standing: Counts
+    """Mean number of waiting requests times nanoseconds, by what held them."""
+    generating: Counts
+    """The same of sequences that generate, by what their steps took."""
+    sequences_running: int
+    """A level."""
+    slow_ns: int
+    """Time of steps beyond the expected."""
+    expected_ns: int
 
     @property
     def evicted_blocks(self) -> int:
@@ -134,7 +153,7 @@ def figures_of(folds: Folds) -> Figures:
     requests, steps, latency = folds[Requests], folds[Steps], folds[Latency]
     cache, ledger, lengths = folds[Cache], folds[Ledger], folds[Lengths]
     finished, rejected = requests.finished, requests.rejected
-    costs = folds[Preemption].costs.values()
+    costs, time = folds[Preemption].costs.values(), folds[TimeLedger]
     missed = cache.missed_blocks
     return Figures(
         admitted=sum(latency.queue.counts),
@@ -172,8 +191,17 @@ def figures_of(folds: Folds) -> Figures:
         prompt_blocks=lengths.prompt_blocks,
         answers=lengths.answers,
         answer_tokens=lengths.answer_tokens,
+        first_tokens=time.answered,
+        late=time.late,
+        unserved=time.unserved,
+        late_parts=tuple(time.late_first_token),
+        standing=tuple(time.standing),
+        generating=tuple(time.generating),
+        sequences_running=max(0, requests.sequences_running),
+        slow_ns=time.slow_ns,
+        expected_ns=time.expected_ns,
     )
 
 
-READ = (Cache, DeviceMemory, Latency, Ledger, Lengths, Preemption, Requests, Steps)
+READ = (Cache, DeviceMemory, Latency, Ledger, Lengths, Preemption, Requests, Steps, TimeLedger)
 """The folds that these figures come from."""

@@ -6,14 +6,11 @@ from itertools import pairwise
 from operator import add, sub
 from typing import Any, NamedTuple
 
-from kvscope_exporter.state.timeline import PERIOD_NS, Figures, Period, Timeline
+from kvscope_exporter.state.time_parts import NONE
+from kvscope_exporter.state.timeline import PERIOD_NS, Counts, Figures, Period, Timeline
 
 SLICE_NS = 10_000_000_000
 MOST_SLICES = 180
-_ENOUGH_BLOCKS = 20
-"""A slice that asked for fewer blocks says nothing about hits."""
-_STEP_TOKENS = 256
-"""A step takes as long as computing that many tokens, whatever it computes; roughly."""
 
 
 class Slice(NamedTuple):
@@ -23,10 +20,6 @@ class Slice(NamedTuple):
     """Counted within it."""
     levels: Figures
     """At its end."""
-
-
-Signal = Callable[[Slice], float | None]
-"""None: this slice says nothing about it."""
 
 
 class Course:
@@ -44,10 +37,6 @@ class Course:
         """Ends of the first periods of later sessions."""
         self.slices = self._sliced()
 
-    def values(self, signal: Signal) -> list[float | None]:
-        """A signal's course."""
-        return [signal(each) for each in self.slices]
-
     def begin_ns(self, index: int) -> int:
         """When a slice began."""
         return self.now_ns - (len(self.slices) - index) * SLICE_NS
@@ -62,7 +51,12 @@ class Course:
 
     def total(self, begin: int, end: int, count: Callable[[Figures], float]) -> float:
         """Sum over these slices."""
-        return sum(count(each.sums) for each in self.slices[begin:end])
+        return sum(count(each.sums) for each in self.slices[max(0, begin) : end])
+
+    def parts(self, begin: int, end: int, vector: Callable[[Figures], Counts]) -> list[int]:
+        """Sums over these slices by part."""
+        vectors = [vector(each.sums) for each in self.slices[max(0, begin) : end]]
+        return [sum(column) for column in zip(*vectors, strict=True)] if vectors else NONE
 
     def _sliced(self) -> list[Slice]:
         if not self._periods:
@@ -105,48 +99,6 @@ def quantile(counts: Sequence[int], bounds: Sequence[float], share: float) -> fl
         seen += count
         lower = bound
     return lower
-
-
-def arrivals(each: Slice) -> float:
-    return max(0, each.sums.arrived) * 1e9 / SLICE_NS
-
-
-def prompt_blocks(each: Slice) -> float | None:
-    """Blocks of a prompt, which counts once however many samples its request has."""
-    return each.sums.prompt_blocks / each.sums.prompts if each.sums.prompts else None
-
-
-def tokens_by_answer(each: Slice) -> float | None:
-    """Tokens that were generated, by answers that ended; each sample is an answer. Answers that
-    grow show at once, while the mean of those that have ended comes late."""
-    return each.sums.decode_tokens / each.sums.answers if each.sums.answers else None
-
-
-def hit_share(each: Slice) -> float | None:
-    asked = each.sums.queried_blocks
-    return each.sums.hit_blocks / asked if asked >= _ENOUGH_BLOCKS else None
-
-
-def evicted_share(each: Slice) -> float | None:
-    """Share of the blocks asked for that had been evicted."""
-    asked = each.sums.queried_blocks
-    return each.sums.evicted_blocks / asked if asked >= _ENOUGH_BLOCKS else None
-
-
-def step_cost(each: Slice) -> float | None:
-    """Seconds of a step over what it computes."""
-    sums = each.sums
-    work = sums.steps * _STEP_TOKENS + sums.prefill_tokens + sums.decode_tokens
-    return sums.step_seconds / work if sums.steps else None
-
-
-def pool_share(each: Slice) -> float | None:
-    """Share of the pool that running requests hold."""
-    return each.levels.active / each.levels.usable if each.levels.usable else None
-
-
-def waiting(each: Slice) -> float:
-    return each.levels.waiting
 
 
 def _less(later: Figures, earlier: Figures) -> Figures:

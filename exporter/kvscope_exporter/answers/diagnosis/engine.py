@@ -1,18 +1,18 @@
 """The engine itself, and its observer."""
 
 from collections.abc import Iterator
+from typing import Literal
 
-from kvscope_exporter.answers.diagnosis.course import SLICE_NS
 from kvscope_exporter.answers.diagnosis.finding import Finding
 from kvscope_exporter.answers.diagnosis.scene import Scene
-from kvscope_exporter.answers.diagnosis.shift import RECENT_SLICES
 
+Confidence = Literal["high", "medium", "low"]
 _STALLED_NS = 10 * 10**9
 
 
 def engine(scene: Scene) -> Iterator[Finding]:
     """The engine or its observer is not what it was."""
-    now, course = scene.now_ns, scene.course
+    now = scene.now_ns
     silent, last = scene.silent_since_ns, scene.last_step_ns
     if silent is not None:
         yield Finding(
@@ -32,15 +32,6 @@ def engine(scene: Scene) -> Iterator[Finding]:
             ended_ns=None,
             text=f"no step has ended for {(now - last) / 1e9:,.0f} s, although requests wait",
             remedy="`kvscope stacks` prints where its threads are; then restart it.",
-        )
-    since_ns = now - RECENT_SLICES * SLICE_NS
-    for restart_ns in [each for each in course.restarts_ns if each > since_ns][-1:]:
-        yield Finding(
-            kind="restarted",
-            began_ns=restart_ns,
-            ended_ns=restart_ns,
-            text="the engine was restarted: its cache is empty",
-            remedy="Its log before that moment says why it ended.",
         )
     if scene.observer_stopped is not None:
         yield Finding(

@@ -1,24 +1,27 @@
-"""`/api/why`: the cause of what is wrong, what followed from it, and what to do."""
+"""`/api/why`: the cause of what is wrong, the harm that it does, and what to do."""
 
 import msgspec
 
 from kvscope_exporter import words
-from kvscope_exporter.answers.diagnosis.causes import Confidence, chain_of, confidence_of
+from kvscope_exporter.answers.diagnosis.clauses import clause_of
 from kvscope_exporter.answers.diagnosis.course import SLICE_NS
-from kvscope_exporter.answers.diagnosis.demand import content, load, pool
-from kvscope_exporter.answers.diagnosis.engine import engine
+from kvscope_exporter.answers.diagnosis.engine import Confidence, engine
 from kvscope_exporter.answers.diagnosis.finding import Finding
-from kvscope_exporter.answers.diagnosis.gpus import neighbours, slowed
-from kvscope_exporter.answers.diagnosis.harm import harm, speed
+from kvscope_exporter.answers.diagnosis.harm import harm_at
+from kvscope_exporter.answers.diagnosis.roots import restarted, roots_of
 from kvscope_exporter.answers.diagnosis.scene import FOLDS, Scene, scene_of
+from kvscope_exporter.answers.diagnosis.verdict import OVER, Verdict, verdict_of
 from kvscope_exporter.answers.question import Question
 from kvscope_exporter.catalogue.incident import PHRASES, Kind
 
-_DETECTORS = (neighbours, slowed, load, pool, content, speed, harm, engine)
 _EXCLUDED: tuple[Kind, ...] = (
-    *("neighbour", "slowed_down", "restarted", "cache_reset", "new_content", "cache_too_small"),
-    *("retries", "more_requests", "longer_prompts", "longer_answers", "pool_full", "slow_steps"),
+    *("neighbour", "slowed_down", "restarted", "cache_reset", "new_content"),
+    *("more_requests", "longer_prompts", "longer_answers", "slow_steps"),
 )
+_UNEXPLAINED: tuple[Kind, ...] = ("slow_steps", "latency", "failures", "host")
+"""Without a cause behind them, these are symptoms."""
+_MOST = 0.6
+"""Share of its time with which a cause stands alone."""
 
 
 class Clause(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,37 +45,58 @@ class WhyAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """That the first clause is the cause; None: nothing is wrong."""
     remedy: str
     excluded: list[str]
-    """Causes that were looked for and not seen."""
+    """Causes that were looked for and ruled out."""
     seconds: float
     """Length of the past that it looked at."""
+    unseen: list[str] = []
+    """Sentences about what this server does not report."""
 
 
 def _answer(scene: Scene) -> WhyAnswer:
-    findings = [finding for detect in _DETECTORS for finding in detect(scene)]
-    chain = chain_of(findings)
-    found = {finding.kind for finding in findings}
-    unseen = [] if scene.gpus else ["neighbour", "slowed_down"]
-    excluded = [PHRASES[kind] for kind in _EXCLUDED if kind not in found and kind not in unseen]
+    course = scene.aligned
+    bounds = scene.first_token_bounds, scene.inter_token_bounds
+    verdict = verdict_of(course, lambda index: harm_at(course, index, *bounds))
+    chain = list(engine(scene))
+    confidence: Confidence = "high"
+    if verdict is not None:
+        roots = roots_of(scene, course, verdict)
+        clause = clause_of(scene, course, verdict)
+        chain += [*roots, clause]
+        if chain[0] is clause or len(roots) > 1:
+            confidence = _confidence(verdict, clause, len(roots))
+    since_ns = scene.now_ns - OVER * SLICE_NS
+    if not any(finding.kind == "restarted" for finding in chain):
+        chain += [restarted(at_ns) for at_ns in course.restarts_ns[-1:] if at_ns > since_ns]
+    kinds = {finding.kind for finding in chain}
+    blind = [] if scene.gpus else ["neighbour", "slowed_down"]
+    excluded = [PHRASES[kind] for kind in _EXCLUDED if kind not in kinds and kind not in blind]
+    remedy = next((finding.remedy for finding in chain if finding.remedy), "")
     return WhyAnswer(
-        sentence=_sentence(scene, chain, excluded),
+        sentence=_sentence(scene, chain, remedy),
         chain=[_clause(scene, finding) for finding in chain],
-        confidence=confidence_of(chain) if chain else None,
-        remedy=next((finding.remedy for finding in chain if finding.remedy), ""),
+        confidence=confidence if chain else None,
+        remedy=remedy,
         excluded=excluded,
-        seconds=len(scene.course.slices) * SLICE_NS / 1e9,
+        seconds=len(course.slices) * SLICE_NS / 1e9,
+        unseen=scene.unseen,
     )
 
 
-def _sentence(scene: Scene, chain: list[Finding], excluded: list[str]) -> str:
+def _confidence(verdict: Verdict, clause: Finding, roots: int) -> Confidence:
+    if not roots and verdict.kind in _UNEXPLAINED:
+        return "low"
+    whole = clause.evidence.get("of_seconds", 0.0)
+    is_alone = not whole or clause.evidence["seconds"] >= _MOST * whole
+    return "high" if is_alone and roots < 2 else "medium"
+
+
+def _sentence(scene: Scene, chain: list[Finding], remedy: str) -> str:
     if not chain:
-        seconds = len(scene.course.slices) * SLICE_NS / 1e9
+        seconds = len(scene.aligned.slices) * SLICE_NS / 1e9
         past = f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} minutes"
-        return f"Nothing is wrong that is visible in the last {past}."
+        return " ".join([f"Nothing is wrong that is visible in the last {past}.", *scene.unseen])
     ahead = scene.wall_ahead_ns
     parts = " → ".join(f"{words.clock((one.began_ns + ahead) / 1e9)} {one.text}" for one in chain)
-    remedy = next((finding.remedy for finding in chain if finding.remedy), "")
-    if confidence_of(chain) == "low":
-        parts += f". No cause is visible; not seen: {', '.join(excluded)}"
     return f"{parts}. {remedy}".strip()
 
 
@@ -89,7 +113,7 @@ def _clause(scene: Scene, finding: Finding) -> Clause:
 
 WHY: Question[WhyAnswer] = Question(
     name="why",
-    summary="The cause of what is wrong now, what followed from it, and what to do.",
+    summary="The cause of what is wrong now, what it does, and what to do.",
     events=("StepCompleted",),
     folds=FOLDS,
     read=scene_of,

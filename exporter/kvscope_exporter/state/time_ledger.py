@@ -1,0 +1,389 @@
+"""A ledger of the time of requests: every nanosecond of a request is in exactly one part.
+
+Requests that wait are not touched in a step. Each state of a request has a clock, a sum of time by
+part, which every step advances; a request notes its clock when it enters the state, and subtracts
+when it leaves. Only sequences that a step computes prompts of are touched step by step. Where a
+length that the producer states is longer than its steps, the rest goes to the part at the edge of
+the state, so the parts of a request add up to its duration, to the nanosecond.
+"""
+
+from collections import deque
+
+from kvscope_events.events import (
+    Batch,
+    FirstToken,
+    RequestArrived,
+    RequestFinished,
+    RequestPreempted,
+    RequestResumed,
+    RequestScheduled,
+    SequenceAdded,
+    SequenceFinished,
+    StepCompleted,
+    StepScheduled,
+)
+from kvscope_events.vocabulary import AdmissionStop
+from kvscope_exporter.state.fold import Fold
+from kvscope_exporter.state.step_time import StepTime
+from kvscope_exporter.state.tenants import name_of
+from kvscope_exporter.state.time_parts import LATE_SECONDS, NONE, PARTS, add_parts, settle_parts
+
+_AT = {part: index for index, part in enumerate(PARTS)}
+_STEP, _TRANSFER, _PREEMPTED = _AT["wait_step"], _AT["wait_transfer"], _AT["preempted"]
+_OWN, _AGAIN, _OTHERS = _AT["prefill_own"], _AT["prefill_again"], _AT["prefill_others"]
+_DECODE, _PREFILLS = _AT["decode"], _AT["decode_prefills"]
+_SLOW, _HOST, _UNKNOWN = _AT["slow"], _AT["host"], _AT["unknown"]
+_WAITS: dict[AdmissionStop | None, int] = {
+    "empty": _STEP,
+    "sequences": _AT["wait_sequences"],
+    "blocks": _AT["wait_blocks"],
+    "tokens": _AT["wait_tokens"],
+    "paused": _TRANSFER,
+    "unexplained": _AT["wait_unexplained"],
+    None: _UNKNOWN,
+}
+"""The part of those who wait through a step, by what stopped its admission."""
+
+_WAITING, _PREFILLING, _DECODING, _STANDING = range(4)
+"""States of a request: never admitted, without a token of its own turn, generating, preempted."""
+_EDGES = (_STEP, _HOST, _DECODE, _PREEMPTED)
+"""By state, the part of the time that no whole step covers."""
+_LATE_NS = int(LATE_SECONDS * 1e9)
+_LEARN_EVERY = 8
+_DISTURBED = 1.15
+"""Times the expected duration of a step, above which what exceeds it is slow."""
+_CUT_OFF = frozenset({"abort", "error", "stop_string_or_abort"})
+_SLOT_NS = 10 * 10**9
+_SLOTS = 30
+
+
+class Account:
+    """An unended request."""
+
+    __slots__ = (
+        *("first_ns", "live", "mark", "parts", "queue", "queue_ns", "recompute", "state"),
+        "tenant",
+    )
+
+    def __init__(self, tenant: str, clock: list[int]) -> None:
+        self.tenant = tenant
+        self.state = _WAITING
+        self.mark = clock.copy()
+        self.parts = NONE.copy()
+        """Nanoseconds of the present phase: in the queue, to the first token, after it."""
+        self.queue = NONE
+        """Those of the queue, once it has left it, and their sum."""
+        self.queue_ns = 0
+        self.live = 0
+        """Sequences that have neither ended nor been preempted."""
+        self.recompute = 0
+        """Tokens that it had before a preemption and has to compute again."""
+        self.first_ns: int | None = None
+        """Duration to the first token; None: it has none."""
+
+
+class TimeLedger(Fold):
+    """Requests that arrived before the stream was seen, or before a gap, are not in it."""
+
+    name = "time_ledger"
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                RequestArrived: self._arrived,
+                SequenceAdded: self._added,
+                RequestScheduled: self._scheduled,
+                RequestPreempted: self._preempted,
+                RequestResumed: self._resumed,
+                FirstToken: self._first_token,
+                SequenceFinished: self._sequence_ended,
+                RequestFinished: self._finished,
+                StepScheduled: self._composed,
+                StepCompleted: self._stepped,
+            }
+        )
+        self.first_token = NONE.copy()
+        """Nanoseconds by part, to the first token, or to the end of requests without one."""
+        self.rest = NONE.copy()
+        """After it."""
+        self.late_first_token = NONE.copy()
+        """Those of late requests alone, and of requests that never got a token."""
+        self.answered = self.late = self.unserved = 0
+        """Requests with a first token; those of them that had it late; those that were given up,
+        or failed, before it."""
+        self.standing = NONE.copy()
+        """Time that requests have waited so far, by what held them: the mean queue times time."""
+        self.generating = NONE.copy()
+        """The same of sequences that generate, by what their steps took."""
+        self.slow_ns = self.expected_ns = 0
+        """Sums over the steps whose time could be expected: the excess, and the expected time."""
+        self.step_time = StepTime()
+        self._countdown = _LEARN_EVERY
+        self._clocks = [NONE.copy() for _ in _EDGES]
+        self._accounts: dict[int, Account] = {}
+        self._of: dict[int, Account] = {}  # by sequence
+        self._again: set[int] = set()  # resumed sequences that have not emitted since
+        self._victims: set[int] = set()
+        self._gone: list[int] = []  # sequences that ended; the step's shares are still to come
+        self._left: list[int] = []  # requests of which a sequence ended, and none that runs is left
+        self._chunks: deque[StepScheduled] = deque(maxlen=4)
+        self._due: list[FirstToken | RequestFinished] = []
+        self._held: deque[tuple[int, dict[str, list[int]]]] = deque(maxlen=_SLOTS)
+        self._last_ns = 0
+        self._had_work = False
+
+    @property
+    def num_pending(self) -> int:
+        return len(self._accounts) + len(self._of) + len(self._again) + len(self._victims)
+
+    @property
+    def held(self) -> dict[str, list[int]]:
+        """By tenant, over five minutes of sequences that ended: time they ran, the same times
+        their tokens, and prompt tokens computed."""
+        total: dict[str, list[int]] = {}
+        first = self.batch.time_ns // _SLOT_NS - _SLOTS
+        for number, tenants in self._held:
+            if number > first:
+                for name, sums in tenants.items():
+                    before = total.get(name, (0, 0, 0))
+                    total[name] = [x + y for x, y in zip(before, sums, strict=True)]
+        return total
+
+    def on_batch(self, batch: Batch) -> None:
+        super().on_batch(batch)
+        if self._due or self._gone:  # ended outside of a step
+            self._settle_due()
+
+    def on_gap(self) -> None:
+        self._accounts.clear()
+        self._of.clear()
+        self._again.clear()
+        self._victims.clear()
+        self._chunks.clear()
+        self._due.clear()
+        self._had_work = False
+
+    def _arrived(self, event: RequestArrived) -> None:
+        self._accounts[event.request] = Account(name_of(event), self._clocks[_WAITING])
+
+    def _added(self, event: SequenceAdded) -> None:
+        account = self._accounts.get(event.request)
+        if account is not None:
+            self._of[event.sequence] = account
+            account.live += 1
+
+    def _scheduled(self, event: RequestScheduled) -> None:
+        account = self._accounts.get(event.request)
+        if account is not None and account.state == _WAITING:
+            self._enter(account, _PREFILLING)
+            settle_parts(account.parts, event.queue_ns, _STEP)
+            account.queue, account.queue_ns = account.parts, event.queue_ns
+            account.parts = NONE.copy()
+
+    def _preempted(self, event: RequestPreempted) -> None:
+        account = self._accounts.get(event.request)
+        if account is not None:
+            self._again.discard(event.sequence)
+            self._victims.add(event.sequence)
+            account.live -= 1
+            if account.live <= 0:
+                self._enter(account, _STANDING)
+
+    def _resumed(self, event: RequestResumed) -> None:
+        account = self._accounts.get(event.request)
+        if account is None:
+            return
+        self._victims.discard(event.sequence)
+        account.live += 1
+        account.recompute += event.recompute_tokens
+        if account.state == _STANDING:
+            if account.first_ns is None or event.recompute_tokens:
+                self._enter(account, _PREFILLING)
+                if account.first_ns is not None:
+                    self._again.add(event.sequence)
+            else:
+                self._enter(account, _DECODING)
+
+    def _first_token(self, event: FirstToken) -> None:
+        self._due.append(event)
+
+    def _sequence_ended(self, event: SequenceFinished) -> None:
+        self._again.discard(event.sequence)
+        account = self._of.get(event.sequence)
+        if account is None:
+            return
+        self._gone.append(event.sequence)
+        if event.sequence in self._victims:
+            self._victims.remove(event.sequence)
+        else:
+            account.live -= 1
+            if not account.live:
+                self._left.append(event.request)
+        if event.queue_ns is not None:
+            ran_ns = max(0, event.elapsed_ns - event.queue_ns)
+            tokens = event.prompt_tokens + event.output_tokens
+            sums = self._slot().setdefault(account.tenant, [0, 0, 0])
+            sums[0] += ran_ns
+            sums[1] += ran_ns * tokens
+            sums[2] += event.computed_tokens or 0
+
+    def _finished(self, event: RequestFinished) -> None:
+        if event.reason in ("stop", "length", "error"):  # at the end of a step: it counts as well
+            self._due.append(event)
+        else:
+            if self._due:
+                self._settle_due()
+            self._end(event)
+
+    def _composed(self, event: StepScheduled) -> None:
+        if event.sequences:
+            self._chunks.append(event)
+
+    def _stepped(self, event: StepCompleted) -> None:
+        now_ns, duration = self.batch.time_ns, event.duration_ns
+        interval = max(duration, now_ns - self._last_ns) if self._had_work else duration
+        self._last_ns, self._had_work = now_ns, event.running + event.waiting > 0
+        self._wait(event, interval)
+        decode, prefill = event.decode_tokens, event.prefill_tokens
+        self._countdown -= 1
+        if prefill or not self._countdown:  # steps that only generate are much alike
+            self._countdown = _LEARN_EVERY
+            self.step_time.learn(prefill, decode, duration)
+        slow = self._slowness(event)
+        base, gap = duration - slow, interval - duration
+        _, prefilling, decoding, standing = self._clocks
+        generating = self.generating
+        standing[_PREEMPTED] += interval
+        if slow:
+            prefilling[_SLOW] += slow
+            decoding[_SLOW] += slow
+            generating[_SLOW] += decode * slow
+        if gap:
+            prefilling[_HOST] += gap
+            decoding[_HOST] += gap
+            generating[_HOST] += decode * gap
+        own = _DECODE
+        if not prefill:
+            prefilling[_OTHERS] += base
+        else:
+            chunks = self._chunks.popleft() if self._chunks else None
+            prefilling[_UNKNOWN if chunks is None else _OTHERS] += base
+            if chunks is not None:
+                self._share(chunks, base, prefill + decode)
+            if self.step_time.is_fitted:
+                added = min(base, self.step_time.prefill_ns(prefill))
+                decoding[_PREFILLS] += added
+                generating[_PREFILLS] += decode * added
+                base -= added
+            else:
+                own = _UNKNOWN
+        decoding[own] += base
+        generating[own] += decode * base
+        if self._again:
+            for sequence in self._again.intersection(event.emitted):
+                self._again.discard(sequence)
+                account = self._of.get(sequence)
+                if account is not None and account.state == _PREFILLING:
+                    self._enter(account, _DECODING)
+        if self._due or self._gone:
+            self._settle_due()
+        for request in self._left:  # of those that have not ended only victims are left
+            account = self._accounts.get(request)
+            if account is not None and not account.live:
+                self._enter(account, _STANDING)
+        self._left.clear()
+
+    def _wait(self, event: StepCompleted, interval: int) -> None:
+        """Those who wait have waited for what stopped admission, or for something of their own."""
+        held, waiting = _WAITS[event.admission_stop], event.requests_waiting
+        self._clocks[_WAITING][held] += interval
+        for sequence in event.deferred:
+            account = self._of.get(sequence)
+            if account is not None and account.state == _WAITING:
+                account.parts[held] -= interval
+                account.parts[_TRANSFER] += interval
+                self.standing[_TRANSFER] += interval
+                waiting -= 1
+        if waiting > 0:
+            self.standing[held] += waiting * interval
+
+    def _slowness(self, event: StepCompleted) -> int:
+        """The time beyond the expected; 0 while nothing can be expected."""
+        if not self.step_time.is_known:
+            return 0
+        expected = self.step_time.expected_ns(event.prefill_tokens, event.decode_tokens)
+        self.expected_ns += max(0, min(expected, event.duration_ns))
+        if event.duration_ns <= _DISTURBED * expected:
+            return 0
+        slow = event.duration_ns - max(0, expected)
+        self.slow_ns += slow
+        return slow
+
+    def _share(self, chunks: StepScheduled, base: int, tokens: int) -> None:
+        """A prompt's own time is its share of the step's tokens."""
+        for sequence, computed in zip(chunks.sequences, chunks.tokens, strict=False):
+            account = self._of.get(sequence)
+            if account is None or account.state != _PREFILLING:
+                continue
+            own = base * min(computed, tokens) // max(1, tokens)
+            again = own * min(computed, account.recompute) // max(1, computed)
+            if account.first_ns is not None:
+                again = own
+            account.recompute -= min(computed, account.recompute)
+            account.parts[_OTHERS] -= own
+            account.parts[_AGAIN] += again
+            account.parts[_OWN] += own - again
+
+    def _enter(self, account: Account, state: int) -> None:
+        clock, mark, parts = self._clocks[account.state], account.mark, account.parts
+        for index, now in enumerate(clock):
+            parts[index] += now - mark[index]
+        account.state = state
+        account.mark = self._clocks[state].copy()
+
+    def _settle_due(self) -> None:
+        for sequence in self._gone:
+            self._of.pop(sequence, None)
+        self._gone.clear()
+        due, self._due = self._due, []
+        for event in due:
+            if isinstance(event, RequestFinished):
+                self._end(event)
+                continue
+            account = self._accounts.get(event.request)
+            if account is None or account.first_ns is not None:
+                continue
+            edge = _EDGES[account.state]
+            self._enter(account, _DECODING)
+            settle_parts(account.parts, max(0, event.elapsed_ns - account.queue_ns), edge)
+            add_parts(account.parts, account.queue)
+            account.first_ns = event.elapsed_ns
+            self.answered += 1
+            add_parts(self.first_token, account.parts)
+            if event.elapsed_ns > _LATE_NS:
+                self.late += 1
+                add_parts(self.late_first_token, account.parts)
+            account.parts = NONE.copy()
+
+    def _end(self, event: RequestFinished) -> None:
+        account = self._accounts.pop(event.request, None)
+        if account is None:
+            return
+        edge = _EDGES[account.state]
+        self._enter(account, account.state)
+        before_ns = account.queue_ns if account.first_ns is None else account.first_ns
+        settle_parts(account.parts, max(0, event.elapsed_ns - before_ns), edge)
+        if account.first_ns is not None:
+            add_parts(self.rest, account.parts)
+            return
+        add_parts(account.parts, account.queue)
+        add_parts(self.first_token, account.parts)
+        if event.reason in _CUT_OFF:
+            self.unserved += 1
+            add_parts(self.late_first_token, account.parts)
+
+    def _slot(self) -> dict[str, list[int]]:
+        number = self.batch.time_ns // _SLOT_NS
+        if not self._held or self._held[-1][0] != number:
+            self._held.append((number, {}))
+        return self._held[-1][1]

@@ -1,0 +1,59 @@
+"""The parts of a request's time, and lists of nanoseconds in the order of PARTS."""
+
+from typing import Literal, get_args
+
+Part = Literal[
+    "wait_sequences",
+    "wait_blocks",
+    "wait_tokens",
+    "wait_transfer",
+    "wait_unexplained",
+    "wait_step",
+    "preempted",
+    "prefill_own",
+    "prefill_again",
+    "prefill_others",
+    "decode",
+    "decode_prefills",
+    "slow",
+    "host",
+    "unknown",
+]
+PARTS: tuple[Part, ...] = get_args(Part)
+_AFTER: tuple[Part, ...] = (
+    *("preempted", "prefill_again", "prefill_others", "decode", "decode_prefills"),
+    *("slow", "host", "unknown"),
+)
+_ONLY_AFTER = ("decode", "decode_prefills")
+QUEUED: tuple[Part, ...] = (*PARTS[: PARTS.index("preempted")], "unknown")
+"""The parts of the time in the queue."""
+PARTS_OF: dict[str, tuple[Part, ...]] = {
+    "first_token": tuple(part for part in PARTS if part not in _ONLY_AFTER),
+    "rest": _AFTER,
+}
+"""The parts that time can have up to the first token, and after it."""
+NONE: list[int] = [0] * len(PARTS)
+LATE_SECONDS = 2.5
+"""A first token after this, or none at all, is late. The default of the objective for first
+tokens, so that what is late here is what alerts count."""
+
+
+def add_parts(sums: list[int], parts: list[int]) -> None:
+    for index, part in enumerate(parts):
+        sums[index] += part
+
+
+def settle_parts(parts: list[int], length: int, edge: int) -> None:
+    """Make them add up to the length, none below 0: what is missing goes to the edge, what is too
+    much is taken from it, then from the largest."""
+    parts[edge] += length - sum(parts)
+    lacking = 0
+    for index, part in enumerate(parts):
+        if part < 0:
+            lacking -= part
+            parts[index] = 0
+    while lacking:
+        largest = max(range(len(parts)), key=parts.__getitem__)
+        taken = min(lacking, parts[largest])
+        parts[largest] -= taken
+        lacking -= taken
