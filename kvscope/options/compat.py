@@ -1,10 +1,5 @@
 """`--compat`: metric names of other servers that a page serves as well."""
 
-from typing import Annotated
-
-import typer
-
-from kvscope.output import fail
 from kvscope_exporter.catalogue import COMPAT_SETS, DEFAULT_COMPAT
 
 DEFAULT_SETS = ",".join(sorted(DEFAULT_COMPAT))
@@ -16,16 +11,15 @@ _KNOWN = ", ".join(sorted(COMPAT_SETS))
 
 HELP = f"Other servers' metric names to serve as well, separated by commas: {_KNOWN}; or none."
 
-Compat = Annotated[str, typer.Option(metavar="SETS", help=HELP)]
-"""The option, for every command that serves a page."""
-
 
 def parse_compat(text: str) -> frozenset[str]:
-    """`vllm,vllm-legacy` → a set; `none` is the empty one. Raises typer.Exit(2)."""
+    """`vllm,vllm-legacy` → a set; `none` is the empty one. Raises ValueError."""
     names = frozenset(part.strip() for part in text.split(",")) - {""}
     if names == {NO_SETS}:
         return frozenset()
     unknown = sorted(names - COMPAT_SETS)
     if unknown:
-        raise fail(f"--compat {text!r}: {unknown[0]!r} is unknown; expected {_KNOWN}, or none")
+        raise ValueError(
+            f"--compat {text!r}: {unknown[0]!r} is unknown; expected {_KNOWN}, or none"
+        )
     return names

@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from kvscope.cli.app import app
-from kvscope.options.configuration import SIDECAR_PORT
+from kvscope.options.listen import SIDECAR_PORT
 from kvscope.plan.form import plan_router
 from kvscope.replay.app import replay_app
 from kvscope.replay.past import past_router
