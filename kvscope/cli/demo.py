@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import httpx
 import typer
 
-from kvscope.doctor.scrape import ScrapedPage, ScrapeError, scrape
+from kvscope.answer_document import AnswerError
+from kvscope.doctor.scrape import ScrapedPage, scrape
 from kvscope.options.generated import with_options
 from kvscope.options.listen import Address, ListenConfig
 from kvscope.options.otlp import OtlpOptions
@@ -159,7 +160,7 @@ def _status(client: httpx.Client, url: str) -> str:
     """One line with the current state."""
     try:
         page = scrape(client, f"{url}/metrics")
-    except ScrapeError as error:
+    except AnswerError as error:
         return f"  no metrics: {error}"
     return status_line(page)
 
