@@ -25,7 +25,7 @@ TargetName = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """How a server is asked."""
+    """The key, the authorities and the patience with which a server is queried."""
 
     key_file: Path | None = option(
         None,

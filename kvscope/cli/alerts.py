@@ -41,7 +41,7 @@ class PrometheusOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialOptions:
-    """What the alerts are tried with."""
+    """Objectives and surroundings of a trial."""
 
     ttft: tuple[str, ...] = option(
         (),

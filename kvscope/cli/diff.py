@@ -26,7 +26,7 @@ _FEWEST_SECONDS = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SideOptions:
-    """What is compared of A and of B."""
+    """The part of A and of B that is compared."""
 
     at_a: str | None = option(
         None,

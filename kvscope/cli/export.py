@@ -24,7 +24,7 @@ _MAX_LABELS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportOptions:
-    """What is written, and where."""
+    """The files to write, and their contents."""
 
     openmetrics: Path | None = option(
         None,

@@ -25,7 +25,7 @@ MAX_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InjectOptions:
-    """What is added, or that it is taken off."""
+    """The observer and sidecar to add, or their removal."""
 
     remove: bool = option(
         False, "Take everything off that this command has added.", flags=("--remove",)

@@ -68,7 +68,7 @@ class SidecarOptions:
     access: PageAccess = PageAccess()
 
     def place(self, wanted: "SidecarConfig") -> Address:
-        """Where to listen; a flag wins over the file."""
+        """The address to listen on; a flag wins over the file."""
         listen = wanted.listen
         return Address(
             host=self.host or listen.host or Address().host,

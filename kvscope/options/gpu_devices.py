@@ -26,7 +26,7 @@ class GpuDevices(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceOptions:
-    """Which GPUs a command looks at."""
+    """The GPUs that a command reads."""
 
     gpu_devices: GpuDevices = option(
         GpuDevices.VISIBLE,

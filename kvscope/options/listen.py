@@ -67,7 +67,7 @@ class PageAccess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """Where a command listens."""
+    """The address that a command listens on."""
 
     host: str = option("127.0.0.1", "Address to listen on.", "HOST")
     """Loopback by default: without a key anyone who reaches the port may ask."""

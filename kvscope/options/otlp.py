@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtlpOptions:
-    """What is sent by OTLP; the rest of it is set by OpenTelemetry's own variables."""
+    """Destinations by OTLP; OpenTelemetry's own variables set everything else."""
 
     otlp_endpoint: str | None = option(
         None,

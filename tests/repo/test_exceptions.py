@@ -12,7 +12,7 @@ BUGS = {
     "OutOfHostBlocksError": "the same of the host's blocks",
     "ReplacedError": "any error of the observer's start switches it off; the log says which",
 }
-"""Exceptions that nobody tells apart from others, and why they have a name nevertheless."""
+"""Exceptions that no caller catches by name, and the reason for having them."""
 
 
 def names_in(node: ast.AST | None) -> Iterator[str]:
@@ -20,7 +20,7 @@ def names_in(node: ast.AST | None) -> Iterator[str]:
         yield from (each.id for each in ast.walk(node) if isinstance(each, ast.Name))
 
 
-def told_apart(tree: ast.Module) -> Iterator[str]:
+def caught_in(tree: ast.Module) -> Iterator[str]:
     """Names in `except`, also by way of a tuple, and those that a call asks for."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ExceptHandler):
@@ -35,7 +35,7 @@ def told_apart(tree: ast.Module) -> Iterator[str]:
                     yield from names_in(argument)
 
 
-def test_every_exception_is_told_apart_from_others_somewhere() -> None:
+def test_every_exception_is_caught_by_name_somewhere() -> None:
     trees = {relative(path): ast.parse(path.read_text()) for path in python_files(*ROOMS)}
     defined = {
         node.name: name
@@ -44,7 +44,7 @@ def test_every_exception_is_told_apart_from_others_somewhere() -> None:
         if isinstance(node, ast.ClassDef)
         and any(base.endswith(("Error", "Exception", "Failure")) for base in names_in_bases(node))
     }
-    caught = {name for tree in trees.values() for name in told_apart(tree)}
+    caught = {name for tree in trees.values() for name in caught_in(tree)}
     unused = {name: where for name, where in defined.items() if name not in caught}
     assert len(defined) > 40
     assert unused.keys() == BUGS.keys(), f"raise the base, or a ValueError: {unused}"

@@ -18,7 +18,7 @@ _PREFIX = "Error while deserializing header: "
 
 
 class SafetensorsError(Exception):
-    """What is wrong with the file, to follow its name."""
+    """A file that cannot be used; the message follows its name."""
 
     def __init__(self, problem: str, *, is_pointer: bool = False) -> None:
         super().__init__(problem)

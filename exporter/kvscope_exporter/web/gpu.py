@@ -3,22 +3,12 @@
 These routes do not check a key: the app that includes them controls access.
 """
 
-from typing import Protocol
-
 from fastapi import APIRouter, Response
 
-from kvscope_exporter.machine.gpu import State
+from kvscope_exporter.machine.gpu import GpuPoller
 
 
-class Releasable(Protocol):
-    """The part of a GPU poller that an operator controls."""
-
-    def release(self) -> State: ...
-
-    def resume(self) -> State: ...
-
-
-def gpu_router(poller: Releasable) -> APIRouter:
+def gpu_router(poller: GpuPoller) -> APIRouter:
     """`POST /api/gpu/release` and `/api/gpu/resume`; both answer with the poller's state.
 
     The answer to a release is 202 while the driver still holds one of our calls.

@@ -4,32 +4,15 @@ This route does not check a key: the app that includes it controls access.
 """
 
 from collections.abc import Callable
-from typing import Protocol
 
 from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
-from kvscope_exporter.catalogue.server import ServerState
+from kvscope_exporter.targets.exporter import Exporter
 from kvscope_exporter.web.answers import NoServerError
-from kvscope_exporter.web.landing import PresenceSource
 
 
-class Retires(PresenceSource, Protocol):
-    """A server's presence, which can be ended."""
-
-    def retire(self) -> tuple[list[str], ServerState | None]:
-        """The endpoints that are regarded as ended on purpose, and the resulting state."""
-        ...
-
-
-class Retirable(Protocol):
-    """A server that can be retired."""
-
-    @property
-    def presence(self) -> Retires: ...
-
-
-def retire_router(find: Callable[[str], Retirable]) -> APIRouter:
+def retire_router(find: Callable[[str], Exporter]) -> APIRouter:
     """`POST /api/retire`, with `?target=SERVER` if there are several.
 
     find: the server named; an empty name stands for the only one. Raises NoServerError.
