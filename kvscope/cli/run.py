@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvscope.options.compat import HELP, NO_SETS, parse_compat
 from kvscope.options.generated import with_options
 from kvscope.options.gpu_devices import GpuOptions, polling
 from kvscope.options.listen import SIDECAR_PORT, Address, PageAccess
 from kvscope.options.recording import RecordingOptions, flight_of, in_flight
+from kvscope.options.telemetry import COMPAT_HELP, NO_SETS, parse_compat
 from kvscope.output import configure_logging, fail
 from kvscope.run.api_server import api_server_of, kind_of
 from kvscope.run.child import Child, CommandError, signal_waiting, signals_held
@@ -46,7 +46,7 @@ class RunOptions:
         "--port, if it is vLLM's, or SGLang's with --enable-metrics.",
         "URL",
     )
-    compat: str = option(NO_SETS, HELP, "SETS")
+    compat: str = option(NO_SETS, COMPAT_HELP, "SETS")
     gpu: GpuOptions = GpuOptions()
     recording: RecordingOptions = RecordingOptions()
     hint_after: float = option(

@@ -119,8 +119,8 @@ def _run(options: SidecarOptions, wanted: "SidecarConfig", poller: "GpuPoller | 
     from kvscope_exporter.sidecar.sidecar import Reloads, Sidecar
     from kvscope_exporter.web.access import Access
     from kvscope_exporter.web.fleet import fleet_router
-    from kvscope_exporter.web.gpu import gpu_router
     from kvscope_exporter.web.limits import allow_files
+    from kvscope_exporter.web.orders import gpu_router
     from kvscope_exporter.web.sidecar_app import finder, projections_of, sidecar_app
 
     place, given = options.place(wanted), options.watch

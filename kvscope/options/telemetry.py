@@ -1,12 +1,36 @@
-"""Options of commands that run an engine: where its events go."""
+"""Where an engine's events go, and under which names they are on a page: `--compat` and others."""
 
 from dataclasses import dataclass
 
-from kvscope.options.compat import DEFAULT_SETS, HELP, parse_compat
 from kvscope.options.gpu_devices import GpuOptions
 from kvscope.options.otlp import OtlpOptions
 from kvscope.options.recording import RecordingOptions
 from kvscope_engine.option import option
+from kvscope_exporter.catalogue import COMPAT_SETS, DEFAULT_COMPAT
+
+DEFAULT_SETS = ",".join(sorted(DEFAULT_COMPAT))
+"""The default for our own engine, whose page is the only one."""
+NO_SETS = "none"
+"""The default for a page besides a server's own: a sum over both would count everything twice.
+"""
+_KNOWN = ", ".join(sorted(COMPAT_SETS))
+
+COMPAT_HELP = (
+    f"Other servers' metric names to serve as well, separated by commas: {_KNOWN}; or none."
+)
+
+
+def parse_compat(text: str) -> frozenset[str]:
+    """`vllm,vllm-legacy` → a set; `none` is the empty one. Raises ValueError."""
+    names = frozenset(part.strip() for part in text.split(",")) - {""}
+    if names == {NO_SETS}:
+        return frozenset()
+    unknown = sorted(names - COMPAT_SETS)
+    if unknown:
+        raise ValueError(
+            f"--compat {text!r}: {unknown[0]!r} is unknown; expected {_KNOWN}, or none"
+        )
+    return names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +46,7 @@ class TelemetryConfig:
     exporter: bool = option(
         True, "Serve /metrics from this process. --no-exporter leaves that to kvscope sidecar."
     )
-    compat: str = option(DEFAULT_SETS, HELP, "SETS")
+    compat: str = option(DEFAULT_SETS, COMPAT_HELP, "SETS")
     recording: RecordingOptions = RecordingOptions()
     otlp: OtlpOptions = OtlpOptions()
     gpu: GpuOptions = GpuOptions()

@@ -25,9 +25,9 @@ from kvscope_events.tenants import share_secret
 from kvscope_exporter.extras import lacking
 from kvscope_exporter.paths import HEALTH
 from kvscope_exporter.web.access import Access
-from kvscope_exporter.web.gpu import gpu_router
 from kvscope_exporter.web.limits import allow_files
 from kvscope_exporter.web.metrics import bare_app
+from kvscope_exporter.web.orders import gpu_router
 from kvscope_exporter.web.refusal import Refused
 from kvscope_exporter.web.requests import CountedRequests
 

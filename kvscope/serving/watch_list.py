@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kvscope.options.compat import HELP, NO_SETS, parse_compat
+from kvscope.options.telemetry import COMPAT_HELP, NO_SETS, parse_compat
 from kvscope.output import fail
 from kvscope_engine.option import option
 
@@ -42,7 +42,7 @@ class WatchList:
         "FILE",
         flags=("--config",),
     )
-    compat: str | None = option(None, f"{HELP} Default: {NO_SETS}.", "SETS")
+    compat: str | None = option(None, f"{COMPAT_HELP} Default: {NO_SETS}.", "SETS")
     """None: from the file, or the default."""
 
     def read(self) -> "SidecarConfig":

@@ -19,9 +19,9 @@ from kvscope_exporter.web.compact import compact_router
 from kvscope_exporter.web.landing import ListedServer, landing_router
 from kvscope_exporter.web.live import live_router
 from kvscope_exporter.web.metrics import METHODS, bare_app, page_response
+from kvscope_exporter.web.orders import retire_router
 from kvscope_exporter.web.projection import Projections, projection_router
 from kvscope_exporter.web.recordings import recordings_router
-from kvscope_exporter.web.retire import retire_router
 
 
 def sidecar_app(

@@ -1,6 +1,6 @@
-"""Takes a server that ended on purpose off its page, until it is heard again.
+"""Orders of an operator: release the GPUs for a reset, retire a server that has ended on purpose.
 
-This route does not check a key: the app that includes it controls access.
+These routes do not check a key: the app that includes them controls access.
 """
 
 from collections.abc import Callable
@@ -8,8 +8,30 @@ from collections.abc import Callable
 from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
+from kvscope_exporter.machine.gpu import GpuPoller
 from kvscope_exporter.targets.exporter import Exporter
 from kvscope_exporter.web.answers import NoServerError
+
+
+def gpu_router(poller: GpuPoller) -> APIRouter:
+    """`POST /api/gpu/release` and `/api/gpu/resume`; both answer with the poller's state.
+
+    The answer to a release is 202 while the driver still holds one of our calls.
+    """
+    router = APIRouter(prefix="/api/gpu", include_in_schema=False)
+
+    @router.post("/release")
+    def release(response: Response) -> dict[str, str]:
+        state = poller.release()
+        if state == "releasing":
+            response.status_code = 202
+        return {"state": state}
+
+    @router.post("/resume")
+    def resume() -> dict[str, str]:
+        return {"state": poller.resume()}
+
+    return router
 
 
 def retire_router(find: Callable[[str], Exporter]) -> APIRouter:
