@@ -1,6 +1,7 @@
 """Fetches an answer at `/api/NAME` or a page of a kvscope; every failure is one line."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Generic, TypeVar
@@ -10,6 +11,7 @@ import httpx
 import msgspec
 import typer
 
+from kvscope_engine.option import option
 from kvscope_exporter.fetch.error import JSON_ERRORS, FetchError
 from kvscope_exporter.fetch.fetch import Fetcher, Reply
 from kvscope_exporter.paths import ANSWERS
@@ -19,18 +21,24 @@ from kvscope_exporter.web.access.keys import read_keys
 TargetName = Annotated[
     str, typer.Option(metavar="NAME", help="Server of a sidecar, if it watches several.")
 ]
-KeyFile = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="File of bearer tokens; the first is sent. Same format as the server's "
-        "--metrics-key-file.",
-    ),
-]
-Authorities = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Certificate authorities to trust for an https URL, in PEM."),
-]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connection:
+    """The key, the authorities and the patience with which a server is queried."""
+
+    key_file: Path | None = option(
+        None,
+        "File of bearer tokens; the first is sent. Same format as the server's --metrics-key-file.",
+        "FILE",
+        flags=("--metrics-key-file",),
+    )
+    ca: Path | None = option(
+        None, "Certificate authorities to trust for an https URL, in PEM.", "FILE"
+    )
+    seconds: float = option(
+        10.0, "Seconds to wait for each answer.", flags=("--timeout",), least=0.1
+    )
 
 
 MAX_BYTES = 4 << 20
@@ -97,11 +105,9 @@ class _Refusal(msgspec.Struct, frozen=True):
 def fetch(
     url: str,
     name: str,
+    connection: Connection,
     *,
-    target: str,
-    key_file: Path | None,
-    ca: Path | None,
-    seconds: float,
+    target: str = "",
     content: bytes | None = None,
     max_bytes: int = MAX_BYTES,
 ) -> bytes:
@@ -112,10 +118,8 @@ def fetch(
     return fetch_document(
         url,
         f"{ANSWERS.path}{name}",
+        connection,
         target=target,
-        key_file=key_file,
-        ca=ca,
-        seconds=seconds,
         content=content,
         max_bytes=max_bytes,
     ).body
@@ -124,11 +128,9 @@ def fetch(
 def fetch_document(
     url: str,
     path: str,
+    connection: Connection,
     *,
-    target: str,
-    key_file: Path | None,
-    ca: Path | None,
-    seconds: float,
+    target: str = "",
     content: bytes | None = None,
     accept: str = "application/json",
     max_bytes: int = MAX_BYTES,
@@ -144,8 +146,9 @@ def fetch_document(
     headers = {"Accept": accept, "User-Agent": "kvscope"}
     if content is not None:
         headers["Content-Type"] = "application/json"
-    if key_file is not None:
-        headers["Authorization"] = f"Bearer {_key(key_file)}"
+    ca, seconds = connection.ca, connection.seconds
+    if connection.key_file is not None:
+        headers["Authorization"] = f"Bearer {_key(connection.key_file)}"
     try:
         client = Tls(ca=None if ca is None else str(ca)).client(url, seconds)
     except OSError as error:

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from kvscope.answer_document import AnswerError, fetch_document
-from kvscope.options.configuration import SIDECAR_PORT, ListenConfig
+from kvscope.answer_document import AnswerError, Connection, fetch_document
+from kvscope.options.listen import SIDECAR_PORT, Address
 from kvscope.output import fail
 from kvscope_exporter.paths import LIVE
 
 if TYPE_CHECKING:
     from kvscope_exporter.recorder.reader import RecordingFile
 
-HERE = tuple(f"http://127.0.0.1:{port}" for port in (SIDECAR_PORT, ListenConfig().port))
+HERE = tuple(f"http://127.0.0.1:{port}" for port in (SIDECAR_PORT, Address().port))
 """Addresses of a server of this machine: `kvscope run` and `sidecar`, then `serve` and `demo`."""
 SERVER = "a URL, HOST:PORT or HOST, whose port is then {port}"
 SERVER_HELP = (
@@ -98,11 +98,7 @@ def _problem(url: str) -> str | None:
     """The reason why this is not the kvscope that is looked for; None: it is one."""
     try:
         page = fetch_document(
-            *(url, LIVE.path),
-            target="",
-            key_file=None,
-            ca=None,
-            seconds=_LOOK_SECONDS,
+            *(url, LIVE.path, Connection(seconds=_LOOK_SECONDS)),
             accept="text/html",
         )
     except AnswerError as error:

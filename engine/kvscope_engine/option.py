@@ -4,7 +4,7 @@ Command line, environment variables and the table in docs/reference/engine.md fo
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, NamedTuple, TypeVar, cast, get_type_hints
 
 T = TypeVar("T")
@@ -25,6 +25,8 @@ class Option:
     most: float | None = None
     unset: str = ""
     """Meaning of a default of None, as the table shows it."""
+    variable: str = ""
+    """Environment variable that sets it, in a command whose options have none by a rule."""
 
 
 def option(
@@ -36,10 +38,23 @@ def option(
     least: float | None = None,
     most: float | None = None,
     unset: str = "",
+    variable: str = "",
+    is_secret: bool = False,
 ) -> T:
-    """A dataclass field that is an option, with these properties of `Option`."""
-    shown = Option(help=help, metavar=metavar, flags=flags, least=least, most=most, unset=unset)
-    return field(default=default, metadata={_KEY: shown})
+    """A dataclass field that is an option, with these properties of `Option`.
+
+    is_secret: left out of the configuration's repr.
+    """
+    shown = Option(
+        help=help,
+        metavar=metavar,
+        flags=flags,
+        least=least,
+        most=most,
+        unset=unset,
+        variable=variable,
+    )
+    return field(default=default, metadata={_KEY: shown}, repr=not is_secret)
 
 
 class Setting(NamedTuple):
@@ -55,43 +70,41 @@ class Setting(NamedTuple):
     """Names of the fields that lead to it: ("swap", "space_gib")."""
 
 
-def settings(config: type) -> tuple[Setting, ...]:
-    """The options of a configuration; those of its parts first, in the order of their fields."""
+def settings(config: Any) -> tuple[Setting, ...]:
+    """The options of a configuration and of its parts, in the order of their fields.
+
+    Their defaults are the values that it has.
+    """
     return tuple(_settings(config, ()))
 
 
-def built(config: type[Config], values: Mapping[str, Any]) -> Config:
-    """The configuration with the values of its settings by name. Raises ValueError as it does."""
+def built(config: Config, values: Mapping[str, Any]) -> Config:
+    """The configuration with these values of its settings, by name. Raises ValueError as it does.
+
+    Fields that are no options stay as they are.
+    """
     return cast(Config, _built(config, {s.path: values[s.name] for s in settings(config)}, ()))
 
 
-def _settings(config: type, above: tuple[str, ...]) -> Iterator[Setting]:
-    hints = get_type_hints(config)
-    own = []
+def _settings(config: Any, above: tuple[str, ...]) -> Iterator[Setting]:
+    hints = get_type_hints(type(config))
     for each in fields(config):
-        kind = hints[each.name]
-        if _KEY in each.metadata:
-            own.append(_setting(each, kind, (*above, each.name)))
-        elif is_dataclass(kind):
-            yield from _settings(cast(type, kind), (*above, each.name))
-    yield from own
+        value, path = getattr(config, each.name), (*above, each.name)
+        shown: Option | None = each.metadata.get(_KEY)
+        if shown is not None:
+            flags = shown.flags or (f"--{each.name.replace('_', '-')}",)
+            name = flags[0].removeprefix("--").replace("-", "_")
+            yield Setting(name, flags, hints[each.name], value, shown, path)
+        elif is_dataclass(value):
+            yield from _settings(value, path)
 
 
-def _setting(each: "Field[Any]", kind: Any, path: tuple[str, ...]) -> Setting:
-    shown: Option = each.metadata[_KEY]
-    flags = shown.flags or (f"--{each.name.replace('_', '-')}",)
-    name = flags[0].removeprefix("--").replace("-", "_")
-    assert each.default is not MISSING, f"{each.name} has no default"
-    return Setting(name, flags, kind, each.default, shown, path)
-
-
-def _built(config: type, values: Mapping[tuple[str, ...], Any], above: tuple[str, ...]) -> Any:
+def _built(config: Any, values: Mapping[tuple[str, ...], Any], above: tuple[str, ...]) -> Any:
     given = {}
-    hints = get_type_hints(config)
     for each in fields(config):
-        path = (*above, each.name)
+        value, path = getattr(config, each.name), (*above, each.name)
         if path in values:
             given[each.name] = values[path]
-        elif is_dataclass(hints[each.name]):
-            given[each.name] = _built(cast(type, hints[each.name]), values, path)
-    return config(**given)
+        else:
+            given[each.name] = _built(value, values, path) if is_dataclass(value) else value
+    return type(config)(**given)

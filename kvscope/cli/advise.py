@@ -9,7 +9,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from kvscope.answer_document import Authorities, KeyFile, TargetName
+from kvscope.answer_document import Connection, TargetName
+from kvscope.options.generated import with_options
 from kvscope.output import fail
 from kvscope.places import SERVER_HELP, server_asked
 from kvscope_events.printable import printable
@@ -29,14 +30,13 @@ _FIGURE = re.compile(r"(?<=\d) (?=\S)|(?<=→) ")
 """Spaces between a number and its unit, and around arrows."""
 
 
+@with_options
 def advise(
     server: Annotated[
         str | None, typer.Argument(metavar="SERVER", help=SERVER_HELP, show_default=False)
     ] = None,
     target: TargetName = "",
-    metrics_key_file: KeyFile = None,
-    ca: Authorities = None,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for the answer.")] = 10.0,
+    connection: Connection = Connection(),
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Also print what is not proposed, and why.")
     ] = False,
@@ -60,9 +60,7 @@ def advise(
 
     url = server_asked(server, "advise")
     try:
-        body = fetch(
-            url, ADVICE.name, target=target, key_file=metrics_key_file, ca=ca, seconds=timeout
-        )
+        body = fetch(url, ADVICE.name, connection, target=target)
         engines = decode(body, url, ADVICE.name, AdviceAnswer)
     except AnswerError as error:
         raise fail(error) from None

@@ -2,15 +2,18 @@
 
 import sys
 import textwrap
-from datetime import UTC
+from dataclasses import dataclass
+from datetime import UTC, tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import typer
 
-from kvscope.answer_document import Authorities, KeyFile
+from kvscope.answer_document import Connection
+from kvscope.options.generated import with_options
 from kvscope.output import fail
+from kvscope_engine.option import option
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -22,58 +25,60 @@ MAX_DAYS = 30.0
 _WIDTH = 100
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrometheusOptions:
+    """A Prometheus, and what of its past is taken."""
+
+    prometheus: str | None = option(
+        None, "Take the past from this Prometheus instead of files.", "URL"
+    )
+    days: float = option(1.0, "Days of a Prometheus.", least=0.01, most=MAX_DAYS)
+    only: tuple[str, ...] = option(
+        (), "Label that a Prometheus' series must have. May be repeated.", "NAME=VALUE"
+    )
+    connection: Connection = Connection(seconds=60.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialOptions:
+    """Objectives and surroundings of a trial."""
+
+    ttft: tuple[str, ...] = option(
+        (),
+        "Objective for the first token of a model, a bound of the histogram, or none. May be "
+        "repeated.",
+        "MODEL=SECONDS",
+    )
+    itl: tuple[str, ...] = option((), "The same for the time between two tokens.", "MODEL=SECONDS")
+    errors: tuple[str, ...] = option(
+        (), "Objective for the requests that end without an error.", "MODEL=SHARE"
+    )
+    timezone: str = option("UTC", "Where the night is, as in Europe/Berlin.", "ZONE")
+    alertmanager: Path | None = option(
+        None,
+        "An Alertmanager's configuration, whose inhibition rules hold messages back. Default: the "
+        "shipped one.",
+        "FILE",
+    )
+
+    def zone(self) -> tzinfo:
+        """Raises typer.Exit(2)."""
+        try:  # UTC without a database of zones
+            return UTC if self.timezone == "UTC" else ZoneInfo(self.timezone)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            raise fail(
+                f"--timezone {self.timezone!r}: no such zone, such as Europe/Berlin"
+            ) from None
+
+
+@with_options
 def alerts(
     action: Annotated[Literal["try"], typer.Argument(help="What to do: try.", show_choices=False)],
     files: Annotated[
         list[Path] | None, typer.Argument(metavar="[FILE]...", help="Recordings, *.kvsr.")
     ] = None,
-    prometheus: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="Take the past from this Prometheus instead of files."),
-    ] = None,
-    days: Annotated[
-        float, typer.Option(min=0.01, max=MAX_DAYS, help="Days of a Prometheus.")
-    ] = 1.0,
-    only: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE", help="Label that a Prometheus' series must have. May be repeated."
-        ),
-    ] = None,
-    ttft: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="MODEL=SECONDS",
-            help="Objective for the first token of a model, a bound of the histogram, or none. May "
-            "be repeated.",
-        ),
-    ] = None,
-    itl: Annotated[
-        list[str] | None,
-        typer.Option(metavar="MODEL=SECONDS", help="The same for the time between two tokens."),
-    ] = None,
-    errors: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="MODEL=SHARE", help="Objective for the requests that end without an error."
-        ),
-    ] = None,
-    timezone: Annotated[
-        str, typer.Option(metavar="ZONE", help="Where the night is, as in Europe/Berlin.")
-    ] = "UTC",
-    alertmanager: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="An Alertmanager's configuration, whose inhibition rules hold messages back. "
-            "Default: the shipped one.",
-        ),
-    ] = None,
-    metrics_key_file: KeyFile = None,
-    ca: Authorities = None,
-    timeout: Annotated[
-        float, typer.Option(min=0.1, help="Seconds to wait for each answer of a Prometheus.")
-    ] = 60.0,
+    past: PrometheusOptions = PrometheusOptions(),
+    trial: TrialOptions = TrialOptions(),
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Try the shipped alerts on the past, also with other objectives.
@@ -94,31 +99,29 @@ def alerts(
     from kvscope.backtest import BacktestError
     from kvscope.backtest.evaluation import evaluate, promtool
     from kvscope.backtest.inhibition import SHIPPED, held_back, inhibition_rules
-    from kvscope.backtest.report import lines_of, trial
+    from kvscope.backtest.report import lines_of
+    from kvscope.backtest.report import trial as result_of
     from kvscope_exporter.recorder.format import RecordingError
 
-    if bool(files) == bool(prometheus):
+    if bool(files) == bool(past.prometheus):
         raise fail("give recordings or --prometheus URL, one of both")
-    try:
-        zone = UTC if timezone == "UTC" else ZoneInfo(timezone)  # UTC without a database of zones
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise fail(f"--timezone {timezone!r}: no such zone, such as Europe/Berlin") from None
-    rules = _rules(ttft or [], itl or [], errors or [])
+    zone = trial.zone()
+    rules = _rules(trial)
     results = []
     try:
         tool = promtool()  # before a long wait for the past
-        inhibition = inhibition_rules(alertmanager or SHIPPED)
-        past: Iterable[Samples]
-        if prometheus:
-            past = _queried(prometheus, rules, days, only or [], metrics_key_file, ca, timeout)
+        inhibition = inhibition_rules(trial.alertmanager or SHIPPED)
+        found: Iterable[Samples]
+        if past.prometheus:
+            found = _queried(past.prometheus, rules, past)
         else:
-            past = _recorded(files or [], rules)
-        for samples in past:
+            found = _recorded(files or [], rules)
+        for samples in found:
             _say(f"{samples.source}: promtool evaluates {len(samples.series):,} series")
             firings = evaluate(rules, samples, tool)
             _say("")
             held = held_back(firings, inhibition)
-            results.append(trial(rules, samples, firings, held, zone))
+            results.append(result_of(rules, samples, firings, held, zone))
     except (BacktestError, RecordingError) as error:
         _say("")
         raise fail(error) from None
@@ -132,13 +135,13 @@ def alerts(
             typer.echo(textwrap.fill(line, _WIDTH, subsequent_indent="  "))
 
 
-def _rules(ttft: list[str], itl: list[str], errors: list[str]) -> "Rules":
+def _rules(trial: TrialOptions) -> "Rules":
     from kvscope.backtest.evaluation import Rules
     from kvscope_alerts.objectives import Objectives
     from kvscope_alerts.rules import rule_file
 
     try:
-        return Rules(rule_file(objectives=Objectives.parse(ttft, itl, errors)))
+        return Rules(rule_file(objectives=Objectives.parse(trial.ttft, trial.itl, trial.errors)))
     except ValueError as error:
         raise fail(error) from None
 
@@ -149,39 +152,32 @@ def _recorded(files: list[Path], rules: "Rules") -> "Iterator[Samples]":
     return (recorded(file, rules.names) for file in files)
 
 
-def _queried(
-    url: str,
-    rules: "Rules",
-    days: float,
-    only: list[str],
-    key_file: Path | None,
-    ca: Path | None,
-    seconds: float,
-) -> "list[Samples]":
+def _queried(url: str, rules: "Rules", past: PrometheusOptions) -> "list[Samples]":
     from kvscope.backtest.queried import queried
     from kvscope_exporter.web.access.keys import read_keys
 
+    connection = past.connection
     labels = {}
-    for text in only:
+    for text in past.only:
         name, separator, value = text.partition("=")
         if not separator or not name.isidentifier():
             raise fail(f"--only {text!r}: expected NAME=VALUE, such as model_name=qwen")
         labels[name] = value
     headers = {}
-    if key_file is not None:
+    if connection.key_file is not None:
         try:
-            headers["Authorization"] = f"Bearer {read_keys(key_file)[0]}"
+            headers["Authorization"] = f"Bearer {read_keys(connection.key_file)[0]}"
         except ValueError as error:
             raise fail(f"--metrics-key-file: {error}") from None
     return [
         queried(
             url,
             rules.names,
-            days=days,
+            days=past.days,
             only=labels,
             headers=headers,
-            ca=ca,
-            seconds=seconds,
+            ca=connection.ca,
+            seconds=connection.seconds,
             say=_say,
         )
     ]

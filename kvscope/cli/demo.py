@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 import httpx
 import typer
 
-from kvscope.doctor.scrape import ScrapedPage, ScrapeError, scrape
-from kvscope.options.configuration import ListenConfig, TelemetryConfig
-from kvscope.options.otlp import OtlpEndpoint, chosen_otlp
-from kvscope.options.recording import DEFAULT_BYTES, DEFAULT_KEEP, recording_of
-from kvscope.options.server import Host, Port
-from kvscope.options.tracing import OtlpTracesEndpoint, chosen_traces
+from kvscope.answer_document import AnswerError
+from kvscope.doctor.scrape import ScrapedPage, scrape
+from kvscope.options.generated import with_options
+from kvscope.options.listen import Address, ListenConfig
+from kvscope.options.otlp import OtlpOptions
+from kvscope.options.telemetry import TelemetryConfig
 from kvscope.output import configure_logging
 from kvscope.serving.stacks import show_stacks
 from kvscope_engine.config import CacheConfig, EngineConfig, ModelConfig
-from kvscope_exporter.catalogue import DEFAULT_COMPAT
 
 if TYPE_CHECKING:
     from kvscope.serving.run import AppServer
@@ -31,7 +30,6 @@ REPORT_SECONDS = 5.0
 TICK_SECONDS = 0.1
 STOP_SECONDS = 10.0
 
-_LISTEN = ListenConfig()
 _BANNER = """
   kvscope demo: a small random model under a workload that comes and goes.
 
@@ -47,15 +45,14 @@ _BANNER = """
 """
 
 
+@with_options
 def demo(
-    host: Host = _LISTEN.host,
-    port: Port = _LISTEN.port,
+    address: Address = Address(),
     duration: Annotated[
         float | None, typer.Option(min=1, help="Stop after this many seconds. Default: on Ctrl-C.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the model and of the workload.")] = 0,
-    otlp_endpoint: OtlpEndpoint = None,
-    otlp_traces_endpoint: OtlpTracesEndpoint = None,
+    otlp: OtlpOptions = OtlpOptions(),
 ) -> None:
     """Serve the demo model under load, and show its KV cache at work.
 
@@ -66,8 +63,6 @@ def demo(
     configure_logging()
     show_stacks()
     require_engine()
-    otlp = chosen_otlp(otlp_endpoint)
-    traces = chosen_traces(otlp_traces_endpoint)
     config = EngineConfig(
         model=ModelConfig(seed=seed),
         cache=CacheConfig(num_gpu_blocks_override=POOL_BLOCKS),
@@ -79,14 +74,8 @@ def demo(
     try:
         run_engine(
             config,
-            ListenConfig(host=host, port=port, drain_seconds=2.0, exit_on_failure=True),
-            TelemetryConfig(
-                compat=DEFAULT_COMPAT,
-                otlp=otlp,
-                traces=traces,
-                recording=recording_of(DEFAULT_KEEP, DEFAULT_BYTES, None),
-                acts=True,
-            ),
+            ListenConfig(address=address, drain_seconds=2.0, exit_on_failure=True),
+            TelemetryConfig(otlp=otlp, acts=True),
             on_ready=director.start,
         )
     finally:
@@ -171,7 +160,7 @@ def _status(client: httpx.Client, url: str) -> str:
     """One line with the current state."""
     try:
         page = scrape(client, f"{url}/metrics")
-    except ScrapeError as error:
+    except AnswerError as error:
         return f"  no metrics: {error}"
     return status_line(page)
 

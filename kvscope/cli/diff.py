@@ -1,12 +1,15 @@
 """`kvscope diff`: two engines, or one at two times, and what differs beyond chance."""
 
 import textwrap
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvscope.answer_document import Authorities, EngineAnswer, KeyFile
+from kvscope.answer_document import Connection, EngineAnswer
+from kvscope.options.generated import with_options
 from kvscope.output import fail
+from kvscope_engine.option import option
 from kvscope_events.printable import printable
 
 if TYPE_CHECKING:
@@ -21,6 +24,29 @@ _WIDTH = 100
 _FEWEST_SECONDS = 60
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideOptions:
+    """The part of A and of B that is compared."""
+
+    at_a: str | None = option(
+        None,
+        "End of what is compared of recording A, as in kvscope replay: 03:12:40, +90s from the "
+        "beginning, -5m from the end. Default: its end.",
+        "TIME",
+    )
+    at_b: str | None = option(None, "The same of B.", "TIME")
+    last: float = option(
+        1800.0,
+        "Compare this much of each side; half an hour is the most that is kept.",
+        "SECONDS",
+        least=_FEWEST_SECONDS,
+        most=1800,
+    )
+    target_a: str = option("", "Server of sidecar A, if it watches several.", "NAME")
+    target_b: str = option("", "The same of B.", "NAME")
+
+
+@with_options
 def diff(
     a: Annotated[
         str,
@@ -29,31 +55,8 @@ def diff(
         ),
     ],
     b: Annotated[str, typer.Argument(metavar="B", help="The same.")],
-    at_a: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help="End of what is compared of recording A, as in kvscope replay: 03:12:40, +90s "
-            "from the beginning, -5m from the end. Default: its end.",
-        ),
-    ] = None,
-    at_b: Annotated[str | None, typer.Option(metavar="TIME", help="The same of B.")] = None,
-    last: Annotated[
-        float,
-        typer.Option(
-            metavar="SECONDS",
-            min=_FEWEST_SECONDS,
-            max=1800,
-            help="Compare this much of each side; half an hour is the most that is kept.",
-        ),
-    ] = 1800.0,
-    target_a: Annotated[
-        str, typer.Option(metavar="NAME", help="Server of sidecar A, if it watches several.")
-    ] = "",
-    target_b: Annotated[str, typer.Option(metavar="NAME", help="The same of B.")] = "",
-    metrics_key_file: KeyFile = None,
-    ca: Authorities = None,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for an answer.")] = 10.0,
+    options: SideOptions = SideOptions(),
+    connection: Connection = Connection(),
     as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
 ) -> None:
     """Compare two replicas, or a server before and after a change.
@@ -72,18 +75,16 @@ def diff(
     from kvscope.cli.sides import Side, engines_of
 
     sides = (
-        Side(letter="A", source=a, at=at_a, target=target_a),
-        Side(letter="B", source=b, at=at_b, target=target_b),
+        Side(letter="A", source=a, at=options.at_a, target=options.target_a),
+        Side(letter="B", source=b, at=options.at_b, target=options.target_b),
     )
-    engines = [
-        engines_of(side, key_file=metrics_key_file, ca=ca, seconds=timeout) for side in sides
-    ]
+    engines = [engines_of(side, connection) for side in sides]
     pairs, alone = _pairs(sides, *engines)
     for text in alone:
         typer.echo(f"kvscope: {printable(text)}", err=True)
     if not pairs:
         raise fail("no engine of A can be compared with one of B")
-    raise typer.Exit(_compared(sides, pairs, last, as_json=as_json))
+    raise typer.Exit(_compared(sides, pairs, options.last, as_json=as_json))
 
 
 def _pairs(

@@ -1,6 +1,7 @@
 """`kvscope doctor`: one screen of what works here, what does not, and why."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -10,10 +11,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from kvscope.answer_document import Authorities
 from kvscope.doctor import Finding, Status
-from kvscope.options.configuration import ListenConfig
-from kvscope.options.gpu_devices import GpuDevices, WatchedDevices
+from kvscope.options.generated import with_options
+from kvscope.options.gpu_devices import DeviceOptions
+from kvscope.options.listen import Address
 from kvscope.output import fail
 from kvscope.places import server_named
 from kvscope_events.printable import printable
@@ -32,6 +33,7 @@ _MARKS: dict[Status, tuple[str, str]] = {
 _STATES = {"yes": "green", "no": "yellow", "unknown": "yellow", "-": ""}
 
 
+@with_options
 def doctor(
     target: Annotated[
         str | None,
@@ -42,11 +44,16 @@ def doctor(
             f"{DEFAULT_TARGET}; no error if nothing answers there.",
         ),
     ] = None,
-    ca: Authorities = None,
+    ca: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Certificate authorities to trust for an https URL, in PEM."
+        ),
+    ] = None,
     timeout: Annotated[
         float, typer.Option(min=0.1, help="Seconds to wait for the GPU driver's first answer.")
     ] = 5.0,
-    gpu_devices: WatchedDevices = GpuDevices.VISIBLE,
+    devices: DeviceOptions = DeviceOptions(),
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Report what can be read here and from a server, and why.
@@ -62,9 +69,9 @@ def doctor(
     from kvscope_exporter.scrape import Tls
 
     asked_for = target is not None
-    url = server_named(target or DEFAULT_TARGET, ListenConfig().port)
+    url = server_named(target or DEFAULT_TARGET, Address().port)
     tls = None if ca is None else Tls(ca=str(ca))
-    poller = GpuPoller(environment=gpu_devices.environment())
+    poller = GpuPoller(environment=devices.gpu_devices.environment())
     poller.start()
     try:
         server = target_report(url, asked_for=asked_for, tls=tls)

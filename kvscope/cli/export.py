@@ -1,14 +1,17 @@
 """`kvscope export`: a recording in formats that other tools read."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from io import BufferedWriter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
+from kvscope.options.generated import with_options
 from kvscope.output import fail
+from kvscope_engine.option import option
 from kvscope_events.printable import printable
 from kvscope_exporter.extras import lacking
 
@@ -19,62 +22,55 @@ _MIN_STEP = 0.1
 _MAX_LABELS = 8
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportOptions:
+    """The files to write, and their contents."""
+
+    openmetrics: Path | None = option(
+        None,
+        "Write the pages as OpenMetrics with timestamps: `promtool tsdb create-blocks-from "
+        "openmetrics OUT DIR` makes blocks for a Prometheus.",
+        "OUT",
+    )
+    perfetto: Path | None = option(
+        None,
+        "Write a trace for ui.perfetto.dev: a track for each sequence, counters, evictions, and "
+        "arrows from preempted sequences to those that took their blocks.",
+        "OUT",
+    )
+    parquet: Path | None = option(
+        None,
+        "Write tables of steps, requests, block lives and preemptions as Parquet. Needs the extra "
+        "`query`, DuckDB.",
+        "DIR",
+    )
+    html: Path | None = option(
+        None,
+        "Write one file to attach to a ticket: the live page with the recording inside, at 128 "
+        "moments and more. It opens in a browser, and loads nothing from elsewhere.",
+        "OUT",
+    )
+    at: str | None = option(
+        None,
+        "Moment at which the page of --html opens, written as for `kvscope why`. Default: two "
+        "minutes after the last mark.",
+        "TIME",
+    )
+    step: float = option(
+        15.0, "Time between two pages of --openmetrics.", "SECONDS", least=_MIN_STEP
+    )
+    label: tuple[str, ...] = option(
+        (),
+        "Label of every series of --openmetrics, as a Prometheus adds. May be repeated. Default: "
+        "job=kvscope and instance=SERVER, which boards and rules expect.",
+        "NAME=VALUE",
+    )
+
+
+@with_options
 def export(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A recording, *.kvsr.")],
-    openmetrics: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="OUT",
-            help="Write the pages as OpenMetrics with timestamps: `promtool tsdb "
-            "create-blocks-from openmetrics OUT DIR` makes blocks for a Prometheus.",
-        ),
-    ] = None,
-    perfetto: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="OUT",
-            help="Write a trace for ui.perfetto.dev: a track for each sequence, counters, "
-            "evictions, and arrows from preempted sequences to those that took their blocks.",
-        ),
-    ] = None,
-    parquet: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Write tables of steps, requests, block lives and preemptions as Parquet. Needs "
-            "the extra `query`, DuckDB.",
-        ),
-    ] = None,
-    html: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="OUT",
-            help="Write one file to attach to a ticket: the live page with the recording inside, "
-            "at 128 moments and more. It opens in a browser, and loads nothing from elsewhere.",
-        ),
-    ] = None,
-    at: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help="Moment at which the page of --html opens, written as for `kvscope why`. "
-            "Default: two minutes after the last mark.",
-        ),
-    ] = None,
-    step: Annotated[
-        float,
-        typer.Option(
-            metavar="SECONDS", min=_MIN_STEP, help="Time between two pages of --openmetrics."
-        ),
-    ] = 15.0,
-    label: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE",
-            help="Label of every series of --openmetrics, as a Prometheus adds. May be repeated. "
-            "Default: job=kvscope and instance=SERVER, which boards and rules expect.",
-        ),
-    ] = None,
+    options: ExportOptions = ExportOptions(),
 ) -> None:
     """Write a recording in formats that other tools read.
 
@@ -88,26 +84,26 @@ def export(
     from kvscope_exporter.recorder.format import RecordingError
     from kvscope_exporter.recorder.reader import RecordingFile
 
-    if not (openmetrics or perfetto or parquet or html):
+    if not (options.openmetrics or options.perfetto or options.parquet or options.html):
         raise fail("nothing to write: name --openmetrics, --perfetto, --parquet or --html")
-    for option, given in (("--perfetto", perfetto), ("--parquet", parquet)):
-        if given is not None and (problem := lacking(option, "export")):
+    for flag, given in (("--perfetto", options.perfetto), ("--parquet", options.parquet)):
+        if given is not None and (problem := lacking(flag, "export")):
             raise fail(problem)
-    labels = _labels(label or [])
+    labels = _labels(options.label)
     try:
         recording = RecordingFile(file)
     except RecordingError as error:
         raise fail(error) from None
-    if openmetrics is not None:
-        _write_pages(recording, openmetrics, labels, round(step * 1e9))
-    if perfetto is not None:
+    if options.openmetrics is not None:
+        _write_pages(recording, options.openmetrics, labels, round(options.step * 1e9))
+    if options.perfetto is not None:
         from kvscope.export.perfetto import write_trace
 
-        _write("--perfetto", perfetto, lambda out: write_trace(recording, out))
-    if parquet is not None:
-        _write_tables(recording, parquet)
-    if html is not None:
-        _write_page(recording, html, at)
+        _write("--perfetto", options.perfetto, lambda out: write_trace(recording, out))
+    if options.parquet is not None:
+        _write_tables(recording, options.parquet)
+    if options.html is not None:
+        _write_page(recording, options.html, options.at)
     if recording.problem is not None:
         typer.echo(printable(f"kvscope: {file}: {recording.problem}"), err=True)
 
@@ -194,7 +190,7 @@ def _follow(shares: Iterator[float]) -> None:
         typer.echo("\r    \r", err=True, nl=False)
 
 
-def _labels(given: list[str]) -> dict[str, str]:
+def _labels(given: Sequence[str]) -> dict[str, str]:
     """Raises typer.Exit(2)."""
     labels = {}
     for text in given:

@@ -2,17 +2,17 @@
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from kvscope.options import protection as options
-from kvscope.options.server import Host, Port
+from kvscope.options.generated import with_options
+from kvscope.options.listen import Address, PageAccess
 from kvscope.output import configure_logging, fail
-from kvscope.serving.protection import protection_of_metrics
+from kvscope.serving.protection import Protection
 from kvscope.serving.stacks import show_stacks
+from kvscope_engine.option import option
 
 if TYPE_CHECKING:
     from kvscope_exporter.fleet.member import Read
@@ -24,74 +24,63 @@ DEFAULT_PORT = 8011
 logger = logging.getLogger("kvscope")
 
 
-def fleet(
-    sidecar: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="[NAME=]URL",
-            help="Base URL of a sidecar, of `kvscope run` or of `kvscope serve`: "
-            "http://HOST:PORT. May be repeated. Default NAME: host and port.",
-        ),
-    ] = None,
-    sidecars_from: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="FILE|URL",
-            help="List of sidecars in the JSON format of Prometheus' file_sd_configs and "
-            "http_sd_configs, read again every 30 s. May be repeated.",
-        ),
-    ] = None,
-    sidecars_at: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME:PORT",
-            help="DNS name with an address for every sidecar, such as a headless service's; "
-            "resolved again every 30 s. May be repeated.",
-        ),
-    ] = None,
-    sidecar_key_file: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="File with the bearer token that the sidecars' pages require."
-        ),
-    ] = None,
-    sidecar_ca: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="PEM file of the authorities that sign the sidecars' certificates; sidecars found "
-            "by --sidecars-at are read over https then.",
-        ),
-    ] = None,
-    remember_blocks: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            min=1 << 10,
-            max=1 << 26,
-            help="Blocks that each set of replicas remembers having been asked for, and the "
-            "largest shared tier that is simulated; once used, each takes about ten bytes, and "
-            "each prompt 300.",
-        ),
-    ] = 1 << 22,
-    sample: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            min=1,
-            max=64,
-            help="Fold one of N conversations, where all would be too many for one process; "
-            "figures are estimates then, and /api/fleet has their standard error.",
-        ),
-    ] = 1,
-    host: Host = "127.0.0.1",
-    port: Port = DEFAULT_PORT,
-    metrics_key_file: options.MetricsKeyFile = None,
-    web_config_file: options.WebConfigFile = None,
-    allowed_host: options.AllowedHost = None,
-    ssl_certfile: options.SslCertfile = None,
-    ssl_keyfile: options.SslKeyfile = None,
-) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetOptions:
+    """The command line of a fleet: its sidecars, what is remembered of them, and the page."""
+
+    sidecars: tuple[str, ...] = option(
+        (),
+        "Base URL of a sidecar, of `kvscope run` or of `kvscope serve`: http://HOST:PORT. May be "
+        "repeated. Default NAME: host and port.",
+        "[NAME=]URL",
+        flags=("--sidecar",),
+    )
+    sidecars_from: tuple[str, ...] = option(
+        (),
+        "List of sidecars in the JSON format of Prometheus' file_sd_configs and http_sd_configs, "
+        "read again every 30 s. May be repeated.",
+        "FILE|URL",
+    )
+    sidecars_at: tuple[str, ...] = option(
+        (),
+        "DNS name with an address for every sidecar, such as a headless service's; resolved again "
+        "every 30 s. May be repeated.",
+        "NAME:PORT",
+    )
+    sidecar_key_file: Path | None = option(
+        None, "File with the bearer token that the sidecars' pages require.", "FILE"
+    )
+    sidecar_ca: Path | None = option(
+        None,
+        "PEM file of the authorities that sign the sidecars' certificates; sidecars found by "
+        "--sidecars-at are read over https then.",
+        "FILE",
+    )
+    remember_blocks: int = option(
+        1 << 22,
+        "Blocks that each set of replicas remembers having been asked for, and the largest shared "
+        "tier that is simulated; once used, each takes about ten bytes, and each prompt 300.",
+        "N",
+        least=1 << 10,
+        most=1 << 26,
+    )
+    sample: int = option(
+        1,
+        "Fold one of N conversations, where all would be too many for one process; figures are "
+        "estimates then, and /api/fleet has their standard error.",
+        "N",
+        least=1,
+        most=64,
+    )
+    address: Address = Address(port=DEFAULT_PORT)
+    access: PageAccess = PageAccess()
+
+
+_DEFAULT = FleetOptions()
+
+
+@with_options
+def fleet(options: FleetOptions = _DEFAULT) -> None:
     """Show where a fleet's prefix cache hits are lost.
 
     Reads from each sidecar which names of blocks its replicas looked up, gained and lost. /metrics
@@ -105,21 +94,20 @@ def fleet(
 
     configure_logging()
     show_stacks()
-    tls = Tls(ca=None if sidecar_ca is None else str(sidecar_ca))
-    headers = _headers(sidecar_key_file)
+    tls = Tls(ca=None if options.sidecar_ca is None else str(options.sidecar_ca))
+    headers = _headers(options.sidecar_key_file)
     try:
         tls.context()
     except OSError as error:
-        raise fail(f"--sidecar-ca {sidecar_ca}: {error.strerror or error}") from None
+        raise fail(f"--sidecar-ca {options.sidecar_ca}: {error.strerror or error}") from None
     try:
-        finds = _finds(sidecar or [], sidecars_from or [], sidecars_at or [], tls)
+        finds = _finds(options, tls)
     except ValueError as error:
         raise fail(error) from None
     if not finds:
         raise fail("name the sidecars: --sidecar URL, --sidecars-from FILE or --sidecars-at NAME")
-    protection = protection_of_metrics(
-        host, metrics_key_file, web_config_file, allowed_host, ssl_certfile, ssl_keyfile
-    )
+    host = options.address.host
+    protection = Protection(options.access, [host])
 
     from prometheus_client import CollectorRegistry, ProcessCollector
 
@@ -136,7 +124,7 @@ def fleet(
     from kvscope_exporter.web.fleet import fleet_app
 
     clock = Clock()
-    follower = Follower(Fleet(remember_blocks, sample), clock)
+    follower = Follower(Fleet(options.remember_blocks, options.sample), clock)
 
     def watch(places: Mapping[str, str]) -> None:
         wanted: dict[str, Callable[[], Read]] = {
@@ -152,7 +140,7 @@ def fleet(
     registry = CollectorRegistry()
     registry.register(FleetCollector(follower.fleet, lambda: follower.members, clock))
     ProcessCollector(registry=registry)
-    with signals_end() as ending, listening(host, port) as listener:
+    with signals_end() as ending, listening(host, options.address.port) as listener:
         page_tls = protection.tls_of_pages
         url = url_of(host, listener.getsockname()[1], tls=page_tls is not None)
         protection.warn(host, url, has_api=False)
@@ -183,12 +171,7 @@ def _headers(key_file: Path | None) -> Mapping[str, str]:
     return header
 
 
-def _finds(
-    sidecars: list[str],
-    lists: list[str],
-    names: list[str],
-    tls: "Tls",
-) -> "list[Find]":
+def _finds(options: FleetOptions, tls: "Tls") -> "list[Find]":
     """Raises ValueError."""
     from urllib.parse import urlsplit
 
@@ -198,7 +181,7 @@ def _finds(
 
     finds: list[Find] = []
     places: dict[str, str] = {}
-    for text in sidecars:
+    for text in options.sidecars:
         name, equals, url = text.partition("=")
         if not equals or "/" in name:
             name, url = urlsplit(text).netloc, text
@@ -211,12 +194,12 @@ def _finds(
         places[name] = url
     if places:
         finds.append(fixed(list(places.items())))
-    for place in lists:
+    for place in options.sidecars_from:
         if place.startswith(("http://", "https://")):
             finds.append(listed_at(place, tls))
         else:
             finds.append(listed_in(Path(place)))
-    for text in names:
+    for text in options.sidecars_at:
         host, _, port = text.rpartition(":")
         if not host or not is_address(text):
             raise ValueError(f"--sidecars-at {text}: expected NAME:PORT")

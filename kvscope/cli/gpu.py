@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from kvscope.answer_document import Authorities, KeyFile
+from kvscope.answer_document import Connection
+from kvscope.options.generated import with_options
 from kvscope.output import fail
 from kvscope.places import SERVER_HELP, server_asked
 from kvscope_events.printable import printable
@@ -18,6 +19,7 @@ class Action(StrEnum):
     RESUME = "resume"
 
 
+@with_options
 def gpu(
     action: Annotated[
         Action, typer.Argument(help="release: shut NVML down and pause; resume: read GPUs again.")
@@ -31,9 +33,7 @@ def gpu(
             show_default=False,
         ),
     ] = None,
-    metrics_key_file: KeyFile = None,
-    ca: Authorities = None,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for the answer.")] = 10.0,
+    connection: Connection = Connection(),
 ) -> None:
     """Release the GPUs for a reset, and resume.
 
@@ -59,10 +59,7 @@ def gpu(
     try:
         body = fetch(
             *(url, name),
-            target="",
-            key_file=metrics_key_file,
-            ca=ca,
-            seconds=timeout,
+            connection,
             content=b"{}",
         )
         state = msgspec.json.decode(body, type=Answer).state

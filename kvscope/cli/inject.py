@@ -2,21 +2,102 @@
 
 import re
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kvscope.inject.pod import DEFAULT_BLOCKS, EXPORTER_IMAGE, PORT, cores, cpu_request
+from kvscope.options.generated import with_options
 from kvscope.output import fail
+from kvscope_engine.option import option
 from kvscope_events.limits import MAX_BLOCKS
 from kvscope_events.printable import printable
+
+if TYPE_CHECKING:
+    from kvscope.inject.kubernetes import Wish
 
 _STANDARD_INPUT = "-"
 _ASSIGNED = "assigned"
 MAX_BYTES = 64 << 20
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InjectOptions:
+    """The observer and sidecar to add, or their removal."""
+
+    remove: bool = option(
+        False, "Take everything off that this command has added.", flags=("--remove",)
+    )
+    exporter_image: str | None = option(
+        None,
+        "Image of the observer and the sidecar, which every node has to be able to pull. Needed, "
+        "except with --remove: none is published.",
+        "IMAGE",
+    )
+    container: str | None = option(
+        None,
+        "Container of the server, if it is not recognised or a pod has several. In a Compose file: "
+        "the service.",
+        "NAME",
+    )
+    user: str | None = option(
+        None,
+        "User of the server, if neither the manifest says nor its image is known; "
+        f"{_ASSIGNED}: the cluster assigns one to all containers (OpenShift).",
+        "UID",
+    )
+    port: int = option(PORT, "Port of the sidecar's page.", "PORT", least=1, most=65535)
+    key_secret: str | None = option(
+        None,
+        "Secret with the bearer token that the page asks for. Default of KEY: token.",
+        "NAME[/KEY]",
+    )
+    blocks: int = option(
+        DEFAULT_BLOCKS,
+        "Blocks of the server's pool, for the sidecar's resources; it logs them as it starts.",
+        "N",
+        least=1,
+        most=MAX_BLOCKS,
+    )
+    cpu_limit: str | None = option(
+        None,
+        "Limit of CPU of each container that is added to a pod, where a ResourceQuota counts "
+        "limits.cpu: 1, 500m. Default: no limit.",
+        "CPU",
+    )
+    ordinary_sidecar: bool = option(
+        False,
+        "An ordinary container, for Kubernetes before 1.29.",
+        flags=("--ordinary-sidecar",),
+    )
+    fail_open: bool = option(
+        False,
+        "Let servers start, unobserved, where observer or sidecar cannot: both are ordinary "
+        "containers behind the server's, which waits for neither.",
+        flags=("--fail-open",),
+    )
+
+    def wish(self) -> "Wish":
+        """Raises typer.Exit(2) for what cannot be meant."""
+        from kvscope.inject.kubernetes import Wish
+
+        return Wish(
+            image=EXPORTER_IMAGE if self.remove else _image(self.exporter_image),
+            port=self.port,
+            container=self.container,
+            user=_user(self.user),
+            is_user_assigned=self.user == _ASSIGNED,
+            key=_key(self.key_secret),
+            is_native=not self.ordinary_sidecar,
+            is_fail_open=self.fail_open,
+            blocks=self.blocks,
+            cpu_limit=_cpu_limit(self.cpu_limit, self.blocks),
+        )
+
+
+@with_options
 def inject(
     file: Annotated[
         str | None,
@@ -26,75 +107,7 @@ def inject(
         str | None,
         typer.Option("--filename", "-f", metavar="FILE", help="The same, as kubectl has it."),
     ] = None,
-    remove: Annotated[
-        bool, typer.Option("--remove", help="Take everything off that this command has added.")
-    ] = False,
-    exporter_image: Annotated[
-        str | None,
-        typer.Option(
-            metavar="IMAGE",
-            help="Image of the observer and the sidecar, which every node has to be able to pull. "
-            "Needed, except with --remove: none is published.",
-        ),
-    ] = None,
-    container: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Container of the server, if it is not recognised or a pod has several. In a "
-            "Compose file: the service.",
-        ),
-    ] = None,
-    user: Annotated[
-        str | None,
-        typer.Option(
-            metavar="UID",
-            help="User of the server, if neither the manifest says nor its image is known; "
-            f"{_ASSIGNED}: the cluster assigns one to all containers (OpenShift).",
-        ),
-    ] = None,
-    port: Annotated[
-        int, typer.Option(metavar="PORT", min=1, max=65535, help="Port of the sidecar's page.")
-    ] = PORT,
-    key_secret: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME[/KEY]",
-            help="Secret with the bearer token that the page asks for. Default of KEY: token.",
-        ),
-    ] = None,
-    blocks: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            min=1,
-            max=MAX_BLOCKS,
-            help="Blocks of the server's pool, for the sidecar's resources; it logs them as it "
-            "starts.",
-        ),
-    ] = DEFAULT_BLOCKS,
-    cpu_limit: Annotated[
-        str | None,
-        typer.Option(
-            metavar="CPU",
-            help="Limit of CPU of each container that is added to a pod, where a ResourceQuota "
-            "counts limits.cpu: 1, 500m. Default: no limit.",
-        ),
-    ] = None,
-    ordinary_sidecar: Annotated[
-        bool,
-        typer.Option(
-            "--ordinary-sidecar", help="An ordinary container, for Kubernetes before 1.29."
-        ),
-    ] = False,
-    fail_open: Annotated[
-        bool,
-        typer.Option(
-            "--fail-open",
-            help="Let servers start, unobserved, where observer or sidecar cannot: both are "
-            "ordinary containers behind the server's, which waits for neither.",
-        ),
-    ] = False,
+    options: InjectOptions = InjectOptions(),
 ) -> None:
     """Add observer and sidecar to the vLLMs and SGLangs of a file.
 
@@ -123,25 +136,13 @@ def inject(
     Example: kvscope inject compose.yaml --exporter-image IMAGE > compose.observed.yaml
     """
     from kvscope.inject.document import RefusedError
-    from kvscope.inject.kubernetes import Wish
     from kvscope.inject.report import Report
     from kvscope.inject.stream import changed
 
     if (file is None) == (filename is None):
         raise fail("name one file, or - for standard input: kvscope inject -f vllm.yaml")
     name = file or filename or _STANDARD_INPUT
-    wish = Wish(
-        image=EXPORTER_IMAGE if remove else _image(exporter_image),
-        port=port,
-        container=container,
-        user=_user(user),
-        is_user_assigned=user == _ASSIGNED,
-        key=_key(key_secret),
-        is_native=not ordinary_sidecar,
-        is_fail_open=fail_open,
-        blocks=blocks,
-        cpu_limit=_cpu_limit(cpu_limit, blocks),
-    )
+    wish, remove = options.wish(), options.remove
     text = _read(name)
     report = Report()
     try:

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
-from kvscope.answer_document import AnswerError, fetch
+from kvscope.answer_document import AnswerError, Connection, fetch
 from kvscope.replay.moment import moment_within, parse_moment
 
 T = TypeVar("T")
@@ -39,19 +39,15 @@ class Server:
 
     url: str
     target: str
-    key_file: Path | None
-    ca: Path | None
-    seconds: float
+    connection: Connection
 
     def ask(self, path: str, content: bytes | None = None) -> bytes:
         """Raises AnswerError."""
         return fetch(
             self.url,
             path,
+            self.connection,
             target=self.target if content is not None else "",
-            key_file=self.key_file,
-            ca=self.ca,
-            seconds=self.seconds,
             content=content,
             max_bytes=_MAX_BYTES,
         )

@@ -65,7 +65,7 @@ def plan(
 
 def _as_running(context: typer.Context, url: str, given: PlanOptions) -> PlanOptions:
     """Options that were not given, as the server at the URL has them. Raises ValueError."""
-    from kvscope.doctor.scrape import ScrapeError
+    from kvscope.answer_document import AnswerError
     from kvscope.plan.running import running
 
     sized = ("gpu", "gpu_memory", "kv_cache_memory_bytes", "host_memory")
@@ -73,7 +73,7 @@ def _as_running(context: typer.Context, url: str, given: PlanOptions) -> PlanOpt
     has_model = given.model is not None or given.layers is not None
     try:
         known = running(url, gpu=not is_sized).known
-    except ScrapeError as error:
+    except AnswerError as error:
         raise ValueError(str(error)) from error
     if not is_sized and "gpu" not in known:
         raise ValueError(f"{url} does not say on which GPU it runs: give --gpu or --gpu-memory")

@@ -5,16 +5,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvscope.options.configuration import ListenConfig
-from kvscope.options.server import Host
+from kvscope.options.listen import PageAccess
 from kvscope.output import configure_logging, fail
 from kvscope_engine.sizing import format_bytes
 from kvscope_events.printable import printable
 
 if TYPE_CHECKING:
     from kvscope_exporter.recorder.reader import RecordingFile
-
-_LISTEN = ListenConfig()
 
 
 def replay(
@@ -33,7 +30,7 @@ def replay(
             metavar="PORT", min=0, max=65535, help="Serve pages and answers here; 0: any free port."
         ),
     ] = None,
-    host: Host = _LISTEN.host,
+    host: Annotated[str, typer.Option(metavar="HOST", help="Address to listen on.")] = "127.0.0.1",
     speed: Annotated[
         float, typer.Option(min=0.01, max=1000, help="Speed at which a served recording plays.")
     ] = 1.0,
@@ -97,14 +94,14 @@ def _serve(player: "object", host: str, port: int, speed: float, *, playing: boo
     from kvscope.replay.app import replay_app
     from kvscope.replay.player import Player
     from kvscope.serving.listen import listening, url_of
-    from kvscope.serving.protection import protection_of_metrics
+    from kvscope.serving.protection import Protection
     from kvscope.serving.run import AppServer
     from kvscope.serving.signals import signals_end
     from kvscope_exporter.web.access import Access
 
     assert isinstance(player, Player)
     configure_logging()
-    protection = protection_of_metrics(host, None, None, None, None, None)
+    protection = Protection(PageAccess(), [host])
     with signals_end() as ending, listening(host, port) as listener:
         url = url_of(host, listener.getsockname()[1], tls=False)
         typer.echo(f"{url}/metrics; where it is: {url}/api/replay", err=True)

@@ -4,7 +4,8 @@ from typing import Annotated
 
 import typer
 
-from kvscope.answer_document import Authorities, KeyFile, TargetName
+from kvscope.answer_document import Connection, TargetName
+from kvscope.options.generated import with_options
 from kvscope.output import fail
 from kvscope.places import SERVER_HELP, server_asked
 from kvscope_events.printable import printable
@@ -12,14 +13,13 @@ from kvscope_events.printable import printable
 STILL_THERE = 1
 
 
+@with_options
 def retire(
     sidecar: Annotated[
         str | None, typer.Argument(metavar="SERVER", help=SERVER_HELP, show_default=False)
     ] = None,
     target: TargetName = "",
-    metrics_key_file: KeyFile = None,
-    ca: Authorities = None,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for the answer.")] = 10.0,
+    connection: Connection = Connection(),
 ) -> None:
     """Forget a server that was stopped on purpose.
 
@@ -45,10 +45,8 @@ def retire(
         body = fetch(
             url,
             "retire",
+            connection,
             target=target,
-            key_file=metrics_key_file,
-            ca=ca,
-            seconds=timeout,
             content=b"{}",
         )
         answer = msgspec.json.decode(body, type=Retired)

@@ -5,31 +5,23 @@ import os
 import shlex
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvscope.options import protection as options
-from kvscope.options.compat import NO_SETS, Compat, parse_compat
-from kvscope.options.configuration import SIDECAR_PORT, ListenConfig
-from kvscope.options.gpu_devices import Gpu, GpuDevices, WatchedDevices, polling
-from kvscope.options.recording import (
-    DEFAULT_BYTES,
-    DEFAULT_KEEP,
-    Keep,
-    KeepBytes,
-    RecordDir,
-    flight_of,
-    in_flight,
-    recording_of,
-)
-from kvscope.options.server import Host, Port
+from kvscope.options.generated import with_options
+from kvscope.options.gpu_devices import GpuOptions, polling
+from kvscope.options.listen import SIDECAR_PORT, Address, PageAccess
+from kvscope.options.recording import RecordingOptions, flight_of, in_flight
+from kvscope.options.telemetry import COMPAT_HELP, NO_SETS, parse_compat
 from kvscope.output import configure_logging, fail
 from kvscope.run.api_server import api_server_of, kind_of
 from kvscope.run.child import Child, CommandError, signal_waiting, signals_held
-from kvscope.serving.protection import protection_of_metrics
+from kvscope.serving.protection import Protection
 from kvscope.serving.stacks import show_last_stacks
+from kvscope_engine.option import option
 
 if TYPE_CHECKING:
     from kvscope.run.background_server import Beside
@@ -39,45 +31,43 @@ HINT_SECONDS = 300.0
 """Importing a server takes a minute or two from a slow disk; vLLM's workers report before they
 load."""
 
-_LISTEN = ListenConfig()
 logger = logging.getLogger("kvscope")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """The command line of a run, before the command."""
+
+    address: Address = Address(port=SIDECAR_PORT)
+    url: str | None = option(
+        None,
+        "Base URL of the command's API server, whose own page has latencies and refusals as its "
+        "clients see them; none: do not read it. Default: from the command's own --host and "
+        "--port, if it is vLLM's, or SGLang's with --enable-metrics.",
+        "URL",
+    )
+    compat: str = option(NO_SETS, COMPAT_HELP, "SETS")
+    gpu: GpuOptions = GpuOptions()
+    recording: RecordingOptions = RecordingOptions()
+    hint_after: float = option(
+        HINT_SECONDS, "Log what to check if no observer has reported by then.", "SECONDS", least=0
+    )
+    access: PageAccess = PageAccess()
+
+    def __post_init__(self) -> None:
+        parse_compat(self.compat)
+
+
+_DEFAULT = RunOptions()
+
+
+@with_options
 def run(
     command: Annotated[
         list[str],
         typer.Argument(metavar="COMMAND", help="The command and its arguments, after --."),
     ],
-    host: Host = _LISTEN.host,
-    port: Port = SIDECAR_PORT,
-    url: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="Base URL of the command's API server, whose own page has latencies and refusals "
-            "as its clients see them; none: do not read it. Default: from the command's own "
-            "--host and --port, if it is vLLM's, or SGLang's with --enable-metrics.",
-        ),
-    ] = None,
-    compat: Compat = NO_SETS,
-    gpu: Gpu = True,
-    gpu_devices: WatchedDevices = GpuDevices.VISIBLE,
-    keep: Keep = DEFAULT_KEEP,
-    keep_bytes: KeepBytes = DEFAULT_BYTES,
-    record_dir: RecordDir = None,
-    hint_after: Annotated[
-        float,
-        typer.Option(
-            metavar="SECONDS",
-            min=0,
-            help="Log what to check if no observer has reported by then.",
-        ),
-    ] = HINT_SECONDS,
-    metrics_key_file: options.MetricsKeyFile = None,
-    web_config_file: options.WebConfigFile = None,
-    allowed_host: options.AllowedHost = None,
-    ssl_certfile: options.SslCertfile = None,
-    ssl_keyfile: options.SslKeyfile = None,
+    options: RunOptions = _DEFAULT,
 ) -> None:
     """Run a vLLM or SGLang with the observer, and serve its metrics.
 
@@ -88,12 +78,10 @@ def run(
     """
     configure_logging()
     show_last_stacks()
-    sets = parse_compat(compat)
-    front_end = _front_end(url, command)
-    flight = flight_of(recording_of(keep, keep_bytes, record_dir))
-    protection = protection_of_metrics(
-        host, metrics_key_file, web_config_file, allowed_host, ssl_certfile, ssl_keyfile
-    )
+    host, port = options.address.host, options.address.port
+    front_end = _front_end(options.url, command)
+    flight = flight_of(options.recording)
+    protection = Protection(options.access, [host])
     with signals_held() as mask, ExitStack() as stack:
         from kvscope.run.folder import run_folder
         from kvscope_events.wire.endpoint import EndpointError
@@ -104,13 +92,14 @@ def run(
             raise fail(
                 f"cannot make a folder for this run: {error} (KVSCOPE_RUN_DIR sets where)"
             ) from None
-        poller = stack.enter_context(polling(gpu, gpu_devices))
+        poller = stack.enter_context(polling(options.gpu))
         from kvscope.run.background_server import Beside
 
         sockets = f"ipc://{folder / 'sockets'}/*"
         try:
             page = Beside(
-                *(kind_of(command), sockets, host, port, sets, poller, hint_after),
+                *(kind_of(command), sockets, host, port, parse_compat(options.compat)),
+                *(poller, options.hint_after),
                 protection=protection,
                 url=front_end,
                 flight=flight,

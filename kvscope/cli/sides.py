@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from kvscope.answer_document import AnswerError, EngineAnswer, decode, fetch
+from kvscope.answer_document import AnswerError, Connection, EngineAnswer, decode, fetch
 from kvscope.output import fail
 from kvscope.places import check_target, source_named
 from kvscope_exporter.answers.course import COURSE, CourseAnswer
@@ -25,9 +25,7 @@ class Side:
     target: str
 
 
-def engines_of(
-    side: Side, *, key_file: Path | None, ca: Path | None, seconds: float
-) -> list[EngineAnswer[CourseAnswer]]:
+def engines_of(side: Side, connection: Connection) -> list[EngineAnswer[CourseAnswer]]:
     """The courses of all engines of a side. Raises typer.Exit(2)."""
     option = side.letter.lower()
     place = source_named(side.source)
@@ -36,9 +34,7 @@ def engines_of(
     if side.at is not None:
         raise fail(f"--at-{option}: {side.source} is a server, which is asked about now")
     try:
-        body = fetch(
-            place, COURSE.name, target=side.target, key_file=key_file, ca=ca, seconds=seconds
-        )
+        body = fetch(place, COURSE.name, connection, target=side.target)
         return decode(body, place, COURSE.name, CourseAnswer)
     except AnswerError as error:
         raise fail(f"{error}".replace("--target ", f"--target-{option} ")) from None

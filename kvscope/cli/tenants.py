@@ -5,11 +5,13 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from kvscope.answer_document import Authorities, KeyFile, TargetName
+from kvscope.answer_document import Connection, TargetName
+from kvscope.options.generated import with_options
 from kvscope.output import USAGE_ERROR, fail
 from kvscope.places import SERVER_HELP, server_found, server_named
 
 
+@with_options
 def tenants(
     servers: Annotated[
         list[str] | None,
@@ -19,11 +21,7 @@ def tenants(
     ] = None,
     target: TargetName = "",
     top: Annotated[int, typer.Option(min=1, help="Tenants to print, the largest ones.")] = 20,
-    metrics_key_file: KeyFile = None,
-    ca: Authorities = None,
-    timeout: Annotated[
-        float, typer.Option(min=0.1, help="Seconds to wait for each answer.")
-    ] = 10.0,
+    connection: Connection = Connection(),
 ) -> None:
     """List tenants and LoRA adapters of servers by use of the cache.
 
@@ -45,9 +43,7 @@ def tenants(
     urls = [server_named(each) for each in servers or ()] or [server_found("tenants")]
     for url in urls:
         try:
-            body = fetch(
-                url, TENANTS.name, target=target, key_file=metrics_key_file, ca=ca, seconds=timeout
-            )
+            body = fetch(url, TENANTS.name, connection, target=target)
             engines = decode(body, url, TENANTS.name, TenantsAnswer)
         except AnswerError as error:
             fail(error)

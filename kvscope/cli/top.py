@@ -7,15 +7,18 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvscope.answer_document import Authorities, KeyFile, TargetName
+from kvscope.answer_document import Connection, TargetName
+from kvscope.options.generated import with_options
 from kvscope.output import USAGE_ERROR, LineFormatter, fail
 from kvscope.places import SOURCE_HELP, check_target, server_found, source_named
+from kvscope_engine.option import option
 from kvscope_exporter.extras import lacking
 
 if TYPE_CHECKING:
@@ -26,6 +29,21 @@ if TYPE_CHECKING:
 _MAX_LOG_LINES = 20
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlayingOptions:
+    """The moment of a recording that is shown first, and how it goes on."""
+
+    at: str | None = option(
+        None,
+        "Moment of a recording at which it is paused: 12:50:40 or 2026-11-24T12:50:40 in UTC, a "
+        "Unix time, +90s from the beginning, -5m from the end. Default: it plays from its "
+        "beginning; with --once, its end.",
+        "TIME",
+    )
+    speed: float = option(1.0, "Speed at which a recording plays.", least=0.01, most=1000)
+
+
+@with_options
 def top(
     places: Annotated[
         list[str] | None,
@@ -46,23 +64,8 @@ def top(
     as_json: Annotated[
         bool, typer.Option("--json", help="The same as --once, as one JSON document.")
     ] = False,
-    at: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help="Moment of a recording at which it is paused: 12:50:40 or 2026-11-24T12:50:40 in "
-            "UTC, a Unix time, +90s from the beginning, -5m from the end. Default: it plays from "
-            "its beginning; with --once, its end.",
-        ),
-    ] = None,
-    speed: Annotated[
-        float, typer.Option(min=0.01, max=1000, help="Speed at which a recording plays.")
-    ] = 1.0,
-    metrics_key_file: KeyFile = None,
-    ca: Authorities = None,
-    timeout: Annotated[
-        float, typer.Option(min=0.1, help="Seconds to wait for each answer.")
-    ] = 10.0,
+    playing: PlayingOptions = PlayingOptions(),
+    connection: Connection = Connection(),
 ) -> None:
     """Watch the KV cache of servers in the terminal.
 
@@ -87,21 +90,19 @@ def top(
     from kvscope_exporter.fetch.fetch import MAX_BYTES
 
     named = [source_named(place) for place in places or ()] or [server_found("top")]
-    fetch = partial(
-        fetch_document, key_file=metrics_key_file, ca=ca, seconds=timeout, max_bytes=MAX_BYTES
-    )
+    fetch = partial(fetch_document, connection=connection, max_bytes=MAX_BYTES)
     player = None
     sources: list[Source] = []
     first = named[0]
     urls = [place for place in named if isinstance(place, str)]
     if len(urls) == len(named):
-        if at is not None:
+        if playing.at is not None:
             raise fail("--at is for recordings; a server is shown as it is now")
         sources = [UrlSource(url, fetch, target) for url in dict.fromkeys(urls)]
     elif len(named) > 1 or isinstance(first, str):
         raise fail("a recording is shown alone, without servers or other recordings beside it")
     else:
-        source = _recording(first, at, speed, interval, target, once=once or as_json)
+        source = _recording(first, playing, interval, target, once=once or as_json)
         player, sources = source.player, [source]
     if once or as_json:
         _once(sources, interval, player, as_json=as_json)
@@ -114,7 +115,7 @@ def top(
 
 
 def _recording(
-    path: Path, at: str | None, speed: float, interval: float, target: str, *, once: bool
+    path: Path, playing: PlayingOptions, interval: float, target: str, *, once: bool
 ) -> "RecordingSource":
     """A recording at its first moment, or playing."""
     from kvscope.replay.moment import moment_within
@@ -131,17 +132,17 @@ def _recording(
     if file.problem is not None:
         typer.echo(f"kvscope: {path}: {file.problem}", err=True)
     moment = file.ends_ns if once else file.begins_ns
-    if at is not None:
+    if playing.at is not None:
         try:
-            moment = moment_within(at, file.begins_ns, file.ends_ns)
+            moment = moment_within(playing.at, file.begins_ns, file.ends_ns)
         except ValueError as error:
             raise fail(f"--at: {error}") from None
     if once:  # two readings, for rates
         player.seek(moment - round(interval * 1e9))
     else:
         player.seek(moment)
-        if at is None:
-            player.play(speed)
+        if playing.at is None:
+            player.play(playing.speed)
     return RecordingSource(path, player)
 
 

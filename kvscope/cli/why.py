@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kvscope.answer_document import Authorities, KeyFile, TargetName
+from kvscope.answer_document import Connection, TargetName
+from kvscope.options.generated import with_options
 from kvscope.output import fail
 from kvscope.places import SOURCE_HELP, check_target, server_found, source_named
 from kvscope_events.printable import printable
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 _WIDTH = 100
 
 
+@with_options
 def why(
     source: Annotated[
         str | None,
@@ -32,9 +34,7 @@ def why(
         ),
     ] = None,
     target: TargetName = "",
-    metrics_key_file: KeyFile = None,
-    ca: Authorities = None,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for the answer.")] = 10.0,
+    connection: Connection = Connection(),
     as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
 ) -> None:
     """Say what is wrong with a server, why, and what to do.
@@ -63,15 +63,13 @@ def why(
         if at.startswith(("+", "-")):
             raise fail(f"--at {at}: of a server, give a time of day or a date in UTC")
         _of_server_then(
-            Server(url=place, target=target, key_file=metrics_key_file, ca=ca, seconds=timeout),
+            Server(url=place, target=target, connection=connection),
             at,
             as_json=as_json,
         )
         return
     try:
-        body = fetch(
-            place, WHY.name, target=target, key_file=metrics_key_file, ca=ca, seconds=timeout
-        )
+        body = fetch(place, WHY.name, connection, target=target)
         engines = decode(body, place, WHY.name, WhyAnswer)
     except AnswerError as error:
         raise fail(error) from None

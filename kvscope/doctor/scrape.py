@@ -10,6 +10,7 @@ import httpx
 from prometheus_client.openmetrics.parser import text_fd_to_metric_families as openmetrics
 from prometheus_client.parser import text_fd_to_metric_families as text
 
+from kvscope.answer_document import AnswerError
 from kvscope_exporter.catalogue import metric
 from kvscope_exporter.fetch.error import FetchError
 from kvscope_exporter.fetch.fetch import MAX_BYTES, Fetcher
@@ -28,17 +29,6 @@ _OPENMETRICS = "application/openmetrics-text"
 
 Sample = tuple[Mapping[str, str], float]
 """Labels and value."""
-
-
-class ScrapeError(Exception):
-    """No page could be read; the message names the URL and the reason."""
-
-
-class NoAnswerError(ScrapeError):
-    """Nothing answers at the URL."""
-
-    def __init__(self, url: str, reason: Exception) -> None:
-        super().__init__(f"nothing answers at {url}: {str(reason) or type(reason).__name__}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,19 +68,20 @@ def total(samples: Iterable[Sample], name: str, labels: Mapping[str, str]) -> fl
 
 
 def scrape(client: httpx.Client, url: str, timeout: float = TIMEOUT_SECONDS) -> ScrapedPage:
-    """Fetch and parse a page within `timeout` seconds. Raises ScrapeError."""
+    """Fetch and parse a page within `timeout` seconds. Raises AnswerError."""
     fetcher = Fetcher(client, url, headers={"Accept": PAGE_FORMATS}, max_bytes=MAX_BYTES)
     try:
         document = fetcher.fetch(timeout)
     except FetchError as error:
         if not error.answered:
-            raise NoAnswerError(url, error) from error
-        raise ScrapeError(f"{url} {error}") from error
+            reason = str(error) or type(error).__name__
+            raise AnswerError(f"nothing answers at {url}: {reason}") from error
+        raise AnswerError(f"{url} {error}") from error
     return parse_page(document.body, document.content_type, url)
 
 
 def parse_page(body: bytes, content_type: str, url: str) -> ScrapedPage:
-    """Parse as strict OpenMetrics if the content type names it, else as text; ScrapeError."""
+    """Parse as strict OpenMetrics if the content type names it, else as text; AnswerError."""
     strict = content_type.startswith(_OPENMETRICS)
     parse = openmetrics if strict else text
     try:
@@ -103,7 +94,7 @@ def parse_page(body: bytes, content_type: str, url: str) -> ScrapedPage:
                 found[sample.name].append((sample.labels, value))
     except Exception as error:  # not UTF-8, or not a page: the library's errors are of many types
         reason = " ".join(f"{type(error).__name__}: {error}"[:_MAX_REASON].split())
-        raise ScrapeError(f"{url} cannot be parsed: {reason}") from error
+        raise AnswerError(f"{url} cannot be parsed: {reason}") from error
     return ScrapedPage(found, strict)
 
 

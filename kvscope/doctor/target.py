@@ -3,12 +3,13 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from kvscope.answer_document import AnswerError
 from kvscope.doctor import Finding, Status
 from kvscope.doctor.depth import Depths, depths
 from kvscope.doctor.fleet import fleet_findings, name_findings
 from kvscope.doctor.identity import READ_SECONDS, Asker, Identity, identify
 from kvscope.doctor.observers import Observer, observers
-from kvscope.doctor.scrape import ScrapeError, parse_page
+from kvscope.doctor.scrape import parse_page
 from kvscope_events.vocabulary import ServerKind
 from kvscope_exporter.scrape import Tls
 from kvscope_exporter.scrape.detect import KNOWN
@@ -89,7 +90,7 @@ def _page(server: Identity) -> list[Finding]:
         return [Finding("page", "problem", f"/metrics {server.page_problem}")]
     try:
         page = parse_page(server.page.encode(), server.page_format, "/metrics")
-    except ScrapeError as error:
+    except AnswerError as error:
         return [Finding("page", "problem", str(error))]
     name = "OpenMetrics" if page.is_openmetrics else "text format"
     found = [Finding("page", "ok", f"/metrics: valid {name}, {page.num_series} series")]

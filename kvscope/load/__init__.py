@@ -3,7 +3,7 @@
 from kvscope.load.report import Progress, Report
 from kvscope.load.runner import StoppedError, run
 from kvscope.load.server import ServerError
-from kvscope.load.spec import LoadSpec, Scenario, SpecError
+from kvscope.load.spec import LoadSpec, Scenario
 from kvscope.load.tokens import BlockTokens
 from kvscope.mooncake import TRACE_BLOCK_TOKENS, TraceError, TraceRequest, read_trace
 
@@ -15,7 +15,6 @@ __all__ = [
     "Report",
     "Scenario",
     "ServerError",
-    "SpecError",
     "StoppedError",
     "TraceError",
     "TraceRequest",

@@ -1,11 +1,13 @@
 """The load to generate: one frozen specification, checked with its URLs when it is built."""
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 import httpx
+
+from kvscope_engine.option import option, settings
 
 _MAX_LENGTH = 2048
 _MAX_PORT = 65535
@@ -50,78 +52,99 @@ class Scenario(StrEnum):
         return self not in (Scenario.RAG, Scenario.TRACE)
 
 
-class SpecError(ValueError):
-    """A field of the specification with a value that cannot be used."""
-
-    def __init__(self, name: str, problem: str) -> None:
-        super().__init__(f"{name} {problem}")
-        self.name = name
-        self.problem = problem
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadSpec:
     """A run of the generator. Without duration and number it continues until it is stopped."""
 
-    url: str
+    url: str = "http://127.0.0.1:8000"
     """Base URL of an OpenAI-compatible server, with or without `/v1`."""
-    scenario: Scenario
+    scenario: Scenario = Scenario.CHAT
     trace_file: Path | None = None
     """Trace in Mooncake's format; for `trace` only."""
-    model: str | None = None
-    """None: the first one that the server lists."""
-    api_key: str | None = field(default=None, repr=False)
-    seed: int = 0
-    """Seed of everything random: texts, tokens, lengths, arrivals."""
-
-    duration_seconds: float | None = None
-    """Time during which requests start; those in flight then finish."""
-    num_requests: int | None = None
-    """Requests started; for `trace` lines read."""
-    concurrency: int | None = None
-    """Requests in flight. None: 16 in a closed loop, 256 if arrivals are timed."""
-    rate: float | None = None
-    """Poisson arrivals a second; None: closed loop, a request starts when another ends."""
-    period_seconds: float = 20.0
-    """One rise and fall of `bursts` and `mix`; a few scrapes of Prometheus at its usual 5 s."""
-    num_sessions: int = 32
-    """Conversations kept going at once: the working set that competes for the prefix cache."""
-
-    max_tokens: int | None = None
-    """Maximum tokens of a reply. None: 64; for `trace` its own lengths."""
-    ignore_eos: bool | None = None
-    """Generate to max_tokens (vLLM's extension). None: for `trace` only."""
-    max_model_len: int | None = None
-    """Context of the model; None: as `/v1/models` reports it."""
-    vocab_size: int = 256
-    """Token ids of prompts stay below it; 256 fits byte-level models."""
-    time_scale: float = 1.0
-    """Speed of a trace: 10 replays it in a tenth of its time, inf as fast as concurrency lets."""
-    length_scale: float = 1.0
-    """Shrinks the lengths of a trace: 1/16 makes 32 tokens of its 512-token blocks."""
-    truncate: bool = False
-    """Cut prompts of a trace that exceed the context, instead of skipping them."""
-    timeout_seconds: float = 300.0
-    """Limit of a whole request, from connecting to the last byte."""
+    model: str | None = option(None, "Model to request. Default: the first of /v1/models.")
+    api_key: str | None = option(
+        None,
+        "Bearer token to send. Visible in `ps`; prefer the variable.",
+        "KEY",
+        variable="KVSCOPE_LOAD_API_KEY",
+        is_secret=True,
+    )
+    duration_seconds: float | None = option(
+        None,
+        "Seconds during which requests start. Default: 60; with --num-requests or a trace, until "
+        "those are sent.",
+        flags=("--duration",),
+    )
+    """Those in flight then finish."""
+    num_requests: int | None = option(
+        None,
+        "Requests to send, or lines of the trace to read.",
+        flags=("--num-requests", "--limit"),
+    )
+    concurrency: int | None = option(
+        None,
+        "Requests in flight. Default: 16, and a request starts when another ends. With --rate "
+        "(default 256) further arrivals are dropped; with a trace (256) they wait.",
+    )
+    rate: float | None = option(
+        None, "Poisson arrivals per second, independent of how many are in flight."
+    )
+    """None: closed loop, a request starts when another ends."""
+    max_tokens: int | None = option(
+        None, "Longest reply in tokens. Default: 64; for a trace its own lengths."
+    )
+    ignore_eos: bool | None = option(
+        None,
+        "Generate to the requested length (vLLM's extension). Default: for a trace only.",
+    )
+    max_model_len: int | None = option(
+        None, "Context of the model. Default: the one in /v1/models."
+    )
+    vocab_size: int = option(
+        256, "Upper limit of token ids sent by rag and trace. 256 suits byte-level models."
+    )
+    num_sessions: int = option(
+        32,
+        "Conversations open at once: the working set of the prefix cache.",
+        flags=("--sessions",),
+    )
+    period_seconds: float = option(
+        20.0, "Seconds of one rise and fall in bursts and mix.", flags=("--period",)
+    )
+    """A few scrapes of Prometheus at its usual 5 s."""
+    time_scale: float = option(
+        1.0, "Speed of a trace; inf: in order, as fast as --concurrency allows."
+    )
+    length_scale: float = option(
+        1.0, "Scale of a trace's lengths: 0.0625 makes 32 tokens of a 512-token block."
+    )
+    truncate: bool = option(
+        False,
+        "Cut a trace's prompts that exceed the context, instead of skipping them.",
+        flags=("--truncate",),
+    )
+    seed: int = option(0, "Seed; the same one makes the same workload.")
+    timeout_seconds: float = option(300.0, "Seconds that a request may take.", flags=("--timeout",))
+    """From connecting to the last byte."""
 
     def __post_init__(self) -> None:
         check_url("url", self.url)
-        for name in _POSITIVE:
-            value = getattr(self, name)
-            if value is not None and not value > 0:  # also refuses NaN
-                raise SpecError(name, f"must be positive, got {value}")
+        for setting in settings(self):
+            value, flag = setting.default, setting.flags[0]
+            if setting.path[0] in _POSITIVE and value is not None and not value > 0:  # also NaN
+                raise ValueError(f"{flag} must be positive, got {value}")
         if not 2 <= self.vocab_size <= MAX_VOCAB_SIZE:
             bounds = f"at least 2 and at most {MAX_VOCAB_SIZE}"
-            raise SpecError("vocab_size", f"must be {bounds}, got {self.vocab_size}")
+            raise ValueError(f"--vocab-size must be {bounds}, got {self.vocab_size}")
         if self.api_key is not None and not _HEADER_VALUE.fullmatch(self.api_key):
-            raise SpecError("api_key", "must be printable ASCII, which a header can carry")
+            raise ValueError("--api-key must be printable ASCII, which a header can carry")
         is_trace = self.scenario is Scenario.TRACE
         if is_trace and self.trace_file is None:
             raise ValueError("trace needs a FILE to replay: kvscope load trace FILE")
         if self.trace_file is not None and not is_trace:
             raise ValueError(f"{self.trace_file}: only `kvscope load trace` takes a FILE")
-        if self.scenario is Scenario.TRACE and self.rate is not None:
-            raise ValueError("a trace has its own arrival times: use time_scale instead of rate")
+        if is_trace and self.rate is not None:
+            raise ValueError("a trace has its own arrival times: use --time-scale, not --rate")
 
     @property
     def base_url(self) -> str:

@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import is_dataclass
 from functools import wraps
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -18,26 +18,26 @@ _KIND = inspect.Parameter.POSITIONAL_OR_KEYWORD
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """The command, with each configuration parameter replaced by that configuration's options.
 
-    If the configuration refuses a value, the command exits with the reason.
+    The parameter's default is a configuration: its values are those of the options. If the
+    configuration refuses a value, the command exits with the reason.
     """
     hints = get_type_hints(command, include_extras=True)
-    configurations: dict[str, type] = {}
+    configurations: dict[str, Any] = {}
     parameters: list[inspect.Parameter] = []
     for parameter in inspect.signature(command).parameters.values():
         kind = hints[parameter.name]
         if is_dataclass(kind):
-            assert isinstance(kind, type)
-            configurations[parameter.name] = kind
-            parameters += [_parameter(setting) for setting in settings(kind)]
+            configurations[parameter.name] = parameter.default
+            parameters += [_parameter(setting) for setting in settings(parameter.default)]
         else:
             parameters.append(parameter.replace(annotation=kind))
 
     @wraps(command)
     def run(**given: Any) -> None:
         try:
-            for name, kind in configurations.items():
-                own = {setting.name: given.pop(setting.name) for setting in settings(kind)}
-                given[name] = built(kind, own)
+            for name, default in configurations.items():
+                own = {each.name: _value(each, given.pop(each.name)) for each in settings(default)}
+                given[name] = built(default, own)
         except ValueError as error:
             raise fail(error) from None
         command(**given)
@@ -51,10 +51,27 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 def _parameter(setting: Setting) -> inspect.Parameter:
     shown = setting.option
     flags = setting.flags
-    if setting.kind is bool and not shown.flags:
+    if setting.kind in (bool, bool | None) and not shown.flags:
         flags = (f"{flags[0]}/--no-{flags[0].removeprefix('--')}",)
     option = typer.Option(
-        *flags, metavar=shown.metavar, min=shown.least, max=shown.most, help=shown.help
+        *flags,
+        metavar=shown.metavar,
+        min=shown.least,
+        max=shown.most,
+        help=shown.help,
+        envvar=shown.variable or None,
     )
-    annotation: Any = Annotated[setting.kind, option]
-    return inspect.Parameter(setting.name, _KIND, default=setting.default, annotation=annotation)
+    kind, default = setting.kind, setting.default
+    if _is_repeated(setting):
+        kind, default = list[get_args(kind)[0]] | None, list(default) or None  # type: ignore[misc]
+    annotation: Any = Annotated[kind, option]
+    return inspect.Parameter(setting.name, _KIND, default=default, annotation=annotation)
+
+
+def _is_repeated(setting: Setting) -> bool:
+    """Whether the option may be given several times: its field is a tuple."""
+    return get_origin(setting.kind) is tuple
+
+
+def _value(setting: Setting, given: Any) -> Any:
+    return tuple(given or ()) if _is_repeated(setting) else given

@@ -3,10 +3,11 @@
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+from kvscope_engine.option import option
 
 if TYPE_CHECKING:
     from kvscope_exporter.machine.gpu import GpuPoller
@@ -23,31 +24,37 @@ class GpuDevices(StrEnum):
         return dict(os.environ) if self is GpuDevices.VISIBLE else {}
 
 
-Gpu = Annotated[
-    bool,
-    typer.Option(
-        help="Read NVIDIA GPUs through NVML. POST /api/gpu/release releases them for a while.",
-    ),
-]
-WatchedDevices = Annotated[
-    GpuDevices,
-    typer.Option(
-        help="GPUs to read: those that CUDA_VISIBLE_DEVICES leaves to this process, or all GPUs "
-        "of the host.",
-    ),
-]
-"""The options, for every command that serves a page."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceOptions:
+    """The GPUs that a command reads."""
+
+    gpu_devices: GpuDevices = option(
+        GpuDevices.VISIBLE,
+        "GPUs to read: those that CUDA_VISIBLE_DEVICES leaves to this process, or all GPUs of the "
+        "host.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuOptions:
+    """The GPUs whose readings are on a page."""
+
+    gpu: bool = option(
+        True,
+        "Read NVIDIA GPUs through NVML. POST /api/gpu/release releases them for a while.",
+    )
+    devices: DeviceOptions = DeviceOptions()
 
 
 @contextmanager
-def polling(gpu: bool, devices: GpuDevices) -> Iterator["GpuPoller | None"]:
+def polling(options: GpuOptions) -> Iterator["GpuPoller | None"]:
     """A poller that runs inside the block; None if disabled: NVML is then never called."""
-    if not gpu:
+    if not options.gpu:
         yield None
         return
     from kvscope_exporter.machine.gpu import GpuPoller
 
-    poller = GpuPoller(environment=devices.environment())
+    poller = GpuPoller(environment=options.devices.gpu_devices.environment())
     poller.start()
     try:
         yield poller

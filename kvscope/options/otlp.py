@@ -1,15 +1,14 @@
-"""`--otlp-endpoint`: metrics by OTLP in addition to the pages."""
+"""`--otlp-endpoint`, `--otlp-traces-endpoint`: metrics and spans by OTLP besides the pages."""
 
-import logging
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kvscope.output import fail
+from kvscope_engine.option import option
 from kvscope_exporter.clock import Clock
 from kvscope_exporter.extras import lacking
 from kvscope_exporter.otlp.settings import OtlpConfig, OtlpSettingError, Signal, otlp_config
@@ -17,26 +16,41 @@ from kvscope_exporter.otlp.settings import OtlpConfig, OtlpSettingError, Signal,
 if TYPE_CHECKING:
     from kvscope_exporter.otlp.feed import Observed
     from kvscope_exporter.otlp.outlet import Outlet, Served
+    from kvscope_exporter.tracing.session import Origin, Tracing
 
-OtlpEndpoint = Annotated[
-    str | None,
-    typer.Option(
-        metavar="URL",
-        help="Send all metrics to this OTLP endpoint as well, http://HOST:4318; /v1/metrics is "
-        "added to its path. Default: as OTEL_EXPORTER_OTLP_ENDPOINT says; their interval: "
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtlpOptions:
+    """Destinations by OTLP; OpenTelemetry's own variables set everything else."""
+
+    otlp_endpoint: str | None = option(
+        None,
+        "Send all metrics to this OTLP endpoint as well, http://HOST:4318; /v1/metrics is added to "
+        "its path. Default: as OTEL_EXPORTER_OTLP_ENDPOINT says; their interval: "
         "OTEL_METRIC_EXPORT_INTERVAL.",
-    ),
-]
+        "URL",
+    )
+    otlp_traces_endpoint: str | None = option(
+        None,
+        "Send a trace span of every request to this OTLP endpoint, http://HOST:4318; /v1/traces is "
+        "added to its path. Default: $OTEL_EXPORTER_OTLP_ENDPOINT. Sampling: $OTEL_TRACES_SAMPLER.",
+        "URL",
+    )
 
-logger = logging.getLogger("kvscope")
+    @property
+    def given(self) -> str | None:
+        """The first option that is set."""
+        if self.otlp_endpoint is not None:
+            return "--otlp-endpoint"
+        return None if self.otlp_traces_endpoint is None else "--otlp-traces-endpoint"
+
+    def check(self) -> None:
+        """Raises typer.Exit(2) for what cannot be used, before anything is started."""
+        _config_of("metrics", self.otlp_endpoint)
+        _config_of("traces", self.otlp_traces_endpoint)
 
 
-def chosen_otlp(endpoint: str | None) -> OtlpConfig | None:
-    """The export set by option and environment. Raises typer.Exit(2)."""
-    return config_of("metrics", endpoint)
-
-
-def config_of(signal: Signal, endpoint: str | None) -> OtlpConfig | None:
+def _config_of(signal: Signal, endpoint: str | None) -> OtlpConfig | None:
     """The export of a signal set by option and environment. Raises typer.Exit(2)."""
     try:
         config = otlp_config(signal, endpoint, os.environ)
@@ -61,10 +75,9 @@ def served_as(
     return Served(instance=instance, exporter=exporter, labels=labels or {})
 
 
-def outlet_of(
-    config: OtlpConfig | None, servers: "Callable[[], Sequence[Served]]"
-) -> "Outlet | None":
-    """The export, not yet started. Raises typer.Exit(2)."""
+def outlet_of(options: OtlpOptions, servers: "Callable[[], Sequence[Served]]") -> "Outlet | None":
+    """The export of metrics, not yet started. Raises typer.Exit(2)."""
+    config = _config_of("metrics", options.otlp_endpoint)
     if config is None:
         return None
     from kvscope_exporter.otlp.outlet import Outlet  # imports OpenTelemetry: only if needed
@@ -75,6 +88,22 @@ def outlet_of(
         raise fail(error) from None
 
 
-def exporting(outlet: "Outlet | None") -> AbstractContextManager[object]:
-    """Exports inside the block."""
-    return nullcontext() if outlet is None else outlet
+def tracing_of(
+    options: OtlpOptions, origin_of: "Callable[[str], Origin] | None" = None
+) -> "Tracing | None":
+    """The running export of spans. origin_of: the origin of a server, by name. Raises
+    typer.Exit(2)."""
+    config = _config_of("traces", options.otlp_traces_endpoint)
+    if config is None:
+        return None
+    from kvscope_exporter.tracing.session import Origin, Tracing  # OpenTelemetry: only if needed
+
+    try:
+        return Tracing(config, Clock(), origin_of or (lambda _: Origin()))
+    except OtlpSettingError as error:
+        raise fail(error) from None
+
+
+def until_end(export: "Outlet | Tracing | None") -> AbstractContextManager[object]:
+    """Exports inside the block, and sends the rest at its end."""
+    return nullcontext() if export is None else export

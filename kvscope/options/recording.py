@@ -9,73 +9,66 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from kvscope.output import fail
+from kvscope_engine.option import option
 from kvscope_engine.sizing import parse_bytes
 from kvscope_events.printable import printable
 
 if TYPE_CHECKING:
     from kvscope_exporter.recorder.flight import Flight
 
-DEFAULT_KEEP = "15m"
-DEFAULT_BYTES = "64MiB"
 MIN_BYTES = 1 << 20
 _OF_THE_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE, errno.ETIMEDOUT}
 """Errors of a disk, for which no server is kept from starting."""
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
-Keep = Annotated[
-    str,
-    typer.Option(
-        metavar="TIME",
-        help="Keep the events of this long, for kvscope replay: 90s, 15m, 2h; 0: record nothing.",
-    ),
-]
-KeepBytes = Annotated[
-    str,
-    typer.Option(metavar="BYTES", help="Keep at most this much of them, compressed."),
-]
-RecordDir = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="DIR",
-        help="Folder for them, so that they survive this process. Default: they stay in memory.",
-    ),
-]
 
-
-@dataclass(frozen=True, slots=True)
-class RecordingConfig:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordingOptions:
     """Limits of the flight recorder, and its folder."""
 
-    keep_seconds: float
-    keep_bytes: int
-    folder: Path | None
+    keep: str = option(
+        "15m",
+        "Keep the events of this long, for kvscope replay: 90s, 15m, 2h; 0: record nothing.",
+        "TIME",
+    )
+    keep_bytes: str = option("64MiB", "Keep at most this much of them, compressed.", "BYTES")
+    record_dir: Path | None = option(
+        None,
+        "Folder for them, so that they survive this process. Default: they stay in memory.",
+        "DIR",
+    )
 
+    def __post_init__(self) -> None:
+        if not self.seconds:
+            if self.record_dir is not None:
+                raise ValueError("--record-dir has nothing to hold with --keep 0: drop one")
+        elif not 10 <= self.seconds <= 31 * 86400:
+            raise ValueError(f"--keep {self.keep}: expected 10s to 31d, or 0")
+        if self.num_bytes < MIN_BYTES:
+            raise ValueError(
+                f"--keep-bytes {self.keep_bytes}: expected at least 1MiB; --keep 0 records nothing"
+            )
 
-def recording_of(keep: str, keep_bytes: str, folder: Path | None) -> RecordingConfig | None:
-    """None: nothing is recorded. Raises typer.Exit(2)."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", keep)
-    if match is None:
-        raise fail(f"--keep {keep!r}: expected a time such as 90s, 15m or 2h")
-    number, unit = match.groups()
-    seconds = float(number) * _UNITS[unit or "s"]
-    if not seconds:
-        if folder is not None:
-            raise fail("--record-dir has nothing to hold with --keep 0: drop one")
-        return None
-    if not 10 <= seconds <= 31 * 86400:
-        raise fail(f"--keep {keep}: expected 10s to 31d, or 0")
-    try:
-        size = parse_bytes(keep_bytes)
-    except ValueError as error:
-        raise fail(f"--keep-bytes: {error}") from None
-    if size < MIN_BYTES:
-        raise fail(f"--keep-bytes {keep_bytes}: expected at least 1MiB; --keep 0 records nothing")
-    return RecordingConfig(seconds, size, None if folder is None else _prepared(folder))
+    @property
+    def seconds(self) -> float:
+        """0: nothing is recorded."""
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", self.keep)
+        if match is None:
+            raise ValueError(f"--keep {self.keep!r}: expected a time such as 90s, 15m or 2h")
+        number, unit = match.groups()
+        return float(number) * _UNITS[unit or "s"]
+
+    @property
+    def num_bytes(self) -> int:
+        try:
+            return parse_bytes(self.keep_bytes)
+        except ValueError as error:
+            raise ValueError(f"--keep-bytes: {error}") from None
 
 
 def _prepared(folder: Path) -> Path | None:
@@ -110,17 +103,18 @@ def _prepared(folder: Path) -> Path | None:
     return folder
 
 
-def flight_of(config: RecordingConfig | None) -> "Flight | None":
-    """The flight recorder, not yet running."""
-    if config is None:
+def flight_of(options: RecordingOptions) -> "Flight | None":
+    """The flight recorder, not yet running; None: nothing is recorded. Raises typer.Exit(2)."""
+    if not options.seconds:
         return None
     from kvscope_exporter.clock import Clock
     from kvscope_exporter.recorder.flight import Flight
     from kvscope_exporter.recorder.writer import Limits
 
-    limits = Limits(keep_ns=round(config.keep_seconds * 1e9), keep_bytes=config.keep_bytes)
-    settings = {"keep_seconds": f"{config.keep_seconds:g}", "keep_bytes": str(config.keep_bytes)}
-    return Flight(limits, config.folder, settings, Clock())
+    folder = None if options.record_dir is None else _prepared(options.record_dir)
+    limits = Limits(keep_ns=round(options.seconds * 1e9), keep_bytes=options.num_bytes)
+    settings = {"keep_seconds": f"{options.seconds:g}", "keep_bytes": str(options.num_bytes)}
+    return Flight(limits, folder, settings, Clock())
 
 
 @contextmanager

@@ -39,7 +39,7 @@ class RunningServer:
 def running(url: str, *, gpu: bool = True) -> RunningServer:
     """The facts of the server at a base URL; gpu: whether its GPU is one of them.
 
-    Raises ScrapeError if it has no page, ValueError if the page is of no inference server, of
+    Raises AnswerError if it has no page, ValueError if the page is of no inference server, of
     several models or of GPUs that differ.
     """
     base = url.rstrip("/").removesuffix("/metrics")

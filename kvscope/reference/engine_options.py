@@ -25,7 +25,7 @@ def with_table(page: str) -> str:
 
 def _table() -> Iterator[str]:
     yield "\n| flag | default | what |\n|---|---|---|\n"
-    for setting in settings(EngineConfig):
+    for setting in settings(EngineConfig()):
         cells = (_flags(setting), _default(setting), _help(setting))
         shown = (_FLAG.sub(r"`\g<0>`", cell) for cell in cells)
         yield f"| {' | '.join(shown)} |\n"

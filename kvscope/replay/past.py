@@ -25,10 +25,10 @@ from kvscope_exporter.paths import LIVE_DATA
 from kvscope_exporter.recorder.format import RecordingError
 from kvscope_exporter.recorder.recorder import Recorder
 from kvscope_exporter.recorder.saved import kept_chunks
+from kvscope_exporter.targets.exporter import Exporter
 from kvscope_exporter.targets.reply import Reply
 from kvscope_exporter.web.answers import NoServerError
 from kvscope_exporter.web.metrics import METHODS
-from kvscope_exporter.web.recordings import RecordedServer
 
 KEPT_SECONDS = 60.0
 """An opened past is closed this long after it was last asked."""
@@ -82,7 +82,7 @@ class _OpenRecording:
 class Pasts:
     """For any thread; one request at a time, since each may go to a moment of its own."""
 
-    def __init__(self, find: Callable[[str], RecordedServer]) -> None:
+    def __init__(self, find: Callable[[str], Exporter]) -> None:
         """find: the server named; an empty name stands for the only one. Raises NoServerError."""
         self._find = find
         self._open: dict[str, _OpenRecording] = {}
@@ -169,7 +169,7 @@ def _ns(at: str) -> int:
     return int(whole) * 10**9 + int(rest.ljust(9, "0"))
 
 
-def past_router(find: Callable[[str], RecordedServer]) -> APIRouter:
+def past_router(find: Callable[[str], Exporter]) -> APIRouter:
     """`GET /live/past?at=&step=`, and of a moment `snapshot`, `sequence`, `block`, `page` and
     `api/NAME` below it."""
     router = APIRouter(prefix=f"{LIVE_DATA.path}past", include_in_schema=False)

@@ -14,8 +14,8 @@ from kvscope_exporter.machine.gpu import GpuPoller
 from kvscope_exporter.recorder.flight import Flight
 from kvscope_exporter.sidecar.sidecar import Sidecar
 from kvscope_exporter.web.access import Access
-from kvscope_exporter.web.gpu import gpu_router
 from kvscope_exporter.web.http_server import HttpServer
+from kvscope_exporter.web.orders import gpu_router
 from kvscope_exporter.web.sidecar_app import finder, sidecar_app
 
 logger = logging.getLogger("kvscope")

@@ -12,7 +12,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from kvscope.options.configuration import ListenConfig, TelemetryConfig
+from kvscope.options.listen import ListenConfig
+from kvscope.options.telemetry import TelemetryConfig
 from kvscope.output import fail
 from kvscope.serving.listen import listening, metrics_listener, url_of
 from kvscope.serving.loading import BackgroundCall, leave_at_once
@@ -24,9 +25,9 @@ from kvscope_events.tenants import share_secret
 from kvscope_exporter.extras import lacking
 from kvscope_exporter.paths import HEALTH
 from kvscope_exporter.web.access import Access
-from kvscope_exporter.web.gpu import gpu_router
 from kvscope_exporter.web.limits import allow_files
 from kvscope_exporter.web.metrics import bare_app
+from kvscope_exporter.web.orders import gpu_router
 from kvscope_exporter.web.refusal import Refused
 from kvscope_exporter.web.requests import CountedRequests
 
@@ -68,22 +69,23 @@ def run_engine(
     if problem := share_secret():
         raise fail(problem)
     allow_files()
-    protection = Protection(listen.protection, hosts=(listen.host, listen.metrics_host))
+    host = listen.address.host
+    protection = Protection(listen.access, (host, listen.metrics_host), listen.keys)
     if listen.metrics_port is None:
         protection.refuse_tls_of_pages()
     with ExitStack() as stack:
         ending = stack.enter_context(signals_end())
-        listener = stack.enter_context(listening(listen.host, listen.port))
+        listener = stack.enter_context(listening(host, listen.address.port))
         port = listener.getsockname()[1]
         observed = stack.enter_context(telemetry(observe, port))
-        url = url_of(listen.host, port, tls=protection.tls is not None)
+        url = url_of(host, port, tls=protection.tls is not None)
         operators = Gate() if listen.metrics_port is not None else None
         metrics_url = f"{url}/metrics" if observed.page is not None else "none"
         if observed.page is not None and operators is not None:
             metrics_url = stack.enter_context(
                 _metrics_port(observed, listen, protection, operators)
             )
-        protection.warn(listen.host, url, has_api=True)
+        protection.warn(host, url, has_api=True)
         logger.info("loading %s at %s; metrics: %s", config.model.name, url, metrics_url)
         startup = _Startup(config, listen, protection, observed, operators, url, on_ready)
         try:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kvscope.options.configuration import ProtectionConfig
+from kvscope.options.listen import ApiKeys, PageAccess
 from kvscope.output import fail
 from kvscope_exporter.extras import lacking
 
@@ -14,12 +14,15 @@ if TYPE_CHECKING:
     from kvscope_exporter.web.access import Credentials
 
 logger = logging.getLogger("kvscope")
+_NO_KEYS = ApiKeys()
 
 
 class Protection:
     """Keys and certificates, read once. Raises typer.Exit(2) for a file that cannot be used."""
 
-    def __init__(self, config: ProtectionConfig, hosts: Iterable[str] = ()) -> None:
+    def __init__(
+        self, config: PageAccess, hosts: Iterable[str] = (), keys: ApiKeys = _NO_KEYS
+    ) -> None:
         """hosts: names and addresses that the command listens on."""
         from kvscope_exporter.configuration import ConfigurationError
         from kvscope_exporter.web.access import AccessConfig
@@ -37,7 +40,7 @@ class Protection:
         self._page_tls = web.tls
         given = (*hosts, *config.allowed_hosts)
         self.access: AccessConfig = AccessConfig(
-            api=_api(config), pages=_pages(config, web.users), hosts=frozenset(given)
+            api=_api(keys), pages=_pages(config, web.users), hosts=frozenset(given)
         )
 
     @property
@@ -71,29 +74,7 @@ class Protection:
             )
 
 
-def protection_of_metrics(
-    host: str,
-    metrics_key_file: Path | None,
-    web_config_file: Path | None,
-    allowed_host: list[str] | None,
-    ssl_certfile: Path | None,
-    ssl_keyfile: Path | None,
-) -> Protection:
-    """Protection from the options of a command that serves only metrics. Raises typer.Exit(2)."""
-    try:
-        config = ProtectionConfig(
-            metrics_key_file=metrics_key_file,
-            web_config_file=web_config_file,
-            allowed_hosts=tuple(allowed_host or ()),
-            ssl_certfile=ssl_certfile,
-            ssl_keyfile=ssl_keyfile,
-        )
-    except ValueError as error:
-        raise fail(error) from None
-    return Protection(config, [host])
-
-
-def _tls(config: ProtectionConfig) -> ssl.SSLContext | None:
+def _tls(config: PageAccess) -> ssl.SSLContext | None:
     """Raises ValueError."""
     from kvscope_exporter.web.tls import server_context
 
@@ -102,7 +83,7 @@ def _tls(config: ProtectionConfig) -> ssl.SSLContext | None:
     return server_context(config.ssl_certfile, config.ssl_keyfile)
 
 
-def _api(config: ProtectionConfig) -> "Credentials | None":
+def _api(config: ApiKeys) -> "Credentials | None":
     from kvscope_exporter.web.access import Credentials
 
     keys = _keys("--api-key-file", config.api_key_file)
@@ -111,7 +92,7 @@ def _api(config: ProtectionConfig) -> "Credentials | None":
     return Credentials(keys) if keys else None
 
 
-def _pages(config: ProtectionConfig, users: dict[str, bytes]) -> "Credentials | None":
+def _pages(config: PageAccess, users: dict[str, bytes]) -> "Credentials | None":
     from kvscope_exporter.web.access import Credentials
 
     keys = _keys("--metrics-key-file", config.metrics_key_file)

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 from fastapi import APIRouter
 
-from kvscope.options.configuration import TelemetryConfig
 from kvscope.options.gpu_devices import polling
-from kvscope.options.otlp import exporting, instance_of, outlet_of, served_as
+from kvscope.options.otlp import instance_of, outlet_of, served_as, tracing_of, until_end
 from kvscope.options.recording import flight_of, in_flight
-from kvscope.options.tracing import tracing_of, tracing_until_end
+from kvscope.options.telemetry import TelemetryConfig
 from kvscope.output import fail
 from kvscope.plan.form import plan_router
 from kvscope.replay.past import past_router
@@ -58,32 +57,33 @@ def telemetry(config: TelemetryConfig, port: int) -> Iterator[Telemetry]:
     instance in a metrics store.
     """
     with ExitStack() as stack:
-        bus = EventBus() if config.log_stats else NullBus()
+        bus = NullBus() if config.disable_log_stats else EventBus()
         if isinstance(bus, EventBus) and config.event_endpoint is not None:
             stack.enter_context(_publishing(bus, config.event_endpoint, f"serve-{port}"))
         if isinstance(bus, NullBus) or not config.exporter:
             router = no_metrics_router(config.reason_for_no_page)
             yield Telemetry(bus=bus, page=None, poller=None, metrics=router)
             return
-        poller = stack.enter_context(polling(config.gpu, config.gpu_devices))
+        poller = stack.enter_context(polling(config.gpu))
         machine = polled(poller)
+        compat = config.compat_sets
         instance = instance_of(port)
-        tracing = tracing_of(config.traces)
+        tracing = tracing_of(config.otlp)
         flight = flight_of(config.recording)
         page = in_process(
             bus.subscribe(),
-            recorder=None if flight is None else flight.recorder("serve", sorted(config.compat)),
-            compat=config.compat,
+            recorder=None if flight is None else flight.recorder("serve", sorted(compat)),
+            compat=compat,
             machine=machine,
             listeners=[] if tracing is None else [tracing.listener(instance)],
         )
         outlet = outlet_of(config.otlp, lambda: [served_as(instance, page)])
-        requests = RequestCounts(Clock()) if "vllm" in config.compat else None
+        requests = RequestCounts(Clock()) if "vllm" in compat else None
         further = (requests, outlet, tracing)
         page.show(machine, [collector for collector in further if collector is not None])
         # These end last, so that they include the last values and spans.
-        stack.enter_context(tracing_until_end(tracing))
-        stack.enter_context(exporting(outlet))
+        stack.enter_context(until_end(tracing))
+        stack.enter_context(until_end(outlet))
         page.start()
         stack.callback(page.stop)
         if flight is not None:

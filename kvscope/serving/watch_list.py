@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kvscope.options.compat import NO_SETS, parse_compat
+from kvscope.options.telemetry import COMPAT_HELP, NO_SETS, parse_compat
 from kvscope.output import fail
+from kvscope_engine.option import option
 
 if TYPE_CHECKING:
     from kvscope_exporter.configuration import SidecarConfig
@@ -15,14 +16,33 @@ if TYPE_CHECKING:
 logger = logging.getLogger("kvscope")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WatchList:
     """The command line's options about servers."""
 
-    file: Path | None
-    events: tuple[str, ...]
-    urls: tuple[str, ...]
-    compat: str | None
+    events: tuple[str, ...] = option(
+        (),
+        "Endpoint on which an engine publishes its events: ipc:///DIRECTORY/NAME.sock, "
+        "tcp://127.0.0.1:PORT, ipc:///DIRECTORY/* for every socket in a folder, also those that "
+        "appear later (quote it). May be repeated; endpoints of one server have the same NAME. "
+        "Default NAME: the socket's name, or host and port.",
+        "[NAME=]ENDPOINT",
+    )
+    urls: tuple[str, ...] = option(
+        (),
+        "Base URL of a server whose own metrics page is read and served under kvscope's names: "
+        "http://HOST:PORT of vLLM, SGLang and others. May be repeated.",
+        "[NAME=]URL",
+        flags=("--url",),
+    )
+    file: Path | None = option(
+        None,
+        "YAML file with the servers and how to reach them; SIGHUP reloads it. Instead of --events "
+        "and --url.",
+        "FILE",
+        flags=("--config",),
+    )
+    compat: str | None = option(None, f"{COMPAT_HELP} Default: {NO_SETS}.", "SETS")
     """None: from the file, or the default."""
 
     def read(self) -> "SidecarConfig":
@@ -30,9 +50,11 @@ class WatchList:
         from kvscope_exporter.configuration import ConfigurationError
 
         try:
-            return self.read_again()
+            wanted = self.read_again()
+            self.sets(wanted)
         except (ConfigurationError, ValueError) as error:
             raise fail(error) from None
+        return wanted
 
     def read_again(self) -> "SidecarConfig":
         """Raises ConfigurationError, or ValueError for an option."""
@@ -48,7 +70,7 @@ class WatchList:
         return read_configuration(self.file)
 
     def sets(self, wanted: "SidecarConfig") -> frozenset[str]:
-        """Compatibility sets. Raises typer.Exit(2)."""
+        """Compatibility sets. Raises ValueError."""
         if self.compat is None and wanted.compat is not None:
             return frozenset(wanted.compat)
         return parse_compat(NO_SETS if self.compat is None else self.compat)

@@ -10,9 +10,10 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from kvscope.answer_document import AnswerError
 from kvscope.top.course import History, Values
 from kvscope.top.figures import EngineName
-from kvscope.top.reading import ReadingError, ServerReading
+from kvscope.top.reading import ServerReading
 from kvscope.top.sources import Source
 from kvscope_exporter import words
 
@@ -87,7 +88,7 @@ class Follower:
             while self._wanted:
                 self._wanted.popleft()()
             servers = self.source.read()
-        except ReadingError as error:
+        except AnswerError as error:
             self._fail(str(error))
             return
         except Exception as error:  # a bug must not end the thread, which would look like a freeze

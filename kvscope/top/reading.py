@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from kvscope.answer_document import AnswerError
 from kvscope.doctor.scrape import ScrapedPage
 from kvscope.replay.player import Status
 from kvscope.top.figures import EngineName, Figures, engines_of
@@ -50,7 +51,7 @@ class SequencesAnswer(msgspec.Struct, frozen=True):
 
 
 def sequences_of(snapshot: bytes) -> SequencesAnswer:
-    """From `/live/snapshot`. Raises ReadingError."""
+    """From `/live/snapshot`. Raises AnswerError."""
     begin = len(MAGIC) + 4
     end = begin + int.from_bytes(snapshot[len(MAGIC) : begin], "little")
     try:
@@ -58,7 +59,7 @@ def sequences_of(snapshot: bytes) -> SequencesAnswer:
         head = msgspec.json.decode(document, type=_Head)
     except JSON_ERRORS as error:
         reason = quoted(str(error))
-        raise ReadingError(f"no snapshot of this version of kvscope: {reason}") from None
+        raise AnswerError(f"no snapshot of this version of kvscope: {reason}") from None
     return SequencesAnswer(head.now_ms, head.pool.block_size, head.sequences)
 
 
@@ -68,10 +69,6 @@ class _Head(msgspec.Struct):
     now_ms: int
     pool: Pool
     sequences: list[SequenceRow]
-
-
-class ReadingError(Exception):
-    """A server cannot be read; `str()` names the fault, the place and the remedy."""
 
 
 Answers = Mapping[str, Mapping[EngineName, Any | UnknownAnswer] | UnknownAnswer]

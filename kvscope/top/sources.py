@@ -9,13 +9,12 @@ from typing import Any, Protocol
 import msgspec
 
 from kvscope.answer_document import AnswerError, NothingKnownError, decode
-from kvscope.doctor.scrape import ScrapeError, parse_page
+from kvscope.doctor.scrape import parse_page
 from kvscope.replay.player import Player
 from kvscope.top.figures import EngineName, engines_of
 from kvscope.top.reading import (
     ASKED,
     SEQUENCES,
-    ReadingError,
     SequencesAnswer,
     ServerReading,
     UnknownAnswer,
@@ -41,7 +40,7 @@ class Source(Protocol):
     def place(self) -> str: ...
 
     def read(self) -> list[ServerReading]:
-        """A reading of each. Raises ReadingError. On one thread at a time."""
+        """A reading of each. Raises AnswerError. On one thread at a time."""
         ...
 
 
@@ -68,9 +67,9 @@ class UrlSource:
             path = SCRAPE.path if self._targets else METRICS.path
             wanted = [self._target] if self._target else self._targets or [""]
             return [self._server(path, target) for target in wanted]
-        except (AnswerError, ScrapeError) as error:
+        except AnswerError:
             self._listed_at = float("-inf")
-            raise ReadingError(str(error)) from None
+            raise
 
     def _list(self) -> list[str]:
         """A sidecar's servers; empty: this kvscope has no list. Raises AnswerError."""
@@ -110,14 +109,16 @@ class UrlSource:
         return _by_engine(replies)
 
     def _sequences(self, name: EngineName, target: str) -> SequencesAnswer | UnknownAnswer:
+        query = {"engine": "/".join(name), "blocks": "no"}
         try:
-            query = {"engine": "/".join(name), "blocks": "no"}
-            return sequences_of(self._fetch(f"{LIVE_DATA.path}snapshot", target, "*/*", query).body)
+            body = self._fetch(f"{LIVE_DATA.path}snapshot", target, "*/*", query).body
         except AnswerError as error:
             if error.status is None:
                 raise
             return UnknownAnswer(error.said if error.is_text else str(error))
-        except ReadingError as error:
+        try:
+            return sequences_of(body)
+        except AnswerError as error:
             return UnknownAnswer(str(error))
 
     def _fetch(
@@ -141,10 +142,7 @@ class RecordingSource:
     def read(self) -> list[ServerReading]:
         body, content_type = self.player.render(_TEXT)
         status = self.player.status()
-        try:
-            page = parse_page(body, content_type, self.place)
-        except ScrapeError as error:
-            raise ReadingError(str(error)) from None
+        page = parse_page(body, content_type, self.place)
         answers: dict[str, Any] = {
             question.name: _by_engine(self.player.answer(question).engines) for question, _ in ASKED
         }
@@ -155,7 +153,7 @@ class RecordingSource:
         try:
             snapshot = self._hub.broadcast("", "/".join(name)).snapshot(blocks=False)
             return sequences_of(snapshot)
-        except (UnknownHereError, ReadingError) as error:
+        except (UnknownHereError, AnswerError) as error:
             return UnknownAnswer(str(error))
 
 

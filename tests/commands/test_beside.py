@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from kvscope.options.configuration import ProtectionConfig
+from kvscope.options.listen import PageAccess
 from kvscope.run.background_server import Beside
 from kvscope.run.discovered import Sightings
 from kvscope.serving.protection import Protection
@@ -17,7 +17,7 @@ from kvscope_exporter.targets.exporter import Exporter
 from kvscope_exporter.targets.target import Target
 from tests.exporter.page import FIXED_CLOCK, hello, put
 
-OPEN = Protection(ProtectionConfig())
+OPEN = Protection(PageAccess())
 
 
 def test_a_page_that_ends_is_one_line_and_the_command_goes_on(

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
+from kvscope.answer_document import AnswerError
 from kvscope.cli.demo import status_line
 from kvscope.doctor import scrape as scrape_module
-from kvscope.doctor.scrape import NoAnswerError, ScrapedPage, ScrapeError, parse_page, scrape
+from kvscope.doctor.scrape import ScrapedPage, parse_page, scrape
 
 URL = "http://kvscope/metrics"
 PAGE = b"""\
@@ -57,18 +58,18 @@ def test_the_format_follows_the_content_type() -> None:
         )
     )
     assert strict.is_openmetrics
-    with pytest.raises(ScrapeError, match="cannot be parsed"):
+    with pytest.raises(AnswerError, match="cannot be parsed"):
         fetch(
             httpx.Response(
                 200, content=iter([PAGE]), headers={"content-type": "application/openmetrics-text"}
             )
         )
-    with pytest.raises(ScrapeError, match="cannot be parsed"):
+    with pytest.raises(AnswerError, match="cannot be parsed"):
         fetch(httpx.Response(200, content=iter([b"\xff\xfe"])))
 
 
 def test_a_failure_names_url_and_status() -> None:
-    with pytest.raises(ScrapeError, match=f"{URL} answered 503"):
+    with pytest.raises(AnswerError, match=f"{URL} answered 503"):
         fetch(httpx.Response(503))
 
 
@@ -78,16 +79,16 @@ def test_a_page_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> 
             time.sleep(0.01)
             yield b"a 1\n"
 
-    with pytest.raises(ScrapeError, match="did not end in time"):
+    with pytest.raises(AnswerError, match="did not end in time"):
         fetch(httpx.Response(200, content=drip()), timeout=0.1)
     monkeypatch.setattr(scrape_module, "MAX_BYTES", 64)
-    with pytest.raises(ScrapeError, match="is larger than 64 bytes"):
+    with pytest.raises(AnswerError, match="is larger than 64 bytes"):
         fetch(httpx.Response(200, content=drip()))
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9/metrics", "http://["])
 def test_silence_is_distinguished_from_a_bad_page(url: str) -> None:
-    with httpx.Client() as client, pytest.raises(NoAnswerError, match="nothing answers at"):
+    with httpx.Client() as client, pytest.raises(AnswerError, match="nothing answers at"):
         scrape(client, url)
 
 
@@ -101,7 +102,7 @@ def test_silence_is_distinguished_from_a_bad_page(url: str) -> None:
     ],
 )
 def test_a_page_that_would_cost_too_much_is_refused_in_one_line(page: bytes, reason: str) -> None:
-    with pytest.raises(ScrapeError, match=reason) as caught:
+    with pytest.raises(AnswerError, match=reason) as caught:
         parse_page(page, "text/plain", URL)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 300
@@ -109,7 +110,7 @@ def test_a_page_that_would_cost_too_much_is_refused_in_one_line(page: bytes, rea
 
 def test_a_page_that_takes_too_long_to_parse_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scrape_module, "PARSE_SECONDS", -1.0)
-    with pytest.raises(ScrapeError, match="takes longer than"):
+    with pytest.raises(AnswerError, match="takes longer than"):
         page()
 
 
@@ -119,5 +120,5 @@ def test_a_page_that_takes_too_long_to_parse_is_refused(monkeypatch: pytest.Monk
 @pytest.mark.parametrize("content_type", ["text/plain", "application/openmetrics-text"])
 def test_a_page_of_junk_is_a_page_or_one_line(line: bytes, content_type: str) -> None:
     for body in (line, line + b"# EOF\n"):
-        with contextlib.suppress(ScrapeError):
+        with contextlib.suppress(AnswerError):
             parse_page(body, content_type, URL)

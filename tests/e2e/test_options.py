@@ -87,15 +87,15 @@ def test_the_help_shows_what_the_field_says() -> None:
 
 
 def test_the_settings_of_the_engine_build_its_defaults() -> None:
-    found = settings(EngineConfig)
+    found = settings(EngineConfig())
     values: dict[str, Any] = {setting.name: setting.default for setting in found}
     assert len(values) == len(found), "a flag twice"
-    assert built(EngineConfig, values) == EngineConfig()
+    assert built(EngineConfig(), values) == EngineConfig()
 
 
 def test_the_adviser_names_options_of_the_engine() -> None:
     """Some are only a vLLM's, others SGLang's; the engine has all the rest."""
-    flags = {flag for setting in settings(EngineConfig) for flag in setting.flags}
+    flags = {flag for setting in settings(EngineConfig()) for flag in setting.flags}
     others = {
         "kv_offloading_size", "watermark", "prefix_cache_retention_interval",
         "mem_fraction_static", "max_total_tokens", "max_running_requests", "chunked_prefill_size",

@@ -181,7 +181,7 @@ def test_a_port_of_ours_can_be_given_to_a_server_that_has_changed(
 
 def test_beside_a_servers_own_page_none_of_its_names_is_repeated(servers: Servers) -> None:
     """Scraped together, both would be in every sum over vLLM's names."""
-    given = WatchList(None, (f"red={servers['red'].events[0]}",), (), None)
+    given = WatchList(events=(f"red={servers['red'].events[0]}",))
     wanted = given.read()
     watched = Sidecar(wanted.servers, compat=given.sets(wanted))
     watched.start()
@@ -194,10 +194,10 @@ def test_beside_a_servers_own_page_none_of_its_names_is_repeated(servers: Server
 
 
 def test_a_reload_that_fails_by_a_bug_counts_as_one_that_failed(servers: Servers) -> None:
-    given = WatchList(None, (f"red={servers['red'].events[0]}",), (), None)
+    given = WatchList(events=(f"red={servers['red'].events[0]}",))
     wanted = given.read()
     watched, reloads = Sidecar(wanted.servers, compat=given.sets(wanted)), Reloads(Clock())
-    broken = WatchList(None, (17,), (), None)  # type: ignore[arg-type]
+    broken = WatchList(events=(17,))  # type: ignore[arg-type]
     with pytest.raises(Exception, match=r"int"):
         broken.reload(watched, reloads, wanted)
     shown = {family.name: family.samples for family in reloads.collect()}

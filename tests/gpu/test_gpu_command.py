@@ -8,9 +8,9 @@ from typer.testing import CliRunner
 from kvscope.cli.app import app
 from kvscope_exporter.machine.gpu import GpuPoller
 from kvscope_exporter.web.access import Access, AccessConfig, Credentials
-from kvscope_exporter.web.gpu import gpu_router
 from kvscope_exporter.web.http_server import HttpServer
 from kvscope_exporter.web.metrics import bare_app
+from kvscope_exporter.web.orders import gpu_router
 from tests.fakes.nvml import Simulated
 from tests.gpu.test_poller import wedge
 from tests.support.waiting import wait_for

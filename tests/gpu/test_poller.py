@@ -16,7 +16,7 @@ from kvscope_exporter.machine.gpu.calls import Calls
 from kvscope_exporter.machine.gpu.recovery import Recovery
 from kvscope_exporter.machine.gpu.session import Due, Session
 from kvscope_exporter.machine.gpu.xids import Xids
-from kvscope_exporter.web.gpu import gpu_router
+from kvscope_exporter.web.orders import gpu_router
 from tests.fakes.nvml import STATES, Simulated, h200, machine
 from tests.gpu.scrapes import OWN_FAMILIES, Scrapes
 from tests.support.waiting import wait_for

@@ -12,17 +12,17 @@ from kvscope.load import LoadSpec, Scenario
     ("changes", "problem"),
     [
         ({"url": "127.0.0.1:8000"}, "url must begin with http:// or https://"),
-        ({"concurrency": 0}, "concurrency must be positive, got 0"),
-        ({"rate": float("nan")}, "rate must be positive, got nan"),
-        ({"vocab_size": 1}, "vocab_size must be at least 2"),
+        ({"concurrency": 0}, "--concurrency must be positive, got 0"),
+        ({"rate": float("nan")}, "--rate must be positive, got nan"),
+        ({"vocab_size": 1}, "--vocab-size must be at least 2"),
         ({"vocab_size": 10**30}, "at most 4294967296"),
-        ({"api_key": "a\nb"}, "api_key must be printable ASCII"),
-        ({"api_key": "a\udcff"}, "api_key must be printable ASCII"),
+        ({"api_key": "a\nb"}, "--api-key must be printable ASCII"),
+        ({"api_key": "a\udcff"}, "--api-key must be printable ASCII"),
         ({"scenario": Scenario.TRACE}, "trace needs a FILE to replay"),
         ({"trace_file": Path("x")}, "x: only `kvscope load trace` takes a FILE"),
         (
             {"scenario": Scenario.TRACE, "trace_file": Path("x"), "rate": 1.0},
-            "use time_scale instead of rate",
+            "use --time-scale, not --rate",
         ),
     ],
 )

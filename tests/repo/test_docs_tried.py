@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from kvscope.cli.app import app
-from kvscope.options.configuration import SIDECAR_PORT
+from kvscope.options.listen import SIDECAR_PORT
 from kvscope.plan.form import plan_router
 from kvscope.replay.app import replay_app
 from kvscope.replay.past import past_router
@@ -19,7 +19,7 @@ from kvscope.run.api_server import DEFAULT_PORTS
 from kvscope_engine.server.control import create_control_app
 from kvscope_exporter.paths import PATHS
 from kvscope_exporter.web.fleet import fleet_router
-from kvscope_exporter.web.gpu import gpu_router
+from kvscope_exporter.web.orders import gpu_router
 from kvscope_exporter.web.recordings import recordings_router
 from kvscope_exporter.web.sidecar_app import sidecar_app
 from tests.repo.checkout import ROOT, project_files, python_files, relative

@@ -31,7 +31,10 @@ OURS = {
     "tools",
     "tests",
 }
-LOADED_BY_COMMANDS = {"kvscope_engine.config", "kvscope_engine.sizing", "kvscope.load"}
+LOADED_BY_COMMANDS = {
+    *("kvscope_engine.config", "kvscope_engine.option", "kvscope_engine.sizing"),
+    "kvscope.load",
+}
 """Modules that a command may import at module level, all without torch."""
 WITHOUT_TORCH = "import sys; sys.modules['torch'] = None; sys.modules['transformers'] = None; "
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from kvscope_engine.server.control import create_control_app
 from kvscope_exporter.paths import PATHS, door_of, row_of
-from kvscope_exporter.web.gpu import gpu_router
 from kvscope_exporter.web.landing import landing_router
+from kvscope_exporter.web.orders import gpu_router
 from kvscope_exporter.web.sidecar_app import sidecar_app
 from tests.support.server import serving
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from kvscope.cli.app import app
 from kvscope_engine.build import Engine, build_engine
 from kvscope_engine.config import CacheConfig, EngineConfig, ModelConfig, SchedulerConfig
-from kvscope_engine.model.errors import CheckpointNotFoundError
+from kvscope_engine.model.errors import CheckpointError
 from kvscope_engine.model.execution import Execution
 from kvscope_engine.model.graphs import StaticDecoding
 from kvscope_engine.model.loader import load_model
@@ -228,7 +228,7 @@ def test_watchers_learn_who_loads_before_there_is_a_pool(checkpoint: Path) -> No
 def test_a_failed_load_leaves_an_engine_that_is_not_ready(tmp_path: Path) -> None:
     bus = EventBus()
     subscription = bus.subscribe()
-    with pytest.raises(CheckpointNotFoundError):
+    with pytest.raises(CheckpointError):
         build(tmp_path / "no-checkpoint-here", SimulatedCuda(64 * MIB), bus)
     subscription.request_snapshot()
     loading, still_loading = events_of(bus, subscription)

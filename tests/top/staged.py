@@ -3,13 +3,13 @@
 from functools import cache
 from typing import Any
 
+from kvscope.answer_document import AnswerError
 from kvscope.doctor.scrape import parse_page
 from kvscope.top.figures import EngineName, engines_of
 from kvscope.top.follower import Follower, PlaceStatus
 from kvscope.top.reading import (
     ASKED,
     SEQUENCES,
-    ReadingError,
     ServerReading,
     UnknownAnswer,
     sequences_of,
@@ -40,7 +40,7 @@ class Written:
     def read(self) -> list[ServerReading]:
         found = self.readings.pop(0) if len(self.readings) > 1 else self.readings[0]
         if isinstance(found, str):
-            raise ReadingError(found)
+            raise AnswerError(found)
         return found
 
 

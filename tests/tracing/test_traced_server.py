@@ -21,12 +21,11 @@ pytestmark = pytest.mark.timeout(120)
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 OFF = """
 import sys, threading
-from kvscope.options.configuration import TelemetryConfig
 from kvscope.serving.telemetry import telemetry
-from kvscope.options.tracing import chosen_traces
+from kvscope.options.gpu_devices import GpuOptions
+from kvscope.options.telemetry import TelemetryConfig
 before = threading.active_count()
-traces = chosen_traces(None)
-with telemetry(TelemetryConfig(gpu=False, traces=traces), 8000) as observed:
+with telemetry(TelemetryConfig(gpu=GpuOptions(gpu=False)), 8000) as observed:
     assert not observed.makes_spans
     names = sorted(t.name for t in threading.enumerate())
     assert not any("Otel" in name or "trace" in name for name in names), names

@@ -19,14 +19,7 @@ Message = dict[str, str]
 
 
 class ChatTemplateError(ValueError):
-    """The model's chat template refused the messages."""
-
-
-class NoChatTemplateError(ChatTemplateError):
-    """The model has no chat template."""
-
-    def __init__(self) -> None:
-        super().__init__("this model has no chat template; send a plain prompt to /v1/completions")
+    """There is no chat template, or it refused the messages: others may help."""
 
 
 class TemplateFailure(Exception):

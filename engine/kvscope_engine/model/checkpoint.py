@@ -10,13 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kvscope_engine.json_file import JsonFileError, read_json_object
-from kvscope_engine.model.errors import (
-    CheckpointFileError,
-    CheckpointNotFoundError,
-    UnsafeWeightsError,
-)
+from kvscope_engine.model.errors import CheckpointError
 from kvscope_engine.model.safetensors_file import (
-    PointerError,
     SafetensorsError,
     StoredTensor,
     read_header,
@@ -64,27 +59,27 @@ class CheckedFiles:
 def check_files(folder: Path) -> CheckedFiles:
     """Check that every required file is present and complete; reads only JSON and headers.
 
-    Raises CheckpointNotFoundError, CheckpointFileError or UnsafeWeightsError.
+    Raises CheckpointError.
     """
     name = str(folder)
     try:
         return _checked(folder, name)
     except OSError as error:
         problem = f"it cannot be read ({one_line(error.strerror or str(error))})"
-        raise CheckpointFileError(name, problem, "check path and permissions") from error
+        raise CheckpointError(name, problem, "check path and permissions") from error
 
 
 def _checked(folder: Path, name: str) -> CheckedFiles:
     if not folder.is_dir():
-        raise CheckpointNotFoundError(name, "no such folder", "check the path given as --model")
+        raise CheckpointError(name, "no such folder", "check the path given as --model")
     _check_kinds(folder, name)
     if not (folder / CONFIG).is_file():
-        raise CheckpointFileError(
+        raise CheckpointError(
             name, "no config.json", "give the folder that save_pretrained or the download wrote"
         )
     config = _read_json(folder, CONFIG, MAX_CONFIG_BYTES)
     if "transformers_weights" in config:
-        raise CheckpointFileError(
+        raise CheckpointError(
             name, "config.json names its weights (transformers_weights)", "name them as others do"
         )
     generation = {}
@@ -102,11 +97,11 @@ def _check_kinds(folder: Path, name: str) -> None:
     for path in sorted(paths):
         most = _MAX_BYTES.get(path.suffix)
         if not path.is_file() and (most or path.is_fifo() or path.is_char_device()):
-            raise CheckpointFileError(name, f"{path.name} is not a file", _AGAIN)
+            raise CheckpointError(name, f"{path.name} is not a file", _AGAIN)
         if most and path.stat().st_size > most:
-            raise CheckpointFileError(name, f"{path.name} is larger than {most:,} bytes", _AGAIN)
+            raise CheckpointError(name, f"{path.name} is larger than {most:,} bytes", _AGAIN)
         if _DISTRIBUTED.fullmatch(path.name):
-            raise CheckpointFileError(
+            raise CheckpointError(
                 name,
                 f"it is a checkpoint of a distributed run ({path.name})",
                 "save it with save_pretrained",
@@ -124,7 +119,7 @@ def _tensors(folder: Path) -> dict[str, StoredTensor]:
         raise _no_weights(folder)
     missing = [shard for shard in shards if not (folder / shard).is_file()]
     if missing:
-        raise CheckpointFileError(
+        raise CheckpointError(
             name,
             f"{len(missing)} of {len(shards)} weight files are missing, first {missing[0]}",
             "finish the download",
@@ -136,13 +131,13 @@ def _tensors(folder: Path) -> dict[str, StoredTensor]:
         stored = _header(folder, shard)
         for tensor in stored:
             if tensor in tensors:
-                raise CheckpointFileError(
+                raise CheckpointError(
                     name, f"{shard} repeats {tensor}, which another weight file has", _AGAIN
                 )
         tensors |= stored
     absent = sorted(weight_map.keys() - tensors.keys())
     if absent:
-        raise CheckpointFileError(
+        raise CheckpointError(
             name, f"{_INDEX} lists {absent[0]}, which is in no weight file", _AGAIN
         )
     return tensors
@@ -153,37 +148,37 @@ def _weight_map(folder: Path) -> dict[str, str]:
     name = str(folder)
     weight_map = _read_json(folder, _INDEX, MAX_INDEX_BYTES).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
-        raise CheckpointFileError(name, f"{_INDEX} has no weight_map", _AGAIN)
+        raise CheckpointError(name, f"{_INDEX} has no weight_map", _AGAIN)
     for shard in weight_map.values():
         if not isinstance(shard, str) or not shard.endswith(".safetensors") or "/" in shard:
-            raise CheckpointFileError(
+            raise CheckpointError(
                 name, f"{_INDEX} names a weight file {one_line(repr(shard), 80)}", _AGAIN
             )
     return weight_map
 
 
-def _no_weights(folder: Path) -> CheckpointFileError | UnsafeWeightsError:
+def _no_weights(folder: Path) -> CheckpointError:
     name = str(folder)
     pickles = sorted(path.name for pattern in _PICKLES for path in folder.glob(pattern))
     if pickles:
-        return UnsafeWeightsError(
+        return CheckpointError(
             name,
             f"its weights are pickled ({pickles[0]}), which can run code when loaded",
             "convert them to safetensors, or take a revision that has them",
         )
-    return CheckpointFileError(name, f"no weights: neither {_SINGLE} nor {_INDEX}", _AGAIN)
+    return CheckpointError(name, f"no weights: neither {_SINGLE} nor {_INDEX}", _AGAIN)
 
 
 def _header(folder: Path, shard: str) -> dict[str, StoredTensor]:
     try:
         return read_header(folder / shard)
     except SafetensorsError as error:
-        remedy = "run `git lfs pull` in it" if isinstance(error, PointerError) else _AGAIN
-        raise CheckpointFileError(str(folder), f"{shard} {error}", remedy) from error
+        remedy = "run `git lfs pull` in it" if error.is_pointer else _AGAIN
+        raise CheckpointError(str(folder), f"{shard} {error}", remedy) from error
 
 
 def _read_json(folder: Path, file_name: str, max_bytes: int) -> dict[str, object]:
     try:
         return read_json_object(folder / file_name, max_bytes)
     except JsonFileError as error:
-        raise CheckpointFileError(str(folder), f"{file_name} {error}", _AGAIN) from error
+        raise CheckpointError(str(folder), f"{file_name} {error}", _AGAIN) from error

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from transformers import PreTrainedConfig
 
 from kvscope_engine.model.checkpoint import GENERATION
-from kvscope_engine.model.errors import CheckpointFileError
+from kvscope_engine.model.errors import CheckpointError
 from kvscope_engine.sizing.config_json import CONFIG
 from kvscope_events.printable import one_line
 
@@ -19,7 +19,7 @@ def end_token_ids(
 ) -> frozenset[int]:
     """Those of generation_config.json if it names any, else those of config.json.
 
-    Raises CheckpointFileError: a model that never ends would be served otherwise.
+    Raises CheckpointError: a model that never ends would be served otherwise.
     """
     file, found = GENERATION, generation.get(_FIELD)
     if found is None:
@@ -28,7 +28,7 @@ def end_token_ids(
         return frozenset()
     token_ids = found if isinstance(found, list) else [found]
     if len(token_ids) > MAX_END_TOKENS or not all(type(token) is int for token in token_ids):
-        raise CheckpointFileError(
+        raise CheckpointError(
             model,
             f"{file} has an {_FIELD} that is not a token: {one_line(repr(found), 60)}",
             "give the number of a token, or a list of them",

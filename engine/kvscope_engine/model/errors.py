@@ -1,12 +1,4 @@
-"""Errors for checkpoints that cannot be served: one line each, with problem, reason and remedy.
-
-CheckpointError ├── CheckpointNotFoundError no such folder, no such name on the hub ├──
-CheckpointFileError a file is broken, cut short or missing ├── UnsafeWeightsError only pickled
-weights, which can run code ├── MissingWeightsError the files hold fewer tensors than the
-architecture needs ├── MissingTokenizerError weights without a usable tokenizer ├──
-ModelTooLargeError more bytes than the device has free └── UnsupportedArchitectureError paged
-attention would compute something else
-"""
+"""Errors for checkpoints that cannot be served: one line each, with problem, reason and remedy."""
 
 from kvscope_events.printable import one_line
 
@@ -24,37 +16,15 @@ class CheckpointError(Exception):
         self.remedy = remedy
 
 
-class CheckpointNotFoundError(CheckpointError):
-    """Neither a folder nor a name the hub knows."""
-
-
-class CheckpointFileError(CheckpointError):
-    """A file of the checkpoint is missing, empty, cut short or malformed."""
-
-
-class UnsafeWeightsError(CheckpointError):
-    """Weights exist, but only as pickles."""
-
-
-class MissingWeightsError(CheckpointError):
-    """Tensors the architecture needs are not in the files."""
-
-
-class MissingTokenizerError(CheckpointError):
-    """No tokenizer that can be loaded without running the checkpoint's code."""
-
-
 class ModelTooLargeError(CheckpointError):
     """The weights do not fit into the memory of their device."""
 
 
-class UnsupportedArchitectureError(CheckpointError):
-    """The model cannot run on paged attention and would give wrong output."""
-
-    def __init__(
-        self, model: str, problem: str, remedy: str = "choose a decoder-only model with attention"
-    ) -> None:
-        super().__init__(model, problem, remedy)
+def unsupported(
+    model: str, problem: str, remedy: str = "choose a decoder-only model with attention"
+) -> CheckpointError:
+    """The model cannot run on paged attention, or would give wrong output on it."""
+    return CheckpointError(model, problem, remedy)
 
 
 def first_line(error: BaseException) -> str:

@@ -9,7 +9,7 @@ from torch import Tensor
 from transformers import PreTrainedConfig
 
 from kvscope_engine.model.architecture import layer_configs
-from kvscope_engine.model.errors import UnsupportedArchitectureError
+from kvscope_engine.model.errors import unsupported
 from kvscope_engine.sizing.config_json import ConfigError, Fields
 from kvscope_engine.sizing.heads import HEAD_FIELDS, head_dim, num_kv_heads
 
@@ -71,7 +71,7 @@ def kv_layout(
 
     dtype: the model's. stored: the KV's, if different.
 
-    Raises UnsupportedArchitectureError if the configuration names no heads or no layers.
+    Raises CheckpointError if the configuration names no heads or no layers.
     """
     shapes = [_layer_shape(layer) for layer in layer_configs(config)]
     return KVLayout(
@@ -85,7 +85,7 @@ def _layer_shape(config: PreTrainedConfig) -> LayerShape:
     try:
         return LayerShape(num_kv_heads(fields), head_dim(fields))
     except ConfigError as error:
-        raise UnsupportedArchitectureError(
+        raise unsupported(
             config.model_type,
             f"its configuration does not say how many KV heads a layer has ({error})",
         ) from error

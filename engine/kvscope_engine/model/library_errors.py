@@ -8,12 +8,7 @@ export.
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from kvscope_engine.model.errors import (
-    CheckpointError,
-    CheckpointFileError,
-    ModelTooLargeError,
-    first_line,
-)
+from kvscope_engine.model.errors import CheckpointError, ModelTooLargeError, first_line
 from kvscope_engine.model.torch_errors import device_out_of_memory
 from kvscope_engine.out_of_memory import DeviceOutOfMemoryError
 
@@ -22,10 +17,8 @@ _PANIC = "PanicException"
 
 
 @contextmanager
-def reported(
-    model: str, problem: str, remedy: str, kind: type[CheckpointError] = CheckpointFileError
-) -> Iterator[None]:
-    """Raises `kind` with `problem` and, in brackets, the library's message.
+def reported(model: str, problem: str, remedy: str) -> Iterator[None]:
+    """Raises CheckpointError with `problem` and, in brackets, the library's message.
 
     Our own errors pass as they are. Lack of memory becomes a ModelTooLargeError.
     """
@@ -41,4 +34,4 @@ def reported(
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != _PANIC:
             raise
-        raise kind(model, f"{problem} ({first_line(error)})", remedy) from error
+        raise CheckpointError(model, f"{problem} ({first_line(error)})", remedy) from error

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from transformers import PreTrainedConfig
 
-from kvscope_engine.model.errors import UnsupportedArchitectureError
+from kvscope_engine.model.errors import unsupported
 
 _LENGTH_DEPENDENT = frozenset({"dynamic", "longrope"})
 """Rotary scalings that transformers chooses by the longest position of the whole batch."""
@@ -16,14 +16,12 @@ def max_model_len(config: PreTrainedConfig) -> int:
     If rotary scaling depends on the batch's longest sequence, this is the length before scaling: up
     to that length no sequence changes another's positions.
 
-    Raises UnsupportedArchitectureError if the configuration names no length.
+    Raises CheckpointError if the configuration names no length.
     """
     text = config.get_text_config(decoder=True)
     length = getattr(text, "max_position_embeddings", None)
     if not isinstance(length, int) or length <= 0:
-        raise UnsupportedArchitectureError(
-            text.model_type, "its configuration has no max_position_embeddings"
-        )
+        raise unsupported(text.model_type, "its configuration has no max_position_embeddings")
     for rope in _rope_parameters(text):
         if rope.get("rope_type") in _LENGTH_DEPENDENT:
             unscaled = rope.get("original_max_position_embeddings")

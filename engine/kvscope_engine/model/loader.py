@@ -28,12 +28,7 @@ from kvscope_engine.model.attention.choice import TORCH, Attention
 from kvscope_engine.model.attention.interface import IMPLEMENTATION
 from kvscope_engine.model.checkpoint import check_files
 from kvscope_engine.model.end_tokens import end_token_ids
-from kvscope_engine.model.errors import (
-    CheckpointFileError,
-    CheckpointNotFoundError,
-    MissingWeightsError,
-    first_line,
-)
+from kvscope_engine.model.errors import CheckpointError, ModelTooLargeError, first_line
 from kvscope_engine.model.library_errors import reported
 from kvscope_engine.model.limits import max_model_len
 from kvscope_engine.model.memory_report import weight_bytes
@@ -128,7 +123,7 @@ def _local_folder(model: str) -> Path:
             snapshot_download(model, allow_patterns=_DOWNLOADED, ignore_patterns=_NOT_DOWNLOADED)
         )
     except (OSError, HFValidationError) as error:
-        raise CheckpointNotFoundError(
+        raise CheckpointError(
             model,
             f"no such folder, and the hub did not deliver it ({first_line(error)})",
             "check the name, the network, and HF_TOKEN if access is restricted",
@@ -154,11 +149,13 @@ def _load_weights(
     try:
         with reported(name, "transformers cannot load it", BELONG):
             model, loading = _from_files(folder, model_config, device, dtype)
-    except CheckpointFileError as error:
+    except ModelTooLargeError:
+        raise
+    except CheckpointError as error:
         raise mismatch(name, model_config, tensors) or error from error
     missing = sorted(loading["missing_keys"])
     if missing:
-        raise MissingWeightsError(
+        raise CheckpointError(
             name,
             f"{len(missing)} tensors are missing from the weights, first {missing[0]}",
             "download the checkpoint again, or take one made for text generation",

@@ -18,11 +18,7 @@ from kvscope_engine.model.attention.interface import (
     PagedStep,
     UnsupportedAttentionError,
 )
-from kvscope_engine.model.errors import (
-    CheckpointFileError,
-    UnsupportedArchitectureError,
-    first_line,
-)
+from kvscope_engine.model.errors import CheckpointError, first_line, unsupported
 from kvscope_engine.model.forward import forward_of, step_logits
 from kvscope_engine.model.kv_cache import KVCache, kv_layout
 from kvscope_engine.model.step_batch import StepBatch
@@ -52,9 +48,9 @@ class _WindowRecorder:
 
 
 def probe(model: PreTrainedModel, name: str, attention: Attention = TORCH) -> None:
-    """Raises UnsupportedArchitectureError unless `model` runs correctly on paged attention.
+    """Raises CheckpointError unless `model` runs correctly on paged attention.
 
-    Raises CheckpointFileError if it does not run correctly without it either.
+    Raises CheckpointError if it does not run correctly without it either.
 
     About four forward passes of 15 to 49 tokens. Leaves the model as it was.
     """
@@ -67,19 +63,19 @@ def probe(model: PreTrainedModel, name: str, attention: Attention = TORCH) -> No
     except torch.OutOfMemoryError:
         raise
     except (UnsupportedAttentionError, *_BROKEN) as error:
-        raise UnsupportedArchitectureError(
+        raise unsupported(
             name, f"{model.config.model_type} does not run on paged attention ({first_line(error)})"
         ) from error
     _check_layers(model, cache, name, windows)
     plain = _plain_logits(model, sequences)
     if plain.isnan().any():
-        raise CheckpointFileError(
+        raise CheckpointError(
             name, "its weights give no numbers, on its own attention either", "download them again"
         )
     errors = (paged - plain).norm(dim=-1) / plain.norm(dim=-1).clamp_min(1e-12)
     deviation = float(errors.median())  # rounding may route one token to another expert
     if not deviation <= _TOLERANCES.get(model.dtype, _HALF_TOLERANCE):
-        raise UnsupportedArchitectureError(
+        raise unsupported(
             name,
             f"{model.config.model_type} gives other logits on paged attention ({attention.name}) "
             f"than on its own (relative error {deviation:.2g})",
@@ -137,12 +133,12 @@ def _check_layers(
 ) -> None:
     for number, layer in enumerate(cache.layers):
         if not layer.any():
-            raise UnsupportedArchitectureError(
+            raise unsupported(
                 name, f"layer {number} of {model.config.model_type} does not use paged attention"
             )
     for number, wanted in enumerate(expected_windows(model.config)):
         if wanted is not None and windows[number] != wanted:
-            raise UnsupportedArchitectureError(
+            raise unsupported(
                 name,
                 f"layer {number} of {model.config.model_type} has a sliding window of {wanted} "
                 f"but passes {windows[number]} to attention",

@@ -15,11 +15,7 @@ from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from kvscope_engine.model.attention.interface import IMPLEMENTATION
 from kvscope_engine.model.device_memory import memory_of
-from kvscope_engine.model.errors import (
-    CheckpointFileError,
-    ModelTooLargeError,
-    UnsupportedArchitectureError,
-)
+from kvscope_engine.model.errors import CheckpointError, ModelTooLargeError, unsupported
 from kvscope_engine.model.library_errors import reported
 from kvscope_engine.model.safetensors_file import StoredTensor
 from kvscope_engine.sizing.units import format_bytes
@@ -36,10 +32,10 @@ _MAX_SHARING = 2
 
 
 def check_counts(model: str, config: Mapping[str, object]) -> None:
-    """config: config.json. Raises CheckpointFileError for a number of parts that no model has."""
+    """config: config.json. Raises CheckpointError for a number of parts that no model has."""
     for key, number in _numbers(config):
         if number > MAX_COUNT and _COUNTED.search(key):
-            raise CheckpointFileError(model, f"config.json asks for too many {key}", BELONG)
+            raise CheckpointError(model, f"config.json asks for too many {key}", BELONG)
 
 
 def check_room(
@@ -53,11 +49,11 @@ def check_room(
 
     dtype: that of the loaded weights; None: as stored. Builds the model without allocating it.
 
-    Raises CheckpointFileError or ModelTooLargeError.
+    Raises CheckpointError or ModelTooLargeError.
     """
     layers = getattr(config.get_text_config(decoder=True), "num_hidden_layers", 0)
     if not isinstance(layers, int) or layers > len(tensors):
-        raise CheckpointFileError(
+        raise CheckpointError(
             model, f"config.json asks for {layers} layers, of {len(tensors)} tensors", BELONG
         )
     skeleton = _skeleton(model, config)
@@ -77,7 +73,7 @@ def check_room(
 
 def mismatch(
     model: str, config: PreTrainedConfig, tensors: Mapping[str, StoredTensor]
-) -> CheckpointFileError | None:
+) -> CheckpointError | None:
     """The first tensor whose shape differs from `config`; None: the cause is something else.
 
     Only for use after loading has failed: transformers transposes some tensors while it loads.
@@ -85,7 +81,7 @@ def mismatch(
     for name, parameter in _skeleton(model, config).named_parameters():
         stored = tensors.get(name)
         if stored is not None and stored.shape != tuple(parameter.shape):
-            return CheckpointFileError(
+            return CheckpointError(
                 model,
                 f"{name} has the shape {list(stored.shape)}, by config.json it has "
                 f"{list(parameter.shape)}",
@@ -116,7 +112,7 @@ def _skeleton(model: str, config: PreTrainedConfig) -> PreTrainedModel:
             )
         except Exception as error:
             if IMPLEMENTATION in str(error):  # old model code with a fixed list of attentions
-                raise UnsupportedArchitectureError(
+                raise unsupported(
                     model, "its layers take no other attention implementation"
                 ) from error
             raise
@@ -133,7 +129,7 @@ def _check_types(
     for name, tensor in tensors.items():
         is_weight = name.endswith(".weight") or name in weights or f"{prefix}.{name}" in weights
         if is_weight and not tensor.floating:
-            raise CheckpointFileError(
+            raise CheckpointError(
                 model, f"{name} is stored as {tensor.dtype}, which is not a type of weights", BELONG
             )
 
@@ -148,7 +144,7 @@ def _check_sum(
         held = sum(tensor.elements for tensor in tensors.values())
     wanted = sum(parameter.numel() for parameter in skeleton.parameters())
     if wanted > _MAX_SHARING * held:
-        raise CheckpointFileError(
+        raise CheckpointError(
             model, f"config.json asks for {wanted:,} weights, the files hold {held:,}", BELONG
         )
 

@@ -18,11 +18,12 @@ _PREFIX = "Error while deserializing header: "
 
 
 class SafetensorsError(Exception):
-    """Describes what is wrong with the file, to follow its name."""
+    """A file that cannot be used; the message follows its name."""
 
-
-class PointerError(SafetensorsError):
-    """A file of Git LFS that stands for one still to be fetched."""
+    def __init__(self, problem: str, *, is_pointer: bool = False) -> None:
+        super().__init__(problem)
+        self.is_pointer = is_pointer
+        """Whether it is a file of Git LFS that stands for one still to be fetched."""
 
 
 class StoredTensor(NamedTuple):
@@ -56,7 +57,7 @@ def read_header(path: Path) -> dict[str, StoredTensor]:
         raise SafetensorsError("is empty")
     with path.open("rb") as file:
         if file.read(len(_LFS_POINTER)) == _LFS_POINTER:
-            raise PointerError("is a Git LFS pointer, not weights")
+            raise SafetensorsError("is a Git LFS pointer, not weights", is_pointer=True)
     try:
         with safe_open(path, "np") as opened:
             slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118

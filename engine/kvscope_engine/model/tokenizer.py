@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from tokenizers import Tokenizer as BackendTokenizer
 from transformers import TokenizersBackend
 
-from kvscope_engine.model.chat_template import ChatTemplate, NoChatTemplateError
+from kvscope_engine.model.chat_template import ChatTemplate, ChatTemplateError
 
 
 def _characters() -> Iterator[str]:
@@ -154,9 +154,11 @@ class Tokenizer:
 
     @property
     def chat_template(self) -> ChatTemplate:
-        """Raises NoChatTemplateError."""
+        """Raises ChatTemplateError."""
         if self._chat_template is None:
-            raise NoChatTemplateError
+            raise ChatTemplateError(
+                "this model has no chat template; send a plain prompt to /v1/completions"
+            )
         return self._chat_template
 
     def close(self) -> None:

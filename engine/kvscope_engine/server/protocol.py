@@ -82,18 +82,14 @@ class FieldError(ValueError):
         self.field = field
 
 
-class UnsupportedFieldError(FieldError):
+def _not_supported(field: str) -> FieldError:
     """The caller asked for something this engine does not do."""
-
-    def __init__(self, field: str) -> None:
-        super().__init__(field, f"{field} is not supported by this server: leave it out")
+    return FieldError(field, f"{field} is not supported by this server: leave it out")
 
 
-class DependentFieldError(FieldError):
-    """A field that has no meaning unless a second one is true."""
-
-    def __init__(self, field: str, other: str) -> None:
-        super().__init__(field, f"{field} is only allowed together with {other}: true")
+def _needs(field: str, other: str) -> FieldError:
+    """The field has no meaning unless a second one is true."""
+    return FieldError(field, f"{field} is only allowed together with {other}: true")
 
 
 class SettingsTooLongError(ValueError):
@@ -162,7 +158,7 @@ class GenerationRequest(_Body, kw_only=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.stream_options is not None and not self.stream:
-            raise DependentFieldError("stream_options", "stream")
+            raise _needs("stream_options", "stream")
 
     @property
     def stop_strings(self) -> list[str]:
@@ -228,7 +224,7 @@ class ChatCompletionRequest(GenerationRequest, kw_only=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.top_logprobs and not self.logprobs:
-            raise DependentFieldError("top_logprobs", "logprobs")
+            raise _needs("top_logprobs", "logprobs")
 
 
 _LONG = ("prompt", "messages")
@@ -245,7 +241,7 @@ _envelope = msgspec.json.Decoder(
 def check_envelope(body: bytes) -> None:
     """Check a body before its values are decoded.
 
-    Raises UnsupportedFieldError for the first field that would have an effect here. Raises
+    Raises FieldError for the first field that would have an effect here. Raises
     SettingsTooLongError, or msgspec.DecodeError for anything but a JSON object.
     """
     given = _envelope.decode(body)
@@ -258,7 +254,7 @@ def check_envelope(body: bytes) -> None:
             continue
         value = memoryview(raw)
         if len(value) > _LONGEST_DEFAULT:
-            raise UnsupportedFieldError(field)
+            raise _not_supported(field)
         decoded = msgspec.json.decode(value)
         if decoded is not None and decoded not in without_effect:
-            raise UnsupportedFieldError(field)
+            raise _not_supported(field)

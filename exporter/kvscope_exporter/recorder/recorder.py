@@ -5,10 +5,9 @@ once a second.
 """
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 import msgspec
 
@@ -251,7 +250,7 @@ class Recorder:
         gpu = None if machine.gpu is None else _NotedGpu(self, machine.gpu.read)
         return replace(machine, gpu=gpu, host=host, available=available)
 
-    def read_gpus(self, read: "ReadGpus") -> GpuReading:
+    def read_gpus(self, read: Callable[[], GpuReading]) -> GpuReading:
         """The GPUs, once for each page."""
         notes = self._noting
         if notes is None:
@@ -302,16 +301,12 @@ class Recorder:
 class _NotedGpu:
     """The GPUs, read once for each page."""
 
-    def __init__(self, recorder: Recorder, read: "ReadGpus") -> None:
+    def __init__(self, recorder: Recorder, read: Callable[[], GpuReading]) -> None:
         self._recorder = recorder
         self._read = read
 
     def read(self) -> GpuReading:
         return self._recorder.read_gpus(self._read)
-
-
-class ReadGpus(Protocol):
-    def __call__(self) -> GpuReading: ...
 
 
 def _stream_of(entry: Pending) -> int | None:

@@ -4,7 +4,7 @@ import base64
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 from urllib.parse import quote
 
 from fastapi import APIRouter
@@ -12,8 +12,8 @@ from starlette.responses import HTMLResponse, Response
 
 from kvscope_exporter import build_version
 from kvscope_exporter.answers.questions import QUESTIONS
-from kvscope_exporter.catalogue.server import ServerState
 from kvscope_exporter.paths import ROOT
+from kvscope_exporter.targets.presence import Presence
 from kvscope_exporter.web.metrics import METHODS
 
 _STYLE = (
@@ -31,20 +31,11 @@ _HEADERS = {
 }
 
 
-class PresenceSource(Protocol):
-    """Whether a server is there."""
-
-    @property
-    def state(self) -> ServerState | None:
-        """None: it was retired."""
-        ...
-
-
 class ListedServer(NamedTuple):
     """A server in the table."""
 
     name: str
-    presence: PresenceSource
+    presence: Presence
 
 
 def landing_router(

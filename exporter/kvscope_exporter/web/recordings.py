@@ -6,26 +6,18 @@ These routes do not check a key: the app that includes them controls access.
 from collections.abc import Callable
 from datetime import UTC, datetime
 from itertools import chain
-from typing import Protocol
 
 from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
 
 from kvscope_exporter.recorder.flight import SAVE_SECONDS, Flight
-from kvscope_exporter.recorder.recorder import Recorder
 from kvscope_exporter.recorder.saved import SavedRecording
+from kvscope_exporter.targets.exporter import Exporter
 from kvscope_exporter.web.answers import NoServerError
 from kvscope_exporter.web.metrics import METHODS
 
 
-class RecordedServer(Protocol):
-    """A server that may have a recorder."""
-
-    @property
-    def recorder(self) -> Recorder | None: ...
-
-
-def recordings_router(flight: Flight, find: Callable[[str], RecordedServer]) -> APIRouter:
+def recordings_router(flight: Flight, find: Callable[[str], Exporter]) -> APIRouter:
     """`GET /api/recordings`, `GET /api/recordings/NAME`, `POST /api/recordings`.
 
     find: the server named; an empty name stands for the only one. Raises NoServerError.

@@ -5,51 +5,28 @@ one server: Prometheus reads `/targets` (HTTP service discovery) and scrapes `/s
 """
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
 from kvscope_exporter.fetch.address import is_address
-from kvscope_exporter.live.hub import Watchable
 from kvscope_exporter.paths import HEALTH, METRICS, SCRAPE, TARGETS
 from kvscope_exporter.recorder.flight import Flight
+from kvscope_exporter.sidecar.sidecar import Sidecar
+from kvscope_exporter.targets.exporter import Exporter
 from kvscope_exporter.web.answers import AnswerSource, NoServerError, answers_router
-from kvscope_exporter.web.compact import Compact, compact_router
+from kvscope_exporter.web.compact import compact_router
 from kvscope_exporter.web.landing import ListedServer, landing_router
 from kvscope_exporter.web.live import live_router
-from kvscope_exporter.web.metrics import METHODS, Exposition, bare_app, page_response
+from kvscope_exporter.web.metrics import METHODS, bare_app, page_response
+from kvscope_exporter.web.orders import retire_router
 from kvscope_exporter.web.projection import Projections, projection_router
-from kvscope_exporter.web.recordings import RecordedServer, recordings_router
-from kvscope_exporter.web.retire import Retirable, retire_router
+from kvscope_exporter.web.recordings import recordings_router
 
 
-class Server(Exposition, AnswerSource, Compact, Retirable, RecordedServer, Watchable, Protocol):
-    """One watched server."""
-
-
-class Pages(Protocol):
-    """The servers that a sidecar watches, and their pages; both may change at any time."""
-
-    @property
-    def own(self) -> Exposition:
-        """The page at `/metrics`: the sidecar's own state."""
-        ...
-
-    def names(self) -> list[str]:
-        """Every server, in a stable order."""
-        ...
-
-    def labels(self, name: str) -> Mapping[str, str]:
-        """Labels that Prometheus adds to all series of a server."""
-        ...
-
-    def server(self, name: str) -> Server | None:
-        """The page of one server; None if no server has that name."""
-        ...
-
-
-def sidecar_app(pages: Pages, address: str | None = None, flight: Flight | None = None) -> FastAPI:
+def sidecar_app(
+    pages: Sidecar, address: str | None = None, flight: Flight | None = None
+) -> FastAPI:
     """`/`, `/metrics`, `/metrics/compact`, `/scrape`, `/targets`, `/live`, `/api/...`, `/health`.
 
     address: the host:port that `/targets` names; None: that of the request's Host header. flight:
@@ -89,12 +66,12 @@ def sidecar_app(pages: Pages, address: str | None = None, flight: Flight | None 
     return app
 
 
-def finder(pages: Pages) -> Callable[[str], Server]:
+def finder(pages: Sidecar) -> Callable[[str], Exporter]:
     """Finds a server by its name; an empty one stands for the only one. It raises NoServerError."""
     return lambda name: _server(pages, name or _only(pages))
 
 
-def projections_of(pages: Pages) -> Projections:
+def projections_of(pages: Sidecar) -> Projections:
     """The projections of all servers, for a fleet process."""
 
     def servers() -> dict[str, AnswerSource]:
@@ -104,12 +81,12 @@ def projections_of(pages: Pages) -> Projections:
     return Projections(servers)
 
 
-def _listed(pages: Pages) -> list[ListedServer]:
+def _listed(pages: Sidecar) -> list[ListedServer]:
     found = [(name, pages.server(name)) for name in pages.names()]
     return [ListedServer(name, server.presence) for name, server in found if server is not None]
 
 
-def _own_router(pages: Pages) -> APIRouter:
+def _own_router(pages: Sidecar) -> APIRouter:
     router = APIRouter()
 
     @router.api_route(METRICS.path, methods=METHODS)
@@ -119,7 +96,7 @@ def _own_router(pages: Pages) -> APIRouter:
     return router
 
 
-def _scrape_router(pages: Pages) -> APIRouter:
+def _scrape_router(pages: Sidecar) -> APIRouter:
     router = APIRouter()
 
     @router.api_route(SCRAPE.path, methods=METHODS)
@@ -132,7 +109,7 @@ def _scrape_router(pages: Pages) -> APIRouter:
     return router
 
 
-def _server(pages: Pages, name: str) -> Server:
+def _server(pages: Sidecar, name: str) -> Exporter:
     """Raises NoServerError."""
     known = ", ".join(pages.names()) or "none"
     if not name:
@@ -143,13 +120,13 @@ def _server(pages: Pages, name: str) -> Server:
     return server
 
 
-def _only(pages: Pages) -> str:
+def _only(pages: Sidecar) -> str:
     """The name of the only server; empty if there are several, or none."""
     names = pages.names()
     return names[0] if len(names) == 1 else ""
 
 
-def _targets_router(pages: Pages, address: str | None) -> APIRouter:
+def _targets_router(pages: Sidecar, address: str | None) -> APIRouter:
     router = APIRouter()
 
     @router.api_route(TARGETS.path, methods=METHODS)

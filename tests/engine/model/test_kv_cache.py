@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import Gemma4TextConfig, GPTBigCodeConfig, LlamaConfig, PreTrainedConfig
 
-from kvscope_engine.model.errors import UnsupportedArchitectureError
+from kvscope_engine.model.errors import CheckpointError
 from kvscope_engine.model.kv_cache import FP8, KVCache, KVLayout, LayerShape, kv_layout
 
 CPU = torch.device("cpu")
@@ -30,7 +30,7 @@ def test_multi_query_and_layers_that_differ() -> None:
 
 
 def test_a_configuration_without_heads_is_refused() -> None:
-    with pytest.raises(UnsupportedArchitectureError, match="does not say how many"):
+    with pytest.raises(CheckpointError, match="does not say how many"):
         kv_layout(PreTrainedConfig(), 16, torch.float32)
 
 

@@ -16,15 +16,7 @@ from transformers import AutoModelForCausalLM, BloomConfig, GPTJConfig, GptOssCo
 
 from kvscope_engine.config import ModelConfig
 from kvscope_engine.model import loader
-from kvscope_engine.model.errors import (
-    CheckpointError,
-    CheckpointFileError,
-    CheckpointNotFoundError,
-    MissingTokenizerError,
-    MissingWeightsError,
-    UnsafeWeightsError,
-    UnsupportedArchitectureError,
-)
+from kvscope_engine.model.errors import CheckpointError
 from kvscope_engine.model.limits import max_model_len
 from kvscope_engine.model.loader import load_model
 from kvscope_engine.model.memory_report import weight_bytes
@@ -51,11 +43,10 @@ def edit_config(folder: Path, **changes: object) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
-def error_of(folder: Path | str, kind: type[CheckpointError]) -> str:
+def error_of(folder: Path | str) -> str:
     """The message, which must be one line and begin with the model's name."""
     with pytest.raises(CheckpointError) as caught:
         load_model(ModelConfig(model=str(folder), device="cpu"))
-    assert type(caught.value) is kind, caught.value
     message = str(caught.value)
     assert message.startswith(f"{folder}: ")
     assert "\n" not in message
@@ -127,13 +118,13 @@ BROKEN_FILES: list[tuple[str, Callable[[Path], object], str]] = [
 )
 def test_broken_files(folder: Path, break_it: Callable[[Path], object], message: str) -> None:
     break_it(folder)
-    assert error_of(folder, CheckpointFileError) == message
+    assert error_of(folder) == message
 
 
 def test_a_truncated_file_says_how_much_is_there(folder: Path) -> None:
     whole = (folder / WEIGHTS).stat().st_size
     _truncate(folder)
-    assert error_of(folder, CheckpointFileError) == (
+    assert error_of(folder) == (
         f"{WEIGHTS} of {whole - 1000:,} bytes is not a whole safetensors file "
         f"(incomplete metadata, file not fully covered); {AGAIN}"
     )
@@ -141,7 +132,7 @@ def test_a_truncated_file_says_how_much_is_there(folder: Path) -> None:
 
 def test_a_file_of_another_format_is_said_to_be_none(folder: Path) -> None:
     _break_header(folder)
-    message = error_of(folder, CheckpointFileError)
+    message = error_of(folder)
     assert f"{WEIGHTS} of " in message
     assert "is not a whole safetensors file (" in message
     assert "invalid JSON in header" in message
@@ -152,14 +143,14 @@ def test_missing_shards(tmp_path: Path) -> None:
     shards = sorted(folder.glob("*.safetensors"))
     assert load_model(ModelConfig(model=str(folder), device="cpu")).model.config.model_type
     shards[1].unlink()
-    assert error_of(folder, CheckpointFileError) == (
+    assert error_of(folder) == (
         f"1 of {len(shards)} weight files are missing, first {shards[1].name}; finish the download"
     )
 
 
 def test_pickled_weights_are_never_opened(folder: Path) -> None:
     _pickle(folder)
-    assert error_of(folder, UnsafeWeightsError) == (
+    assert error_of(folder) == (
         "its weights are pickled (pytorch_model.bin), which can run code when loaded; "
         "convert them to safetensors, or take a revision that has them"
     )
@@ -169,7 +160,7 @@ def test_missing_tensors(folder: Path) -> None:
     tensors = load_file(folder / WEIGHTS)
     del tensors["model.layers.1.mlp.up_proj.weight"], tensors["model.layers.2.mlp.up_proj.weight"]
     save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
-    assert error_of(folder, MissingWeightsError) == (
+    assert error_of(folder) == (
         "2 tensors are missing from the weights, first model.layers.1.mlp.up_proj.weight; "
         "download the checkpoint again, or take one made for text generation"
     )
@@ -188,7 +179,7 @@ def make_checkpoint_bytes(folder: Path) -> int:
 
 def test_shapes_that_do_not_fit_the_config(folder: Path) -> None:
     edit_config(folder, intermediate_size=80)
-    assert error_of(folder, CheckpointFileError) == (
+    assert error_of(folder) == (
         "model.layers.0.mlp.gate_proj.weight has the shape [96, 64], by config.json it has "
         "[80, 64]; check that config.json and the weights belong together"
     )
@@ -197,15 +188,13 @@ def test_shapes_that_do_not_fit_the_config(folder: Path) -> None:
 def test_missing_tokenizer(folder: Path) -> None:
     for path in folder.glob("tokenizer*"):
         path.unlink()
-    message = error_of(folder, MissingTokenizerError)
+    message = error_of(folder)
     assert message.startswith("no usable tokenizer (")
     assert message.endswith("); add the model's tokenizer.json to the folder")
 
 
 def test_missing_folder() -> None:
-    assert error_of("/no/such/folder", CheckpointNotFoundError) == (
-        "no such folder; check the path given as --model"
-    )
+    assert error_of("/no/such/folder") == ("no such folder; check the path given as --model")
 
 
 def test_a_path_that_no_file_can_have() -> None:
@@ -219,7 +208,7 @@ def test_a_name_that_the_hub_does_not_deliver(monkeypatch: pytest.MonkeyPatch) -
         raise LocalEntryNotFoundError("cannot reach the hub\nmore advice")
 
     monkeypatch.setattr(loader, "snapshot_download", fail)
-    assert error_of("someone/model", CheckpointNotFoundError) == (
+    assert error_of("someone/model") == (
         "no such folder, and the hub did not deliver it (cannot reach the hub); "
         "check the name, the network, and HF_TOKEN if access is restricted"
     )
@@ -239,12 +228,12 @@ def test_a_name_becomes_the_hubs_snapshot(pristine: Path, monkeypatch: pytest.Mo
 
 def test_unknown_architecture(folder: Path) -> None:
     edit_config(folder, model_type="frobnicator")
-    assert error_of(folder, UnsupportedArchitectureError) == (
+    assert error_of(folder) == (
         "this transformers does not know model type 'frobnicator'; "
         "upgrade transformers or choose another model"
     )
     edit_config(folder, auto_map={"AutoModelForCausalLM": "modeling.Frobnicator"})
-    assert error_of(folder, UnsupportedArchitectureError) == (
+    assert error_of(folder) == (
         "model type 'frobnicator' needs code from the checkpoint, which is never run; "
         "choose a model that transformers implements"
     )
@@ -271,7 +260,7 @@ def test_configurations_that_are_refused(
     folder: Path, changes: dict[str, object], message: str
 ) -> None:
     (folder / "config.json").write_text(json.dumps(changes))
-    assert error_of(folder, UnsupportedArchitectureError) == f"{message}; {DECODER_ONLY}"
+    assert error_of(folder) == f"{message}; {DECODER_ONLY}"
 
 
 SMALL = {
@@ -300,7 +289,7 @@ def test_attention_sinks_are_refused_by_the_probe(folder: Path) -> None:
             rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
         ),
     )
-    assert error_of(folder, UnsupportedArchitectureError) == (
+    assert error_of(folder) == (
         "gpt_oss does not run on paged attention (GptOssAttention passes 's_aux' to attention, "
         f"which is not supported); {DECODER_ONLY}"
     )
@@ -308,11 +297,9 @@ def test_attention_sinks_are_refused_by_the_probe(folder: Path) -> None:
 
 def test_a_model_with_attention_of_its_own_is_refused(folder: Path) -> None:
     _save(folder, BloomConfig(vocab_size=259, hidden_size=32, n_layer=2, n_head=4))
-    assert error_of(folder, UnsupportedArchitectureError) == (
-        f"layer 0 of bloom does not use paged attention; {DECODER_ONLY}"
-    )
+    assert error_of(folder) == (f"layer 0 of bloom does not use paged attention; {DECODER_ONLY}")
     _save(folder, GPTJConfig(vocab_size=259, n_embd=32, n_layer=2, n_head=4, rotary_dim=4))
-    assert error_of(folder, UnsupportedArchitectureError) == (
+    assert error_of(folder) == (
         f"its layers take no other attention implementation; {DECODER_ONLY}"
     )
 
@@ -324,7 +311,7 @@ def test_the_probe_compares_logits(folder: Path, monkeypatch: pytest.MonkeyPatch
     masked = transformers.masking_utils.create_sliding_window_causal_mask
     edit_config(folder, sliding_window=4)
     monkeypatch.setattr(modeling_llama, "create_causal_mask", masked)
-    message = error_of(folder, UnsupportedArchitectureError)
+    message = error_of(folder)
     assert re.match(
         r"llama gives other logits on paged attention \(torch\) than on its own "
         r"\(relative error \S+\)",
@@ -334,7 +321,7 @@ def test_the_probe_compares_logits(folder: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_a_long_window_that_does_not_reach_attention(folder: Path) -> None:
     edit_config(folder, sliding_window=4096, layer_types=["sliding_attention"] * 4)
-    assert error_of(folder, UnsupportedArchitectureError) == (
+    assert error_of(folder) == (
         "layer 0 of llama has a sliding window of 4096 but passes None to attention; "
         f"{DECODER_ONLY}"
     )
@@ -369,5 +356,5 @@ def test_lengths() -> None:
         "original_max_position_embeddings": 128,
     }
     assert max_model_len(make_config("llama", rope_parameters=dynamic)) == 128
-    with pytest.raises(UnsupportedArchitectureError, match="no max_position_embeddings"):
+    with pytest.raises(CheckpointError, match="no max_position_embeddings"):
         max_model_len(BloomConfig())

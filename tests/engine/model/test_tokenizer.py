@@ -7,7 +7,7 @@ from tokenizers import Tokenizer as BackendTokenizer
 from tokenizers import decoders, models, pre_tokenizers
 from transformers import TokenizersBackend
 
-from kvscope_engine.model.chat_template import ChatTemplateError, NoChatTemplateError
+from kvscope_engine.model.chat_template import ChatTemplateError
 from kvscope_engine.model.demo import demo_tokenizer
 from kvscope_engine.model.tokenizer import Tokenizer
 
@@ -57,7 +57,7 @@ def test_chat_template_is_rendered_and_opens_the_answer() -> None:
 
 
 def test_no_chat_template() -> None:
-    with pytest.raises(NoChatTemplateError, match="has no chat template"):
+    with pytest.raises(ChatTemplateError, match="has no chat template"):
         assert WORDS.chat_template
 
 

@@ -7,7 +7,8 @@ import contextlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from kvscope.doctor.scrape import ScrapeError, parse_page
+from kvscope.answer_document import AnswerError
+from kvscope.doctor.scrape import parse_page
 from kvscope_exporter.scrape.detect import detect
 from kvscope_exporter.scrape.mapping import PageMapper
 from kvscope_exporter.scrape.tables import TABLES
@@ -25,7 +26,7 @@ def _pages() -> Iterator[Parse]:
 def _parse_page(content: bytes) -> bool:
     taken = False
     for content_type in _TYPES:
-        with contextlib.suppress(ScrapeError):
+        with contextlib.suppress(AnswerError):
             taken |= bool(parse_page(content, content_type, "http://a/metrics").by_name)
     return taken
 
