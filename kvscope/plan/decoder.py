@@ -122,7 +122,7 @@ def _dense(fields: Fields, family: Family, layer: Layer, hidden: int) -> Part:
 
 def _experts(fields: Fields, family: Family, hidden: int) -> Part:
     experts = num_experts(fields)
-    latent = fields.optional_integer("moe_latent_size")
+    latent = fields.optional_integer("moe_latent_size", "routed_expert_hidden_size")
     expert = _mlp(
         "mlp.experts", latent or hidden, expert_width(fields), family.gated_mlp, family.expert_bias
     )
@@ -144,6 +144,7 @@ def _experts(fields: Fields, family: Family, hidden: int) -> Part:
         ),
         expert.vectors * experts
         + (experts if family.expert_bias else 0)
+        + (latent if latent and fields.flag("latent_moe_use_norm") else 0)
         + (4 * hidden + experts if family.experts_beside else 0),
     )
 

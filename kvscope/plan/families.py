@@ -23,6 +23,10 @@ Layout = Literal[
     "rope",
     "both",
     "states",
+    "pairs",
+    "slides where",
+    "blocks",
+    "compressed",
 ]
 """The rule for the kinds of layers if config.json does not list them; see `layouts`."""
 StateKind = Literal["delta_net", "kda", "mamba1", "mamba2", "lightning", "short_conv"]
@@ -35,6 +39,8 @@ class Family:
     layout: Layout = "full"
     state: StateKind | None = None
     """The kind of state in layers without K and V."""
+    attentions: int = 1
+    """Attentions of a layer, each with a cache of its own."""
     counted: bool = True
     """The weights are known; else only what the layers keep."""
     tied: bool = False
@@ -138,11 +144,13 @@ FAMILIES: Mapping[str, Family] = {
     "qwen2": _QWEN2,
     "qwen2_vl_text": _QWEN2,
     "qwen2_5_vl_text": _QWEN2,
+    "mimo": _QWEN2,
     "qwen3": _QWEN3,
     "qwen3_vl_text": _QWEN3,
     "qwen2_moe": replace(_QWEN2, shared_gate=True, defaults=_QWEN_MOE),
     "qwen3_moe": _QWEN3_MOE,
     "qwen3_vl_moe_text": _QWEN3_MOE,
+    "qwen3_omni_moe_text": _QWEN3_MOE,
     "qwen3_next": _QWEN3_NEXT,
     "qwen3_5_text": replace(_QWEN3_NEXT, shared_gate=False),
     "qwen3_5_moe_text": _QWEN3_NEXT,
@@ -209,8 +217,9 @@ FAMILIES: Mapping[str, Family] = {
         },
     ),
     "deepseek_v2": _LLAMA,
-    "deepseek_v3": _DEEPSEEK_V3,
-    "kimi_k2": _DEEPSEEK_V3,
+    **dict.fromkeys(("deepseek_v3", "deepseek_v32", "kimi_k2"), _DEEPSEEK_V3),
+    "glm_moe_dsa": Family(mlp_bias=False, defaults={"index_head_dim": 128}),
+    **dict.fromkeys(("deepseek_v4", "deepseek_ref"), Family(layout="compressed", counted=False)),
     "kimi_linear": Family(
         layout="kda",
         may_tie=False,
@@ -324,6 +333,9 @@ FAMILIES: Mapping[str, Family] = {
         learned_positions=True,
     ),
     "lfm2": Family(layout="indices", state="short_conv", counted=False),
+    "lfm2_moe": Family(layout="indices", state="short_conv", counted=False),
+    "longcat_flash": Family(attentions=2, counted=False),
+    "whisper": Family(layout="pairs", counted=False),
     "cohere2": Family(layout="pattern", counted=False, defaults={"sliding_window_pattern": 4}),
     "olmo3": Family(layout="pattern", counted=False, defaults={"sliding_window_pattern": 4}),
     "exaone4": Family(layout="pattern", counted=False, defaults={"sliding_window_pattern": 4}),
@@ -335,8 +347,8 @@ FAMILIES: Mapping[str, Family] = {
             *("arcee", "bloom", "cohere", "codegen", "ernie4_5", "ernie4_5_moe", "exaone"),
             *("falcon", "glm", "glm4", "gpt_neox", "gptj", "granitemoe", "granitemoeshared"),
             *("helium", "hunyuan_v1_dense", "hunyuan_v1_moe", "internlm2", "internlm3"),
-            *("minimax_m2", "nemotron", "olmo", "olmo2", "olmoe", "opt", "phi", "seed_oss"),
-            "stablelm",
+            *("minimax_m2", "minimax_m3", "mimo_v2", "mimo_v2_flash", "nemotron", "nemotron-nas"),
+            *("olmo", "olmo2", "olmoe", "opt", "phi", "seed_oss", "stablelm", "step3p5", "step3p7"),
         )
     },
 }
@@ -357,4 +369,7 @@ _OUTER = {
 
 def find_family(model_type: str) -> Family | None:
     """None: nothing is known of its layers."""
-    return FAMILIES.get(_OUTER.get(model_type, model_type))
+    for name in (model_type, _OUTER.get(model_type, ""), model_type.removesuffix("_text")):
+        if name in FAMILIES:
+            return FAMILIES[name]
+    return FAMILIES.get(model_type.removesuffix("_vl"))

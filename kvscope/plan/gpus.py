@@ -24,6 +24,11 @@ class Gpu(NamedTuple):
     """Its names in nvidia-smi, without `NVIDIA`, and shorter ones."""
 
     @property
+    def dense_fp8(self) -> bool:
+        """vLLM's sparse attention keeps a latent vector in plain fp8, as on no other GPUs."""
+        return self.name.lstrip("G").startswith(("B200", "B300"))
+
+    @property
     def total_bytes(self) -> int:
         return self.cuda_mib * _MIB
 

@@ -1,88 +1,56 @@
 """Memory of each layer for a sequence: KV of all tokens or a window, a latent vector, a state."""
 
-from dataclasses import dataclass
-
+from kvscope.plan.cache import KVLayer, State
 from kvscope.plan.families import Family
 from kvscope.plan.layouts import Layer, MixerKind, layers_of
+from kvscope.plan.sparse import block_index, compressed, indexer, packed_fp8
 from kvscope_engine.sizing.config_json import ConfigError, Fields
-from kvscope_engine.sizing.dtypes import Dtype
 from kvscope_engine.sizing.heads import head_dim, num_heads
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class State:
-    """Memory of a layer without K and V: constant, however long the sequence."""
-
-    channels: int = 0
-    """Channels of the convolution; its last `kernel - 1` inputs are kept, in the model's dtype."""
-    group_channels: int = 0
-    """The channels among them of one group of B and C, which tensor parallelism may repeat."""
-    groups: int = 0
-    kernel: int = 1
-    recurrent: int = 0
-    """Elements of the recurrence."""
-    lookahead: bool = True
-    """The convolution also keeps the inputs of drafted tokens."""
-    checkpoints: int = 0
-    """Blocks in which vLLM keeps states from within a prompt, for the prefix cache."""
-
-    def nbytes(self, conv: Dtype, recurrent: Dtype, tensor: int = 1, drafts: int = 0) -> int:
-        """Bytes on one of `tensor` GPUs. Source: vLLM's MambaStateShapeCalculator."""
-        channels = self.channels
-        if self.groups and self.groups % tensor:
-            channels += (tensor - self.groups) * self.group_channels
-        kept = max(0, self.kernel - 1) + (drafts if self.lookahead and self.kernel > 1 else 0)
-        return conv.nbytes(channels // tensor * kept) + recurrent.nbytes(self.recurrent // tensor)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KVLayer:
-    """Memory that one layer keeps of one sequence."""
-
-    kind: MixerKind
-    layer: int = 0
-    """The decoder layer that it belongs to, from 0."""
-    heads: int = 1
-    """KV heads; 1 for latent attention, whose vector every GPU keeps whole."""
-    head_elements: int = 0
-    """Elements of K and V for each token and head; or of the latent vector."""
-    window: int | None = None
-    """Tokens that a sliding or chunked layer sees."""
-    state: State | None = None
-
-    def elements(self, tensor: int = 1) -> int:
-        """Elements of each token on one of `tensor` GPUs; a head is never divided."""
-        return max(1, self.heads // tensor) * self.head_elements
 
 
 def kv_layers(fields: Fields, family: Family) -> tuple[KVLayer, ...]:
     """Memory that every layer keeps, in order. Raises ConfigError if fields are missing."""
     return tuple(
-        _kept(fields, family, kind, index, layer)
+        kept
         for index, layer in enumerate(layers_of(fields, family))
         if not layer.reuses
         for kind in layer.mixers
+        for kept in _kept(fields, family, kind, index, layer)
     )
 
 
-def _kept(fields: Fields, family: Family, kind: MixerKind, index: int, layer: Layer) -> KVLayer:
+def _kept(
+    fields: Fields, family: Family, kind: MixerKind, index: int, layer: Layer
+) -> tuple[KVLayer, ...]:
     if kind == "state":
-        return KVLayer(kind=kind, layer=index, state=state_of(fields, family))
+        return (KVLayer(kind=kind, layer=index, state=state_of(fields, family)),)
+    if family.layout == "compressed":
+        return compressed(fields, index)
     if kind == "latent":
         elements = fields.integer("kv_lora_rank") + fields.integer("qk_rope_head_dim")
-        return KVLayer(kind=kind, layer=index, head_elements=elements)
+        sparse = fields.has("index_topk")
+        main = KVLayer(
+            kind=kind,
+            layer=index,
+            head_elements=elements,
+            fp8_bytes=packed_fp8(fields) if sparse else None,
+        )
+        return (indexer(fields, index), main) if layer.indexed else (main,)
     window = None
     if kind == "sliding":
-        window = fields.integer("sliding_window")
+        window = fields.integer("sliding_window", "sliding_window_size")
     elif kind == "chunked":
         window = fields.integer("attention_chunk_size")
-    return KVLayer(
+    elif kind == "cross":
+        window = fields.integer("max_source_positions")
+    main = KVLayer(
         kind=kind,
         layer=index,
         heads=layer.kv_heads,
-        head_elements=2 * layer.head_dim,
+        head_elements=layer.head_dim + layer.value_dim,
         window=window,
     )
+    return (main, *block_index(fields, index))
 
 
 def state_of(fields: Fields, family: Family) -> State:

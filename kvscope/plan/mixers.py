@@ -1,6 +1,7 @@
 """The weights of attention and of what stands in its place, from the configuration."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from kvscope.plan.families import Family, StateKind
 from kvscope.plan.layers import (
@@ -21,7 +22,7 @@ from kvscope_engine.sizing.heads import head_dim, num_heads
 def mixer(fields: Fields, family: Family, kind: MixerKind, layer: Layer, hidden: int) -> Part:
     """Raises ConfigError if fields are missing."""
     if kind == "latent":
-        return _latent_attention(fields, hidden)
+        return _latent_attention(fields, layer, hidden)
     if kind != "state":
         return _attention(fields, family, kind, layer, hidden)
     assert family.state is not None
@@ -35,7 +36,7 @@ def _flag(fields: Fields, name: bool | str) -> bool:
 def _attention(fields: Fields, family: Family, kind: MixerKind, layer: Layer, hidden: int) -> Part:
     size, heads, kv_heads = layer.head_dim, num_heads(fields), layer.kv_heads
     query, key = heads * size, kv_heads * size
-    gated = 2 if family.gated_query else 1
+    gated = 2 if family.gated_query and not fields.is_off("attn_output_gate") else 1
     projected = ["k_proj", "v_proj"]
     if layer.reuses:
         projected = []
@@ -69,7 +70,7 @@ def _output(module: str, hidden: int, inner: int) -> Matrix:
     return Matrix(module=module, rows=hidden, columns=inner, split=Split.COLUMNS)
 
 
-def _latent_attention(fields: Fields, hidden: int) -> Part:
+def _latent_attention(fields: Fields, layer: Layer, hidden: int) -> Part:
     """DeepSeek's attention: K and V, and mostly Q, pass through a narrow latent vector."""
     heads = num_heads(fields)
     rope, nope = fields.integer("qk_rope_head_dim"), fields.integer("qk_nope_head_dim")
@@ -93,6 +94,17 @@ def _latent_attention(fields: Fields, hidden: int) -> Part:
         biased += query_rank
     else:
         matrices.append(Matrix(module="self_attn.q_proj", rows=query, columns=hidden))
+    if fields.flag("mla_use_output_gate"):
+        matrices.append(Matrix(module="self_attn.g_proj", rows=heads * value, columns=hidden))
+    if layer.indexed:
+        index = fields.integer("index_head_dim")
+        chosen = fields.integer("index_n_heads")
+        matrices += [
+            whole("indexer.wk", index),
+            whole("indexer.weights_proj", chosen),
+            replace(whole("indexer.wq_b", chosen * index), columns=query_rank or hidden),
+        ]
+        vectors += 2 * index
     return Part(tuple(matrices), vectors + (biased if fields.flag("attention_bias") else 0))
 
 
@@ -115,6 +127,7 @@ def _kda(fields: Fields, family: Family, hidden: int) -> Part:
     """Kimi's delta attention: a gate for every channel, from a narrow projection."""
     heads, size, kernel = kda_shape(fields)
     inner = heads * size
+    whole_gate = fields.inner("linear_attn_config").flag("use_full_rank_gate")
 
     def narrow(name: str) -> tuple[Matrix, Matrix]:
         first = Matrix(
@@ -130,11 +143,15 @@ def _kda(fields: Fields, family: Family, hidden: int) -> Part:
             *projections,
             *narrow("f"),
             Matrix(module="self_attn.b_proj", rows=heads, columns=hidden),
-            *narrow("g"),
+            *([_gate(inner, hidden)] if whole_gate else narrow("g")),
             _output("self_attn.o_proj", hidden, inner),
         ),
         3 * inner * kernel + inner + heads + size,
     )
+
+
+def _gate(inner: int, hidden: int) -> Matrix:
+    return Matrix(module="self_attn.g_proj", rows=inner, columns=hidden)
 
 
 def _lightning(fields: Fields, family: Family, hidden: int) -> Part:

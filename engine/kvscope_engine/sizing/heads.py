@@ -9,6 +9,7 @@ HEAD_FIELDS = (
     "num_key_value_heads",
     "num_kv_heads",
     "n_head_kv",
+    "num_attention_groups",
     "head_dim",
     "hidden_size",
     "n_embd",
@@ -30,7 +31,9 @@ def num_heads(fields: Fields) -> int:
 
 def num_kv_heads(fields: Fields) -> int:
     """The configured number; 1 for models with the flag multi_query; else one per query head."""
-    given = fields.optional_integer("num_key_value_heads", "num_kv_heads", "n_head_kv")
+    given = fields.optional_integer(
+        "num_key_value_heads", "num_kv_heads", "n_head_kv", "num_attention_groups"
+    )
     new_falcon = fields.flag("new_decoder_architecture")
     if fields.flag("multi_query") and not new_falcon:
         return 1
