@@ -38,7 +38,7 @@ def _kept(
         return (indexer(fields, index), main) if layer.indexed else (main,)
     window = None
     if kind == "sliding":
-        window = fields.integer("sliding_window", "sliding_window_size")
+        window = _window(fields, index) + family.window_and_own
     elif kind == "chunked":
         window = fields.integer("attention_chunk_size")
     elif kind == "cross":
@@ -51,6 +51,13 @@ def _kept(
         window=window,
     )
     return (main, *block_index(fields, index))
+
+
+def _window(fields: Fields, layer: int) -> int:
+    """Tokens that a sliding layer sees, of its own where each layer has one."""
+    listed = fields.items("sliding_windows") or []
+    own = listed[layer] if layer < len(listed) else None
+    return own if type(own) is int and own > 0 else fields.integer("sliding_window")
 
 
 def state_of(fields: Fields, family: Family) -> State:

@@ -121,7 +121,8 @@ def _heads(fields: Fields, layer: int, kinds: Mixers) -> tuple[int, int, int]:
         size = fields.optional_integer("global_head_dim")
         if fields.flag("attention_k_eq_v"):
             kv_heads = fields.optional_integer("num_global_key_value_heads")
-    own = fields.inner("per_layer_config").inner(str(layer))
+    listed = fields.inner("per_layer_config")
+    own = listed.inner(str(layer) if listed.has(str(layer)) else f"{layer:02}")
     block = _block(fields, layer).inner("attention")
     shared = block.optional_integer("n_heads_in_group")
     grouped = block.optional_integer("num_key_value_heads") or (
@@ -131,6 +132,17 @@ def _heads(fields: Fields, layer: int, kinds: Mixers) -> tuple[int, int, int]:
     size = own.optional_integer("head_dim") or size or head_dim(fields)
     value = value or (fields.optional_integer("v_head_dim") if "full" in kinds else None)
     return kept or num_kv_heads(fields), size, value or size
+
+
+def query_heads(fields: Fields, kind: MixerKind) -> int:
+    """Query heads of a layer; sliding ones may have their own number."""
+    own = None
+    if kind == "sliding":
+        other = fields.inner("attention_other_setting")
+        own = fields.optional_integer("swa_num_attention_heads") or other.optional_integer(
+            "num_attention_heads"
+        )
+    return own or num_heads(fields)
 
 
 def _block(fields: Fields, layer: int) -> Fields:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+import httpx
+
 from kvscope.plan.weight_files import Tensor, WeightFiles, read_weight_files, weight_files
 from kvscope_engine.config import ModelConfig
 from kvscope_engine.sizing import ConfigError, read_config
@@ -78,11 +80,11 @@ def _from_hub(model: str) -> CheckpointFiles:
     try:
         if not isinstance(config.get("quantization_config"), Mapping):
             config = _quantized(config, Path(hf_hub_download(model, _QUANTIZATION)))
-    except (EntryNotFoundError, OSError):  # most checkpoints have no such file
+    except (EntryNotFoundError, OSError, httpx.HTTPError):  # most checkpoints have no such file
         pass
     try:
         headers = HfApi().get_safetensors_metadata(model).files_metadata.values()
-    except (NotASafetensorsRepoError, SafetensorsParsingError, OSError):
+    except (NotASafetensorsRepoError, SafetensorsParsingError, OSError, httpx.HTTPError):
         return CheckpointFiles(config=config)
     tensors = {
         name: Tensor(str(each.dtype), tuple(each.shape))

@@ -35,7 +35,9 @@ _HARMLESS = re.compile(
     | n_group | topk_group | norm_topk_prob | seq_aux | moe_(renormalize|shared_expert_overlap)
     | num_expert_group | use_grouped_topk | mla_use_nope | use_mamba_kernels | num_logits_to_keep
     | initial_context_length | use_mtp | qk_head_dim | max_window_layers
-    | num_hash_layers | cache_implementation | .*_attention_sink_bias | bias
+    | num_hash_layers | cache_implementation | bias | .*_bias | query_pre_attn_scalar
+    | use_(associative_scan|post_norm) | summary_.* | do_layer_norm_before
+    | mamba_norm_before_gate
     """,
     re.VERBOSE,
 )
@@ -44,13 +46,17 @@ parts than the text decoder, and drafters, which are read where they are asked f
 _SAID_BY = {
     "attention_chunk_size": ("hybrid_layer_pattern",),
     "attention_head_dim": ("head_dim",),
-    "expand": ("mamba_num_heads",),
+    "expand": ("intermediate_size", "mamba_num_heads", "num_heads"),
+    "ffn_hidden_size": ("hidden_size",),
     "full_attention_interval": ("layer_types",),
     "head_dim": ("kv_lora_rank",),
     "intermediate_size": ("moe_intermediate_size",),
     "intermediate_size_mlp": ("intermediate_size",),
+    "mamba_d_ssm": ("mamba_d_head",),
+    "mamba_expand": ("mamba_d_head",),
     "n_shared_experts": ("moe_shared_expert_intermediate_size",),
     "num_hidden_layers": ("hybrid_override_pattern", "layers_block_type"),
+    "prefix_dense_sliding_window_pattern": ("layer_types",),
     "sliding_window_pattern": ("layer_types",),
     "sliding_window_size": ("sliding_window",),
     "use_qk_norm": ("head_dim", "layer_types"),

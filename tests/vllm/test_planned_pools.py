@@ -11,9 +11,8 @@ from kvscope.plan.plan import Plan, PoolMemory, Settings
 from kvscope.plan.shape import shape_from_config
 from kvscope.plan.storage import plain_storage
 from kvscope_engine.sizing import Dtype
-from tests.sizing.configs import DEEPSEEK_V2_LITE
+from tests.sizing.configs import DEEPSEEK_V2_LITE, GEMMA_3_27B, GPT_OSS_120B
 from tests.sizing.published import PUBLISHED
-from tests.sizing.published_configs import GEMMA_3_27B, GPT_OSS_120B
 from tests.vllm.driven import run_in_vllm
 
 pytestmark = [
