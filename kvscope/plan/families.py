@@ -199,8 +199,9 @@ FAMILIES: Mapping[str, Family] = {
     **_of("whisper", layout="pairs", counted=False),
     **_of(
         *("aria", "dbrx", "ernie4_5_moe", "ernie4_5_vl_moe", "exaone_moe", "granitemoe", "laguna"),
-        *("granitemoeshared", "granitemoe_swa", "hunyuan_v1_moe", "hy_v3", "mimo_v2"),
-        *("mimo_v2_flash", "minimax_m3", "nemotron-nas", "step3p5", "step3p7"),
+        *("granitemoeshared", "granitemoe_swa", "hunyuan_v1_moe", "hy_v3", "hy_v4"),
+        *("mimo_v2", "mimo_v2_flash", "minimax_m3", "paddleocr_vl"),
+        *("nemotron-nas", "step3p5", "step3p7"),
         counted=False,
     ),
 }

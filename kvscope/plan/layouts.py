@@ -97,6 +97,9 @@ def _indexed(fields: Fields, layer: int) -> bool:
     """DeepSeek-V3.2: whether a layer selects tokens itself, or attends to another one's choice."""
     if not fields.has("index_topk"):
         return False
+    types = fields.items("indexer_types") or []
+    if layer < len(types):
+        return types[layer] == "full"
     pattern = fields.text("index_topk_pattern") or fields.items("index_topk_pattern")
     if pattern:
         return layer >= len(pattern) or pattern[layer] != "S"

@@ -124,7 +124,6 @@ class Plan:
     @cached_property
     def rules(self) -> PoolRules:
         settings, rest = self.settings, self.settings.storage.rest
-        attends = any(layer.kind != "state" for layer in self.shape.layers)
         return PoolRules(
             block_size=settings.block_size,
             kv_dtype=settings.kv_dtype,
@@ -135,7 +134,7 @@ class Plan:
             # vLLM schedules ahead: one batch for each stage, and one more.
             in_flight=(settings.parallel.pipeline + 1) * settings.max_num_batched_tokens,
             drafts=settings.speculation.tokens,
-            prefix_caching=settings.prefix_caching and attends,
+            prefix_caching=settings.prefix_caching and not self.shape.attention_free,
             windows=settings.windows,
             encoder=settings.max_num_batched_tokens,
             packed_fp8=settings.packed_fp8,

@@ -47,6 +47,8 @@ class ModelShape:
     """Decoder layers, which pipeline stages divide."""
     layers: tuple[KVLayer, ...]
     """Memory that layers keep; a layer can keep two things, or nothing."""
+    attention_free: bool = False
+    """The architecture has no attention, so vLLM keeps no states for its prefix cache."""
     heads: tuple[int, int] | None = None
     """Query and KV heads, which tensor parallelism divides; None: unknown, or none."""
     weights: Weights | None = None
@@ -115,6 +117,7 @@ def shape_from_config(
         attention=_attention(heads, kept),
         num_layers=count,
         layers=kept,
+        attention_free=family.layout == "states",
         heads=heads,
         weights=decoder_weights(fields, family) if counted else None,
         widths=widths(fields, family) if counted else None,
@@ -197,6 +200,7 @@ def shape_from_layers(layers: tuple[int, tuple[KVLayer, ...]], name: str) -> Mod
         attention=_attention(None, kept),
         num_layers=count,
         layers=kept,
+        attention_free=all(layer.kind == "state" for layer in kept),
         notes=tuple(_layer_notes(kept)),
     )
 
