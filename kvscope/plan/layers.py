@@ -110,7 +110,7 @@ def kda_shape(fields: Fields) -> tuple[int, int, int]:
         inner = fields
     return (
         inner.integer("num_heads", "linear_num_heads"),
-        inner.integer("head_dim", "linear_head_dim"),
+        inner.integer("linear_head_dim", "head_dim"),
         inner.integer("short_conv_kernel_size", "linear_conv_kernel_dim"),
     )
 
@@ -132,11 +132,12 @@ def mamba_inner(fields: Fields) -> int:
 
 def mamba2_shape(fields: Fields) -> tuple[int, int, int]:
     """Heads, elements of each, and groups of B and C."""
-    heads = fields.integer("mamba_n_heads", "mamba_num_heads", "num_heads")
-    groups = fields.integer("mamba_n_groups", "n_groups")
+    heads = fields.integer("mamba_n_heads", "mamba_num_heads", "n_mamba_heads", "num_heads")
+    groups = fields.integer("mamba_n_groups", "mamba_ngroups", "n_groups")
     given = fields.text("mamba_d_head")  # "auto"
-    if given is None and fields.optional_integer("mamba_d_head", "mamba_head_dim"):
-        return heads, fields.integer("mamba_d_head", "mamba_head_dim"), groups
+    names = ("mamba_d_head", "mamba_head_dim", "mamba_headdim")
+    if given is None and fields.optional_integer(*names):
+        return heads, fields.integer(*names), groups
     if fields.has("num_heads") and not fields.has("mamba_n_heads"):  # Mamba-2 itself
         return heads, fields.integer("head_dim"), groups
     inner = fields.optional_integer("mamba_d_ssm") or mamba_inner(fields)

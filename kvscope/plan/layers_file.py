@@ -3,52 +3,39 @@
 docs/guides/planning.md has an example. One group is a cache that several layers have alike.
 """
 
+from dataclasses import astuple, fields, replace
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 
-from kvscope.plan.cache import KVLayer, State
+from kvscope.plan.cache import KVLayer
 from kvscope_engine.json_file import JsonFileError, read_json_object
 from kvscope_engine.sizing.config_json import ConfigError
 from kvscope_engine.sizing.units import MAX_LAYERS, MAX_SIZE
 from kvscope_events.printable import one_line
 
 _MAX_BYTES = 2**20
-_KINDS = ("full", "sliding", "chunked", "latent", "indexer", "cross", "state")
 _Size = Annotated[int, msgspec.Meta(ge=1, le=MAX_SIZE)]
-_Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_SIZE)]
 
 
-class _State(msgspec.Struct, forbid_unknown_fields=True):
-    channels: _Count = 0
-    kernel: _Size = 1
-    recurrent: _Count = 0
-    groups: _Count = 0
-    group_channels: _Count = 0
-    lookahead: bool = True
-    checkpoints: Annotated[int, msgspec.Meta(ge=0, le=16)] = 0
+class _Heads(msgspec.Struct):
+    """The fields of a group that are not those of a cache."""
 
-
-class _Group(msgspec.Struct, forbid_unknown_fields=True):
-    kind: str
     layers: list[Annotated[int, msgspec.Meta(ge=0, lt=MAX_LAYERS)] | str] | int
     kv_heads: _Size = 1
     head_dim: _Size | None = None
     value_dim: _Size | None = None
     elements: _Size | None = None
-    window: _Size | None = None
-    entry_bytes: _Size | None = None
-    fp8_bytes: _Size | None = None
-    tokens_per_entry: _Size = 1
-    alignment: _Size = 1
-    block_size: _Size | None = None
-    state: _State | None = None
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
-    groups: list[_Group]
+    groups: list[dict[str, object]]
     layers: Annotated[int, msgspec.Meta(ge=1, le=MAX_LAYERS)] | None = None
+
+
+_OF_CACHE = {field.name for field in fields(KVLayer)} - {"layer", "heads", "head_elements"}
+_OF_HEADS = set(_Heads.__struct_fields__)
 
 
 def read_layers(path: Path) -> tuple[int, tuple[KVLayer, ...]]:
@@ -62,8 +49,9 @@ def read_layers(path: Path) -> tuple[int, tuple[KVLayer, ...]]:
     kept = []
     for number, group in enumerate(content.groups):
         try:
-            kept += [(layer, number, _cache(group, layer)) for layer in _numbers(group.layers)]
-        except ValueError as error:
+            cache, numbers = _group(group)
+            kept += [(layer, number, replace(cache, layer=layer)) for layer in numbers]
+        except ValueError as error:  # msgspec's too
             raise ConfigError(f"{path}: groups[{number}]: {error}") from None
     if not kept:
         raise ConfigError(f"{path}: it has no groups: list what the layers keep")
@@ -94,31 +82,32 @@ def _numbers(given: list[int | str] | int) -> list[int]:
     return numbers
 
 
-def _cache(group: _Group, layer: int) -> KVLayer:
-    """Raises ValueError for a group that says too little."""
-    if group.kind not in _KINDS:
-        raise ValueError(f"kind {one_line(repr(group.kind), 40)} is none of {', '.join(_KINDS)}")
-    if (group.kind == "state") != (group.state is not None):
+def _group(group: dict[str, object]) -> tuple[KVLayer, list[int]]:
+    """A cache, and the layers that have it. Raises ValueError for a group that says too little."""
+    unknown = sorted(group.keys() - _OF_CACHE - _OF_HEADS)
+    if unknown:
+        known = ", ".join(sorted(_OF_CACHE | _OF_HEADS))
+        raise ValueError(f"{one_line(unknown[0], 40)} is no field of a group: {known} are")
+    heads = msgspec.convert(group, _Heads)
+    cache = msgspec.convert(group, KVLayer)
+    if any(type(size) is int and not 0 <= size <= MAX_SIZE for size in _sizes(cache)):
+        raise ValueError(f"every size is from 0 to {MAX_SIZE:,}")
+    if (cache.kind == "state") != (cache.state is not None):
         raise ValueError("a group of kind state has a state, and no other has one")
-    if group.kind in ("sliding", "chunked", "cross") and group.window is None:
-        raise ValueError(f"a group of kind {group.kind} has a window, in tokens")
-    elements = group.elements
-    if elements is None and group.head_dim is not None:
-        elements = group.head_dim + (group.value_dim or group.head_dim)
-    if elements is None and group.entry_bytes is None and group.state is None:
+    if cache.kind in ("sliding", "chunked", "cross") and not cache.window:
+        raise ValueError(f"a group of kind {cache.kind} has a window, in tokens")
+    if min(cache.tokens_per_entry, cache.alignment, cache.block_size or 1) < 1:
+        raise ValueError("tokens_per_entry, alignment and block_size are at least 1")
+    elements = heads.elements
+    if elements is None and heads.head_dim is not None:
+        elements = heads.head_dim + (heads.value_dim or heads.head_dim)
+    if elements is None and not cache.entry_bytes and cache.state is None:
         raise ValueError("give head_dim, elements or entry_bytes: the size of one token's entry")
-    if group.tokens_per_entry > 1 and group.block_size is None:
+    if cache.tokens_per_entry > 1 and cache.block_size is None:
         raise ValueError("a group with tokens_per_entry has a block_size, in tokens")
-    return KVLayer(
-        kind=group.kind,  # type: ignore[arg-type]  # checked above
-        layer=layer,
-        heads=group.kv_heads,
-        head_elements=elements or 0,
-        window=group.window,
-        state=None if group.state is None else State(**msgspec.structs.asdict(group.state)),
-        entry_bytes=group.entry_bytes,
-        fp8_bytes=group.fp8_bytes,
-        tokens_per_entry=group.tokens_per_entry,
-        alignment=group.alignment,
-        block_size=group.block_size,
-    )
+    return replace(cache, heads=heads.kv_heads, head_elements=elements or 0), _numbers(heads.layers)
+
+
+def _sizes(cache: KVLayer) -> list[object]:
+    own = [getattr(cache, name) for name in _OF_CACHE]
+    return own if cache.state is None else [*own, *astuple(cache.state)]

@@ -56,16 +56,15 @@ _LETTERS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
 
 def layers_of(fields: Fields, family: Family) -> tuple[Layer, ...]:
     """Every layer, in order. Raises ConfigError if config.json does not say what it is."""
-    types = _listed(fields)
+    own = next((rule for key, rule in _OWN_RULES.items() if fields.has(key)), family.layout)
+    types = None if own in ("compressed", "states beside") else _listed(fields)
     if types is None and family.layout == "letters":
         types = _by_letters(fields)
     if types is not None:
         mixers = [_TYPES[name] for name in types]
     else:
         count = num_layers(fields)
-        rule = _RULES[
-            next((own for key, own in _OWN_RULES.items() if fields.has(key)), family.layout)
-        ]
+        rule = _RULES[own]
         mixers = [rule(fields, layer, count) for layer in range(count)]
     if fields.optional_integer("kv_lora_rank"):
         mixers = [tuple("latent" if kind == "full" else kind for kind in kinds) for kinds in mixers]
@@ -76,7 +75,7 @@ def layers_of(fields: Fields, family: Family) -> tuple[Layer, ...]:
     else:
         names = types or [""] * len(mixers)
         sparse, dense = [name == "moe" for name in names], [name == "mlp" for name in names]
-    own = len(mixers) - (fields.optional_integer("num_kv_shared_layers") or 0)
+    last = len(mixers) - (fields.optional_integer("num_kv_shared_layers") or 0)
     layers = []
     for layer, kinds in enumerate(mixers):
         heads = _heads(fields, layer, kinds)
@@ -87,7 +86,7 @@ def layers_of(fields: Fields, family: Family) -> tuple[Layer, ...]:
                 sparse[layer],
                 *heads,
                 indexed="latent" in kinds and _indexed(fields, layer),
-                reuses=layer >= own,
+                reuses=layer >= last,
             )
         )
     return tuple(layers)
@@ -223,7 +222,9 @@ def _slides(fields: Fields) -> bool:
 
 
 def _window(fields: Fields, layer: int, count: int) -> Mixers:
-    return ("sliding",) if _slides(fields) else _FULL
+    """vLLM lets all layers slide where there is a window and no list of layers."""
+    latent = fields.optional_integer("kv_lora_rank")
+    return ("sliding",) if _slides(fields) and not latent else _FULL
 
 
 def _alternate(fields: Fields, layer: int, count: int) -> Mixers:
@@ -305,8 +306,7 @@ def _rope(fields: Fields, layer: int, count: int) -> Mixers:
 
 
 _RULES: Mapping[Layout, Callable[[Fields, int, int], Mixers]] = {
-    "full": lambda fields, layer, count: _FULL,
-    "window": _window,
+    "full": _window,
     "alternate": _alternate,
     "pattern": _pattern,
     "late": _late,
@@ -321,9 +321,13 @@ _RULES: Mapping[Layout, Callable[[Fields, int, int], Mixers]] = {
     "pairs": lambda fields, layer, count: ("full", "cross"),
     "slides where": _slides_where,
     "blocks": _blocks,
+    "states beside": lambda fields, layer, count: (
+        ("full", "state") if layer in (fields.items("hybrid_layer_ids") or []) else _STATE
+    ),
     "compressed": lambda fields, layer, count: ("latent",),
 }
 _OWN_RULES: Mapping[str, Layout] = {
+    "hybrid_layer_ids": "states beside",
     "hybrid_layer_pattern": "slides where",
     "block_configs": "blocks",
 }

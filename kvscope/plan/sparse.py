@@ -46,13 +46,19 @@ def block_index(fields: Fields, layer: int) -> tuple[KVLayer, ...]:
     return (KVLayer(kind="indexer", layer=layer, entry_bytes=2 * size),)
 
 
+def _rates(fields: Fields) -> list[object]:
+    """The same as transformers writes it: the kind of each layer, and the kinds' rates."""
+    rates = fields.inner("compress_rates")
+    return [rates.optional_integer(str(name)) or 0 for name in fields.items("layer_types") or []]
+
+
 def compressed(fields: Fields, layer: int) -> tuple[KVLayer, ...]:
     """DeepSeek-V4: a window in every layer, and in most a compressed cache with its compressor.
 
     A layer whose ratio is 4 has an index, compressed likewise. Raises ConfigError for a ratio that
     vLLM has no kernel for.
     """
-    ratios = fields.items("compress_ratios") or []
+    ratios = fields.items("compress_ratios") or _rates(fields)
     ratio = ratios[layer] if layer < len(ratios) else None
     size = fields.integer("head_dim")
     rotary = fields.integer("qk_rope_head_dim")

@@ -347,11 +347,14 @@ def test_a_type_that_no_table_knows_is_planned_by_a_file_of_groups(tmp_path: Pat
 @pytest.mark.parametrize(
     ("group", "words"),
     [
-        ({"kind": "dreaming", "layers": 1, "elements": 8}, "groups[0]: kind 'dreaming' is none of"),
+        (
+            {"kind": "dreaming", "layers": 1, "elements": 8},
+            "groups[0]: Invalid enum value 'dreaming'",
+        ),
         ({"kind": "full", "layers": 1}, "give head_dim, elements or entry_bytes"),
         ({"kind": "sliding", "layers": 1, "elements": 8}, "has a window"),
         ({"kind": "full", "layers": ["3-1"], "elements": 8}, "write a range as"),
-        ({"kind": "full", "layers": 1, "elements": 8, "size": 1}, "size"),
+        ({"kind": "full", "layers": 1, "elements": 8, "size": 1}, "size is no field of"),
         ({"kind": "state", "layers": 1}, "a group of kind state has a state"),
     ],
 )
