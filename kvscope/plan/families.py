@@ -13,7 +13,7 @@ StateKind = Literal["delta_net", "kda", "mamba1", "mamba2", "lightning", "short_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """What a model type does otherwise than Llama."""
+    """Differences of a model type from Llama."""
 
     layout: Layout = "full"
     state: StateKind | None = None

@@ -112,7 +112,12 @@ def groups_of(layers: Sequence[KVLayer], rules: PoolRules) -> tuple[Group, ...]:
             Group(pages[bucket[0]], tuple(members[number][1] for number in bucket))
             for bucket in buckets
         )
-    unified = _unified(pages)
+    try:
+        unified = _unified(pages)
+    except ConfigError:
+        if not rules.windows or any(layer.kind == "state" for layer in layers):
+            raise
+        return groups_of(layers, replace(rules, windows=False))  # as vLLM falls back
     alike: dict[Page, list[int]] = {}
     for page, layer in zip(unified, layers, strict=True):
         alike.setdefault(page, []).append(layer.layer)
@@ -197,7 +202,7 @@ def _unified(pages: list[Page]) -> list[Page]:
         elif largest % page.nbytes == 0:
             times = largest // page.nbytes
             unified.append(replace(page, nbytes=largest, block_size=page.block_size * times))
-        elif page.kind == "latent":
+        elif page.kind in ("latent", "indexer"):
             raise ConfigError("the pages of this model's layers have sizes that vLLM cannot unify")
         else:
             unified.append(replace(page, nbytes=largest))

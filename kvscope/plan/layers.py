@@ -72,7 +72,13 @@ def state_of(fields: Fields, family: Family) -> State:
         )
     if family.state == "kda":
         heads, size, kernel = kda_shape(fields)
-        return State(channels=3 * heads * size, kernel=kernel, recurrent=heads * size * size)
+        bounded = fields.inner("linear_attn_config").has("gate_lower_bound")
+        return State(
+            channels=3 * heads * size,
+            kernel=kernel,
+            recurrent=heads * size * size,
+            checkpoints=int(bounded and size == 128),  # as the kernel for such gates keeps them
+        )
     if family.state == "lightning":
         return State(recurrent=num_heads(fields) * head_dim(fields) ** 2)
     if family.state == "short_conv":

@@ -87,7 +87,7 @@ def _group(group: dict[str, object]) -> tuple[KVLayer, list[int]]:
     unknown = sorted(group.keys() - _OF_CACHE - _OF_HEADS)
     if unknown:
         known = ", ".join(sorted(_OF_CACHE | _OF_HEADS))
-        raise ValueError(f"{one_line(unknown[0], 40)} is no field of a group: {known} are")
+        raise ValueError(f"{one_line(unknown[0], 40)} is not among the fields of a group: {known}")
     heads = msgspec.convert(group, _Heads)
     cache = msgspec.convert(group, KVLayer)
     if any(type(size) is int and not 0 <= size <= MAX_SIZE for size in _sizes(cache)):

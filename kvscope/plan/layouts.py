@@ -93,7 +93,7 @@ def layers_of(fields: Fields, family: Family) -> tuple[Layer, ...]:
 
 
 def _indexed(fields: Fields, layer: int) -> bool:
-    """DeepSeek-V3.2: whether a layer selects tokens itself, or attends to another one's choice."""
+    """DeepSeek-V3.2: whether a layer selects tokens itself, or attends to an earlier one's."""
     if not fields.has("index_topk"):
         return False
     types = fields.items("indexer_types") or []
@@ -148,7 +148,7 @@ def query_heads(fields: Fields, kind: MixerKind) -> int:
 
 
 def _block(fields: Fields, layer: int) -> Fields:
-    """What `block_configs` says of a layer; nothing where there is no such list."""
+    """The layer's part of `block_configs`; empty where there is no such list."""
     listed = fields.items("block_configs") or []
     own = listed[layer] if layer < len(listed) else {}
     return Fields(own if isinstance(own, Mapping) else {}, {})

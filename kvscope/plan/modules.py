@@ -19,7 +19,7 @@ _OWN_EXPERT = re.compile(r"\bexperts\.\d+\b")
 _MIXER = re.compile(
     r"^(layers\.\d+)\.(?:mlp|mixer|self_attn|linear_attn|block_sparse_moe|feed_forward)\.(?=.)"
 )
-"""What checkpoints call the parts of a layer differs; what is in them is called alike."""
+"""Checkpoints differ in the names of a layer's parts; the names within a part are the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

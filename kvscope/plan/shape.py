@@ -295,6 +295,8 @@ def _layer_notes(layers: tuple[KVLayer, ...]) -> list[str]:
 
 def _storage(inner: Config, fields: Fields, config: Config) -> Storage | None:
     dtype = _dtype(fields, "dtype", "torch_dtype")
+    if dtype is Dtype.FP32:  # vLLM serves such a checkpoint in 16 bits
+        dtype = Dtype.BF16
     for part in (inner, config):
         for name in ("quantization_config", "compression_config"):
             found = part.get(name)

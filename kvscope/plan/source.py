@@ -19,7 +19,7 @@ _QUANTIZATION = "hf_quant_config.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointFiles:
-    """What a plan reads of a checkpoint."""
+    """The parts of a checkpoint that a plan reads."""
 
     config: Config
     """config.json, with the quantization that a second file describes."""

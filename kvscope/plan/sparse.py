@@ -15,7 +15,7 @@ _BLOCK, _WINDOW_BLOCK = 256, 64
 _PAGE = 576
 """Bytes of which its pages are multiples."""
 _RATIOS = {4: (2, 4), 128: (1, 8)}
-"""By the tokens that become one: windows of so many that the compressor keeps, and its block."""
+"""By the tokens that become one: windows that the compressor keeps, and tokens of its block."""
 
 
 def packed_fp8(fields: Fields) -> int:

@@ -64,7 +64,7 @@ class Storage:
     """Modules that are not quantized."""
     mixed: tuple[tuple[Modules, Format], ...] = ()
     """Modules that are quantized in a way of their own, the first that names one; if there are
-    any, `quantized` is none."""
+    any, `quantized` is None."""
 
     @property
     def text(self) -> str:

@@ -47,7 +47,7 @@ class Tensor(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightFiles:
-    """What is known of a checkpoint's weight files."""
+    """The weight files of a checkpoint, by their headers or their index."""
 
     nbytes: int
     """Bytes of all tensors."""
@@ -118,7 +118,7 @@ def _tensor(value: object, place: str) -> Tensor:
 
 
 def stored_weights(files: WeightFiles, layers: int, kv_heads: int) -> tuple[Weights, int]:
-    """The tensors as parts of a decoder of so many layers; bytes of a drafter that is left out.
+    """The tensors as the parts of a decoder, and the bytes of a drafter that is left out.
 
     kv_heads: 0 where K and V are no matrices of heads.
     """
@@ -148,7 +148,7 @@ def stored_weights(files: WeightFiles, layers: int, kv_heads: int) -> tuple[Weig
 
 
 def _part(counted: Counter[Matrix]) -> Part:
-    """Experts that are alike become one matrix of so many."""
+    """Experts that are alike become one matrix with their number."""
     return Part(tuple(replace(each, experts=each.experts * n) for each, n in counted.items()))
 
 
@@ -175,5 +175,6 @@ def _matrix(name: str, tensor: Tensor, kv_heads: int, inside: bool) -> Matrix:
         experts=experts,
         kv_heads=heads if split is Split.ROWS else 0,
         linear=len(shape) > 1,
-        bits=tensor.bits,
+        # vLLM serves weights of 32 bits in 16, but for scales.
+        bits=16 if tensor.dtype == "F32" and "scale" not in name else tensor.bits,
     )

@@ -151,6 +151,22 @@ def test_a_decoder_without_a_type_of_its_own_has_the_outer_one() -> None:
     )
 
 
+def test_a_nested_decoder_relies_on_the_defaults_of_its_type() -> None:
+    nested = plan({"model_type": "llava", "text_config": {"model_type": "llama"}})
+    assert nested.bytes_per_token == 32 * 2 * 4096 * 2
+
+
+def test_a_checkpoint_of_32_bits_is_served_in_16(tmp_path: Path) -> None:
+    found = document(folder(tmp_path, {**LLAMA_3_8B, "torch_dtype": "float32"}))
+    assert found["bytes"]["per_token"] == 131_072
+    assert found["bytes"]["checkpoint"] == 16_060_522_496
+
+
+def test_a_window_without_a_list_of_layers_is_that_of_all_layers() -> None:
+    kinds = {layer.kind for layer in plan({**LLAMA_3_8B, "sliding_window": 1024}).shape.layers}
+    assert kinds == {"sliding"}
+
+
 def test_an_index_stands_beside_latent_attention() -> None:
     sparse = plan(DEEPSEEK_V3_2)
     assert sparse.bytes_per_token == 61 * (1_152 + 132) == 78_324
@@ -288,7 +304,7 @@ def test_weights_come_from_the_headers_of_their_files(tmp_path: Path) -> None:
     small = {**LLAMA_3_8B, "num_hidden_layers": 1, "num_key_value_heads": 2, "head_dim": 8}
     found = document(folder(tmp_path, small), "--gpu", "H200", "-tp", "4")
     tables, experts = 2 * 1000 * 64 * 2, 8 * 48 * 32
-    whole = 100 * 64 * 2 + 8 * 64 * 4 + 8 * 48
+    whole = 100 * 64 * 2 + 8 * 64 * 2 + 8 * 48
     assert found["bytes"]["weights"] == tables // 4 + experts // 4 + 8 * 64 * 2 + whole
     assert any("drafter of 16 KiB" in note for note in found["notes"])
 
@@ -354,7 +370,10 @@ def test_a_type_that_no_table_knows_is_planned_by_a_file_of_groups(tmp_path: Pat
         ({"kind": "full", "layers": 1}, "give head_dim, elements or entry_bytes"),
         ({"kind": "sliding", "layers": 1, "elements": 8}, "has a window"),
         ({"kind": "full", "layers": ["3-1"], "elements": 8}, "write a range as"),
-        ({"kind": "full", "layers": 1, "elements": 8, "size": 1}, "size is no field of"),
+        (
+            {"kind": "full", "layers": 1, "elements": 8, "size": 1},
+            "size is not among the fields of",
+        ),
         ({"kind": "state", "layers": 1}, "a group of kind state has a state"),
     ],
 )

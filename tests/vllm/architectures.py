@@ -1,4 +1,4 @@
-"""A configuration for every architecture of vLLM's registry, by default of transformers' class.
+"""A configuration for every text model of vLLM's registry, by default of transformers' class.
 
 Runs in vLLM's Python. Layers beyond a dozen say nothing new, and take long to build.
 """
@@ -41,7 +41,7 @@ def architectures() -> Iterator[dict[str, Any]]:
         for model_type, names in getattr(modeling_auto, mapping).items():
             for name in names if isinstance(names, tuple | list) else [names]:
                 types.setdefault(name, model_type)
-    for name in {**registry._TEXT_GENERATION_MODELS, **registry._MULTIMODAL_MODELS}:
+    for name in registry._TEXT_GENERATION_MODELS:
         config: dict[str, Any] = {}
         if name in types:
             config = _config(types[name])

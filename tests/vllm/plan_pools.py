@@ -1,7 +1,7 @@
 """Pools as a real vLLM builds them: its models on the meta device, its specs, its groups.
 
 `python -m tests.vllm.plan_pools CASES` prints one line for each case, and `--all` one for each
-architecture of vLLM's registry. No weight is allocated and nothing is computed. Settings that a CPU
+text model of vLLM's registry. No weight is allocated and nothing is computed. Settings that a CPU
 changes are set to those of a GPU: an engine that schedules ahead, prefix caching, and recurrences
 in the type of the case.
 """

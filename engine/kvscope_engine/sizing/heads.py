@@ -10,7 +10,9 @@ HEAD_FIELDS = (
     "num_kv_heads",
     "n_head_kv",
     "num_attention_groups",
+    "multi_query_group_num",
     "attention_head_dim",
+    "kv_channels",
     "head_dim",
     "hidden_size",
     "n_embd",
@@ -22,7 +24,7 @@ HEAD_FIELDS = (
 
 def head_dim(fields: Fields) -> int:
     """The configured size, else the hidden size divided by the number of heads."""
-    given = fields.optional_integer("attention_head_dim", "head_dim")
+    given = fields.optional_integer("attention_head_dim", "head_dim", "kv_channels")
     return given or fields.integer("hidden_size", "n_embd", "d_model") // num_heads(fields)
 
 
@@ -34,7 +36,11 @@ def num_heads(fields: Fields) -> int:
 def num_kv_heads(fields: Fields) -> int:
     """The configured number; 1 for models with the flag multi_query; else one per query head."""
     given = fields.optional_integer(
-        "num_key_value_heads", "num_kv_heads", "n_head_kv", "num_attention_groups"
+        "num_key_value_heads",
+        "num_kv_heads",
+        "n_head_kv",
+        "num_attention_groups",
+        "multi_query_group_num",
     )
     new_falcon = fields.flag("new_decoder_architecture")
     if fields.flag("multi_query") and not new_falcon:
