@@ -189,7 +189,7 @@ def _sparse(fields: Fields, count: int) -> list[bool]:
     if not num_experts(fields):
         return [False] * count
     step = fields.optional_integer("decoder_sparse_step", "interleave_moe_layer_step") or 1
-    first = fields.optional_integer("first_k_dense_replace") or 0
+    first = fields.optional_integer("first_k_dense_replace", "num_dense_layers") or 0
     dense = fields.items("mlp_only_layers") or []
     listed = fields.items("moe_layers")
     named, flags = fields.items("mlp_layer_types"), fields.items("moe_layer_freq")

@@ -17,13 +17,22 @@ _MAPPINGS = (
     *("MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES"),
 )
 _ALSO: dict[str, dict[str, object]] = {
-    "afmoe": {"score_func": "sigmoid", "route_norm": True},
+    "afmoe": {"score_func": "sigmoid", "route_norm": True, "n_group": 1, "topk_group": 1},
     "glm4_moe": {"head_dim": 128},
     "glm4_moe_lite": {"first_k_dense_replace": 1},
     "granitemoehybrid": {"layer_types": ["mamba", "mamba", "attention", "mamba"] * 3},
-    "hy_v3": {"first_k_dense_replace": 1, "expert_hidden_dim": 1536},
-    "longcat_flash": {"mla_scale_q_lora": True, "mla_scale_kv_lora": True},
-    "minimax_m2": {"rotary_dim": 64},
+    "hy_v3": {"first_k_dense_replace": 1, "expert_hidden_dim": 1536, "route_norm": True},
+    "longcat_flash": {
+        **{"mla_scale_q_lora": True, "mla_scale_kv_lora": True},
+        "zero_expert_type": "identity",
+    },
+    "minimax_m2": {"rotary_dim": 64, "scoring_func": "sigmoid", "use_routing_bias": True},
+    "mimo_v2_flash": {
+        **{"hybrid_layer_pattern": [0, 1, 1, 1] * 3, "moe_layer_freq": [0, *[1] * 11]},
+        **{"layernorm_epsilon": 1e-5, "swa_num_key_value_heads": 8, "swa_head_dim": 192},
+        **{"swa_num_attention_heads": 64, "swa_v_head_dim": 128, "v_head_dim": 128},
+        **{"head_dim": 192, "sliding_window": 128, "partial_rotary_factor": 0.334},
+    },
     "nemotron": {"num_key_value_heads": 8},
     "lfm2": {"block_dim": 2560},
     "lfm2_moe": {"layer_types": ["conv", "conv", "full_attention"] * 4},
@@ -69,7 +78,8 @@ def _shortened(config: dict[str, Any]) -> dict[str, Any]:
             short[key] = value[:LAYERS]
         else:
             short[key] = value
-    if isinstance(count, int) and count > LAYERS and not config.get("num_kv_shared_layers"):
+    whole = config.get("num_kv_shared_layers") or config.get("hybrid_layer_ids")
+    if isinstance(count, int) and count > LAYERS and not whole:
         short["num_hidden_layers"] = LAYERS
         return short
     return {**config, **{key: value for key, value in short.items() if isinstance(value, dict)}}
