@@ -109,12 +109,15 @@ def shared_width(fields: Fields) -> int:
 def _experts(fields: Fields, family: Family, hidden: int) -> list[Matrix]:
     experts, used = num_experts(fields), experts_used(fields)
     latent = fields.optional_integer("moe_latent_size", "routed_expert_hidden_size")
-    router = Matrix(module="mlp.gate", rows=experts, columns=hidden, split=Split.NONE, linear=False)
+    place = "" if family.experts_beside else "mlp."
+    router = Matrix(
+        module=f"{place}gate", rows=experts, columns=hidden, split=Split.NONE, linear=False
+    )
     around = []
     if latent:
         down = Matrix(module="mlp.fc1_latent_proj", rows=latent, columns=hidden, split=Split.NONE)
         around = [down, replace(down, module="mlp.fc2_latent_proj", rows=hidden, columns=latent)]
-    inner = _mlp("mlp.experts", latent or hidden, expert_width(fields), family.gated_mlp)
+    inner = _mlp(f"{place}experts", latent or hidden, expert_width(fields), family.gated_mlp)
     return [router, *around, *(replace(each, experts=experts, used=used) for each in inner)]
 
 

@@ -243,7 +243,7 @@ class Plan:
         activations = self.activation_bytes(prefill) or 0
         assert self.shape.weights is not None
         adapters = settings.adapters.nbytes(
-            self.shape.weights, settings.parallel, settings.storage.rest
+            self.shape.counted or self.shape.weights, settings.parallel, settings.storage.rest
         )
         requested = requested_bytes(total, memory.utilization)
         left = kv_budget(requested, weights + adapters, activations, memory.other)

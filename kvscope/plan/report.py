@@ -88,7 +88,7 @@ def notes(plan: Plan) -> list[str]:
 def document(plan: Plan, answer: Verdict | None = None) -> dict[str, object]:
     """The whole plan, for JSON. Bytes everywhere, those of one GPU; null is unknown."""
     shape, settings = plan.shape, plan.settings
-    weights = shape.weights
+    weights = shape.counted or shape.weights
     length = settings.max_model_len
     activations: dict[str, int | None] = {p: plan.activation_bytes(p) for p in PREFILLS}
     return {

@@ -53,6 +53,9 @@ class ModelShape:
     """Query and KV heads, which tensor parallelism divides; None: unknown, or none."""
     weights: Weights | None = None
     """None: unknown; then no budget is calculated."""
+    counted: Weights | None = None
+    """By the fields, where `weights` are those of the files, in which several can be one element;
+    None: `weights` are counted themselves."""
     stored_bytes: int | None = None
     """Bytes of the checkpoint's files by their index, to which counted weights are scaled."""
     widths: Widths | None = None
@@ -155,7 +158,7 @@ def _with_files(shape: ModelShape, files: WeightFiles) -> ModelShape:
     notes = shape.notes
     if drafter:
         notes = (f"a drafter of {format_bytes(drafter)} is in the files and not loaded", *notes)
-    return replace(shape, weights=weights, notes=notes)
+    return replace(shape, weights=weights, counted=shape.weights, notes=notes)
 
 
 def _unread_note(names: tuple[str, ...]) -> list[str]:

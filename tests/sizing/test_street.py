@@ -16,6 +16,7 @@ from kvscope.plan.storage import plain_storage
 from kvscope_engine.sizing import ConfigError, Dtype
 from tests.sizing.configs import (
     DEEPSEEK_V3,
+    GEMMA_4_26B_A4B,
     GEMMA_4_31B,
     KIMI_LINEAR_48B,
     LLAMA_3_8B,
@@ -132,6 +133,20 @@ def test_each_module_of_mixed_precision_takes_its_own_format() -> None:
     saved = plain_storage(Dtype.BF16).nbytes(shape.weights) - shape.storage.nbytes(shape.weights)
     query, experts = 32 * 128 * 2048, 128 * 2048 * 768
     assert saved == query - 4 + experts * 2 - (experts // 2 + experts // 16 + 128 * 8)
+
+
+def test_experts_beside_a_dense_network_are_not_among_its_modules() -> None:
+    method = {"quant_method": "modelopt", "quant_algo": "NVFP4"}
+    ignore = [
+        f"model.language_model.layers.{n}.{part}*"
+        for n in range(30)
+        for part in ("mlp", "self_attn")
+    ]
+    config = {**GEMMA_4_26B_A4B, "quantization_config": {**method, "ignore": ignore}}
+    shape = shape_from_config(config, "test")
+    assert shape.storage is not None
+    assert shape.weights is not None
+    assert shape.storage.nbytes(shape.weights) / 1e9 == pytest.approx(17.6, abs=0.5)
 
 
 @pytest.mark.parametrize(
