@@ -65,7 +65,7 @@ def _shape(model: str | None, options: PlanOptions) -> ModelShape:
         weights = bulk(_weights(options.params), shape.num_layers)
     else:
         return shape
-    return replace(shape, weights=weights, stored_bytes=None)
+    return replace(shape, weights=weights, counted=None, stored_bytes=None)
 
 
 def _plan(shape: ModelShape, given: PlanOptions) -> Plan:
