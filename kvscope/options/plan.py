@@ -22,6 +22,11 @@ class PlanOptions:
         "URL",
         flags=("--from-url", "--from"),
     )
+    layers_file: Path | None = option(
+        None,
+        "A file that describes what each layer keeps, instead of the checkpoint's fields.",
+        "FILE",
+    )
     layers: int | None = option(
         None, "Number of layers. Default: the checkpoint's.", "INT", least=1
     )
@@ -37,6 +42,9 @@ class PlanOptions:
         "FLOAT",
         least=1,
     )
+    weights_memory: str | None = option(
+        None, "Size of all weights together. Default: by the checkpoint's files or fields.", "BYTES"
+    )
     dtype: str = option(
         "auto",
         "Type of the weights: fp32, bf16, fp16, fp8, int8, int4, mxfp4, nvfp4, or auto: as stored, "
@@ -45,7 +53,8 @@ class PlanOptions:
     )
     kv_cache_dtype: str = option(
         "auto",
-        "Type of K and V, as above; auto: that of the weights, bf16 if those are quantized.",
+        "Type of K and V, as above; auto: as the checkpoint states it, else that of the "
+        "weights, bf16 if those are quantized.",
         "DTYPE",
         flags=("--kv-cache-dtype", "--kv-dtype"),
     )
@@ -72,6 +81,13 @@ class PlanOptions:
         "Replicas; they share the experts of a model that has some.",
         "REPLICAS",
         flags=("--data-parallel-size", "-dp"),
+        least=1,
+    )
+    decode_context_parallel_size: int = option(
+        1,
+        "GPUs of a tensor-parallel group that divide the tokens of a sequence, as in vLLM.",
+        "GPUS",
+        flags=("--decode-context-parallel-size", "-dcp"),
         least=1,
     )
     enable_expert_parallel: bool = option(

@@ -89,7 +89,7 @@ def _projected(fields: Fields, family: Family, kind: MixerKind, layer: Layer, hi
         query = fields.integer("qk_nope_head_dim") + fields.integer("qk_rope_head_dim")
         return num_heads(fields) * (2 * query + fields.integer("v_head_dim"))
     if kind == "state":
-        made = mixer(fields, family, kind, layer, hidden).matrices
+        made = mixer(fields, family, kind, layer, hidden)
         return sum(matrix.rows for matrix in made if matrix.split is Split.ROWS)
     queries = (2 if family.gated_query else 1) * num_heads(fields)
     return (queries + 2 * layer.kv_heads) * layer.head_dim

@@ -1,4 +1,8 @@
-"""A text decoder's weights, layer by layer: embedding, mixers, feed-forward networks, head."""
+"""A text decoder's weights, layer by layer: embedding, mixers, feed-forward networks, head.
+
+Matrices are counted, and two norms a layer; biases and other vectors are not: less than a hundredth
+of any model, which the tests hold to what transformers builds.
+"""
 
 from dataclasses import replace
 
@@ -14,25 +18,19 @@ def decoder_weights(fields: Fields, family: Family) -> Weights:
     hidden = fields.integer("hidden_size", "n_embd")
     vocabulary = fields.integer("vocab_size")
     said = fields.has("tie_word_embeddings")
-    tied = family.may_tie and (fields.flag("tie_word_embeddings") if said else family.tied)
-    norm = hidden * (2 if family.norm_bias else 1)
+    tied = fields.flag("tie_word_embeddings") if said else family.tied
     layers = layers_of(fields, family)
-    known: dict[Layer, Part] = {}
-    for layer in layers:
-        if layer not in known:
-            known[layer] = _layer(fields, family, layer, hidden, norm)
+    known = {layer: _layer(fields, family, layer, hidden) for layer in dict.fromkeys(layers)}
 
     def table(module: str, rows: int) -> Matrix:
         return Matrix(module=module, rows=rows, columns=hidden, linear=False)
 
-    positions = fields.integer("n_positions") * hidden if family.learned_positions else 0
-    inputs = _layer_inputs(fields, len(layers), hidden)
     return Weights(
         embedding=Part(
-            (table("embed_tokens", vocabulary), *inputs.matrices), positions + inputs.vectors
+            (table("embed_tokens", vocabulary), *_layer_inputs(fields, len(layers), hidden))
         ),
         layers=tuple(known[layer] for layer in layers),
-        head=Part(() if tied else (table("lm_head", vocabulary),), norm),
+        head=Part(() if tied else (table("lm_head", vocabulary),), hidden),
         tied=tied,
     )
 
@@ -42,53 +40,46 @@ def input_width(fields: Fields) -> int:
     return fields.optional_integer("hidden_size_per_layer_input") or 0
 
 
-def _layer_inputs(fields: Fields, layers: int, hidden: int) -> Part:
+def _layer_inputs(fields: Fields, layers: int, hidden: int) -> tuple[Matrix, ...]:
     """The second embedding, for all layers at once, and its projection."""
-    width = input_width(fields)
-    if not width:
-        return Part()
-    every = layers * width
+    every = layers * input_width(fields)
+    if not every:
+        return ()
     rows = fields.integer("vocab_size_per_layer_input")
-    return Part(
-        (
-            Matrix(module="embed_tokens_per_layer", rows=rows, columns=every, linear=False),
-            Matrix(module="per_layer_model_projection", rows=every, columns=hidden),
-        ),
-        width,
+    return (
+        Matrix(module="embed_tokens_per_layer", rows=rows, columns=every, linear=False),
+        Matrix(module="per_layer_model_projection", rows=every, columns=hidden),
     )
 
 
-def _layer(fields: Fields, family: Family, layer: Layer, hidden: int, norm: int) -> Part:
-    parts = [Part(vectors=family.norms * norm)]
-    parts += [mixer(fields, family, kind, layer, hidden) for kind in layer.mixers]
+def _layer(fields: Fields, family: Family, layer: Layer, hidden: int) -> Part:
+    matrices = [
+        each for kind in layer.mixers for each in mixer(fields, family, kind, layer, hidden)
+    ]
     if layer.dense and not (family.always_shared and not layer.sparse):
-        parts.append(_dense(fields, family, layer, hidden))
+        matrices += _mlp("mlp", hidden, dense_width(fields, layer), family.gated_mlp)
     if layer.sparse:
-        parts.append(_experts(fields, family, hidden))
-    if (layer.sparse or family.always_shared) and shared_width(fields):
-        parts.append(_shared(fields, family, hidden))
-    if width := input_width(fields):
-        parts.append(_own_input(width, hidden))
-    return Part(
-        tuple(matrix for part in parts for matrix in part.matrices),
-        sum(part.vectors for part in parts),
-    )
-
-
-def _own_input(width: int, hidden: int) -> Part:
-    """A layer's gate for its own input, and the way back."""
-    return Part(
-        (
+        matrices += _experts(fields, family, hidden)
+    shared = shared_width(fields) if layer.sparse or family.always_shared else 0
+    if shared:
+        matrices += _mlp("mlp.shared_expert", hidden, shared, family.gated_mlp)
+    if width := input_width(fields):  # a layer's gate for its own input, and the way back
+        matrices += [
             Matrix(module="per_layer_input_gate", rows=width, columns=hidden, split=Split.NONE),
             Matrix(module="per_layer_projection", rows=hidden, columns=width, split=Split.NONE),
-        ),
-        hidden,
-    )
+        ]
+    return Part(tuple(matrices), 2 * hidden)
 
 
 def dense_width(fields: Fields, layer: Layer) -> int:
     """Intermediate size of a layer's dense network."""
-    given = fields.optional_integer("intermediate_size_mlp", "intermediate_size", "n_inner")
+    given = fields.optional_integer(
+        "dense_intermediate_size",
+        "intermediate_size_mlp",
+        "intermediate_size",
+        "n_inner",
+        "ffn_dim",
+    )
     width = given or 4 * fields.integer("hidden_size", "n_embd")
     return 2 * width if layer.reuses and fields.flag("use_double_wide_mlp") else width
 
@@ -115,46 +106,23 @@ def shared_width(fields: Fields) -> int:
     return number * expert_width(fields) if number else 0
 
 
-def _dense(fields: Fields, family: Family, layer: Layer, hidden: int) -> Part:
-    biased = fields.flag("mlp_bias") if family.mlp_bias is None else family.mlp_bias
-    return _mlp("mlp", hidden, dense_width(fields, layer), family.gated_mlp, biased)
-
-
-def _experts(fields: Fields, family: Family, hidden: int) -> Part:
-    experts = num_experts(fields)
-    latent = fields.optional_integer("moe_latent_size")
-    expert = _mlp(
-        "mlp.experts", latent or hidden, expert_width(fields), family.gated_mlp, family.expert_bias
+def _experts(fields: Fields, family: Family, hidden: int) -> list[Matrix]:
+    experts, used = num_experts(fields), experts_used(fields)
+    latent = fields.optional_integer("moe_latent_size", "routed_expert_hidden_size")
+    place = "" if family.experts_beside else "mlp."
+    router = Matrix(
+        module=f"{place}gate", rows=experts, columns=hidden, split=Split.NONE, linear=False
     )
-    router = Matrix(module="mlp.gate", rows=experts, columns=hidden, split=Split.NONE, linear=False)
-    around: tuple[Matrix, ...] = ()
+    around = []
     if latent:
-        around = (
-            Matrix(module="mlp.fc1_latent_proj", rows=latent, columns=hidden, split=Split.NONE),
-            Matrix(module="mlp.fc2_latent_proj", rows=hidden, columns=latent, split=Split.NONE),
-        )
-    return Part(
-        (
-            router,
-            *around,
-            *(
-                replace(matrix, experts=experts, used=experts_used(fields))
-                for matrix in expert.matrices
-            ),
-        ),
-        expert.vectors * experts
-        + (experts if family.expert_bias else 0)
-        + (4 * hidden + experts if family.experts_beside else 0),
-    )
+        down = Matrix(module="mlp.fc1_latent_proj", rows=latent, columns=hidden, split=Split.NONE)
+        around = [down, replace(down, module="mlp.fc2_latent_proj", rows=hidden, columns=latent)]
+    inner = _mlp(f"{place}experts", latent or hidden, expert_width(fields), family.gated_mlp)
+    return [router, *around, *(replace(each, experts=experts, used=used) for each in inner)]
 
 
-def _shared(fields: Fields, family: Family, hidden: int) -> Part:
-    shared = _mlp("mlp.shared_expert", hidden, shared_width(fields), family.gated_mlp, False)
-    return replace(shared, vectors=hidden if family.shared_gate else 0)
-
-
-def _mlp(module: str, hidden: int, width: int, gated: bool, biased: bool) -> Part:
+def _mlp(module: str, hidden: int, width: int, gated: bool) -> list[Matrix]:
     names = ("gate_proj", "up_proj") if gated else ("up_proj",)
     inputs = [Matrix(module=f"{module}.{name}", rows=width, columns=hidden) for name in names]
     output = Matrix(module=f"{module}.down_proj", rows=hidden, columns=width, split=Split.COLUMNS)
-    return Part((*inputs, output), len(names) * width + hidden if biased else 0)
+    return [*inputs, output]

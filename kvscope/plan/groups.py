@@ -10,8 +10,9 @@ tests/vllm/test_planned_pools.py compares.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from kvscope.plan.layers import KVLayer
+from kvscope.plan.cache import KVLayer
 from kvscope.plan.layouts import MixerKind
+from kvscope.plan.packing import packed
 from kvscope_engine.sizing.config_json import ConfigError
 from kvscope_engine.sizing.dtypes import Dtype
 
@@ -32,6 +33,8 @@ class PoolRules:
     conv_dtype: Dtype
     state_dtype: Dtype
     tensor: int = 1
+    context: int = 1
+    """GPUs among which the tokens of a sequence are divided."""
     in_flight: int
     """Tokens scheduled and not settled: a window keeps them as well."""
     drafts: int = 0
@@ -40,6 +43,10 @@ class PoolRules:
     """Then a state needs further blocks, to be kept while the next one grows."""
     windows: bool = True
     """False: layers that see a window keep all tokens nevertheless."""
+    packed_fp8: bool = True
+    """Sparse attention packs latent vectors in fp8 with their scales."""
+    encoder: int = 0
+    """Tokens of an encoder's output that cross-attention layers keep."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,12 +62,21 @@ class Page:
     """Elements of a token; layers with different heads do not share a group."""
     checkpoints: int = 0
 
+    @property
+    def uniform(self) -> tuple[str, int | None, int]:
+        """Layers that agree in this need equally many blocks, whatever the bytes of their pages."""
+        kind = "full" if self.kind in ("latent", "indexer") else self.kind
+        return kind, self.window, self.block_size
+
     def blocks(self, tokens: int, rules: PoolRules) -> int:
         """Blocks of one sequence, as vLLM reserves them."""
         if self.kind == "state":
             return (2 + self.checkpoints if rules.prefix_caching else 1) + rules.drafts
+        if self.kind == "cross":
+            return -(-rules.encoder // self.block_size)
         if self.window is None:
-            return -(-tokens // self.block_size)
+            own = -(-tokens // rules.context)
+            return -(-own // self.block_size)
         if self.kind == "chunked":
             return -(-min(tokens, self.window + rules.in_flight) // self.block_size)
         kept = min(tokens, self.window - 1 + rules.in_flight)
@@ -88,15 +104,26 @@ def groups_of(layers: Sequence[KVLayer], rules: PoolRules) -> tuple[Group, ...]:
     ]
     if not members:
         return ()
-    if len({(page.kind, page.window, page.block_size) for page in pages}) == 1:
+    if len({page.uniform for page in pages}) == 1:
         return (Group(pages[0], tuple(member for _, member in members)),)
-    unified = _unified(pages)
-    buckets: dict[Page, list[int]] = {}
+    if any(layer.tokens_per_entry > 1 for layer in layers):  # its kernels have blocks outermost
+        buckets = packed([(page.uniform, page.nbytes) for page in pages])
+        return tuple(
+            Group(pages[bucket[0]], tuple(members[number][1] for number in bucket))
+            for bucket in buckets
+        )
+    try:
+        unified = _unified(pages)
+    except ConfigError:
+        if not rules.windows or any(layer.kind == "state" for layer in layers):
+            raise
+        return groups_of(layers, replace(rules, windows=False))  # as vLLM falls back
+    alike: dict[Page, list[int]] = {}
     for page, layer in zip(unified, layers, strict=True):
-        buckets.setdefault(page, []).append(layer.layer)
-    size = _group_size([len(bucket) for bucket in buckets.values()])
+        alike.setdefault(page, []).append(layer.layer)
+    size = _group_size([len(bucket) for bucket in alike.values()])
     groups = []
-    for page, bucket in buckets.items():
+    for page, bucket in alike.items():
         number = -(-len(bucket) // size)
         groups += [
             Group(page, tuple((layer, page.nbytes) for layer in bucket[first::number]))
@@ -130,18 +157,23 @@ def _pages(layers: Sequence[KVLayer], rules: PoolRules) -> list[Page]:
                 )
             )
             continue
-        elements = layer.elements(rules.tensor)
-        window = layer.window if rules.windows else None
+        window = layer.window if rules.windows or layer.kind == "cross" else None
+        tokens = layer.block_size or block_size
         pages.append(
             Page(
-                kind=layer.kind if window or layer.kind == "latent" else "full",
-                block_size=block_size,
-                nbytes=rules.kv_dtype.nbytes(elements * block_size),
+                kind="full" if window is None and layer.window else layer.kind,
+                block_size=tokens,
+                nbytes=_page_bytes(layer, tokens, rules),
                 window=window,
-                elements=elements,
+                elements=layer.elements(rules.tensor),
             )
         )
     return pages
+
+
+def _page_bytes(layer: KVLayer, tokens: int, rules: PoolRules) -> int:
+    plain = layer if rules.packed_fp8 else replace(layer, fp8_bytes=None)
+    return plain.page_bytes(rules.kv_dtype, tokens, rules.tensor)
 
 
 def _state_bytes(layer: KVLayer, rules: PoolRules) -> int:
@@ -154,7 +186,7 @@ def _aligned(attention: KVLayer, state_page: int, rules: PoolRules) -> tuple[int
     least = max(_KERNEL_BLOCK, rules.block_size)
     if attention.kind == "latent":
         least = max(least, _LATENT_BLOCK)
-    token = rules.kv_dtype.nbytes(attention.elements(rules.tensor))
+    token = _page_bytes(attention, _KERNEL_BLOCK, rules) // _KERNEL_BLOCK
     needed = least * -(-state_page // (least * token))
     block_size = max(rules.block_size, -(-needed // _KERNEL_BLOCK) * _KERNEL_BLOCK)
     return block_size, block_size * token
@@ -170,7 +202,7 @@ def _unified(pages: list[Page]) -> list[Page]:
         elif largest % page.nbytes == 0:
             times = largest // page.nbytes
             unified.append(replace(page, nbytes=largest, block_size=page.block_size * times))
-        elif page.kind == "latent":
+        elif page.kind in ("latent", "indexer"):
             raise ConfigError("the pages of this model's layers have sizes that vLLM cannot unify")
         else:
             unified.append(replace(page, nbytes=largest))

@@ -1,88 +1,63 @@
 """Memory of each layer for a sequence: KV of all tokens or a window, a latent vector, a state."""
 
-from dataclasses import dataclass
-
+from kvscope.plan.cache import KVLayer, State
 from kvscope.plan.families import Family
 from kvscope.plan.layouts import Layer, MixerKind, layers_of
+from kvscope.plan.sparse import block_index, compressed, indexer, packed_fp8
 from kvscope_engine.sizing.config_json import ConfigError, Fields
-from kvscope_engine.sizing.dtypes import Dtype
 from kvscope_engine.sizing.heads import head_dim, num_heads
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class State:
-    """Memory of a layer without K and V: constant, however long the sequence."""
-
-    channels: int = 0
-    """Channels of the convolution; its last `kernel - 1` inputs are kept, in the model's dtype."""
-    group_channels: int = 0
-    """The channels among them of one group of B and C, which tensor parallelism may repeat."""
-    groups: int = 0
-    kernel: int = 1
-    recurrent: int = 0
-    """Elements of the recurrence."""
-    lookahead: bool = True
-    """The convolution also keeps the inputs of drafted tokens."""
-    checkpoints: int = 0
-    """Blocks in which vLLM keeps states from within a prompt, for the prefix cache."""
-
-    def nbytes(self, conv: Dtype, recurrent: Dtype, tensor: int = 1, drafts: int = 0) -> int:
-        """Bytes on one of `tensor` GPUs. Source: vLLM's MambaStateShapeCalculator."""
-        channels = self.channels
-        if self.groups and self.groups % tensor:
-            channels += (tensor - self.groups) * self.group_channels
-        kept = max(0, self.kernel - 1) + (drafts if self.lookahead and self.kernel > 1 else 0)
-        return conv.nbytes(channels // tensor * kept) + recurrent.nbytes(self.recurrent // tensor)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KVLayer:
-    """Memory that one layer keeps of one sequence."""
-
-    kind: MixerKind
-    layer: int = 0
-    """The decoder layer that it belongs to, from 0."""
-    heads: int = 1
-    """KV heads; 1 for latent attention, whose vector every GPU keeps whole."""
-    head_elements: int = 0
-    """Elements of K and V for each token and head; or of the latent vector."""
-    window: int | None = None
-    """Tokens that a sliding or chunked layer sees."""
-    state: State | None = None
-
-    def elements(self, tensor: int = 1) -> int:
-        """Elements of each token on one of `tensor` GPUs; a head is never divided."""
-        return max(1, self.heads // tensor) * self.head_elements
 
 
 def kv_layers(fields: Fields, family: Family) -> tuple[KVLayer, ...]:
     """Memory that every layer keeps, in order. Raises ConfigError if fields are missing."""
     return tuple(
-        _kept(fields, family, kind, index, layer)
+        kept
         for index, layer in enumerate(layers_of(fields, family))
         if not layer.reuses
         for kind in layer.mixers
+        for kept in _kept(fields, family, kind, index, layer)
     )
 
 
-def _kept(fields: Fields, family: Family, kind: MixerKind, index: int, layer: Layer) -> KVLayer:
+def _kept(
+    fields: Fields, family: Family, kind: MixerKind, index: int, layer: Layer
+) -> tuple[KVLayer, ...]:
     if kind == "state":
-        return KVLayer(kind=kind, layer=index, state=state_of(fields, family))
+        return (KVLayer(kind=kind, layer=index, state=state_of(fields, family)),)
+    if family.layout == "compressed":
+        return compressed(fields, index)
     if kind == "latent":
         elements = fields.integer("kv_lora_rank") + fields.integer("qk_rope_head_dim")
-        return KVLayer(kind=kind, layer=index, head_elements=elements)
+        sparse = fields.has("index_topk")
+        main = KVLayer(
+            kind=kind,
+            layer=index,
+            head_elements=elements,
+            fp8_bytes=packed_fp8(fields) if sparse else None,
+        )
+        return (indexer(fields, index), main) if layer.indexed else (main,)
     window = None
     if kind == "sliding":
-        window = fields.integer("sliding_window")
+        window = _window(fields, index) + family.window_and_own
     elif kind == "chunked":
         window = fields.integer("attention_chunk_size")
-    return KVLayer(
+    elif kind == "cross":
+        window = fields.integer("max_source_positions")
+    main = KVLayer(
         kind=kind,
         layer=index,
         heads=layer.kv_heads,
-        head_elements=2 * layer.head_dim,
+        head_elements=layer.head_dim + layer.value_dim,
         window=window,
     )
+    return (main, *block_index(fields, index))
+
+
+def _window(fields: Fields, layer: int) -> int:
+    """Tokens that a sliding layer sees, of its own where each layer has one."""
+    listed = fields.items("sliding_windows") or []
+    own = listed[layer] if layer < len(listed) else None
+    return own if type(own) is int and own > 0 else fields.integer("sliding_window")
 
 
 def state_of(fields: Fields, family: Family) -> State:
@@ -97,7 +72,13 @@ def state_of(fields: Fields, family: Family) -> State:
         )
     if family.state == "kda":
         heads, size, kernel = kda_shape(fields)
-        return State(channels=3 * heads * size, kernel=kernel, recurrent=heads * size * size)
+        bounded = fields.inner("linear_attn_config").has("gate_lower_bound")
+        return State(
+            channels=3 * heads * size,
+            kernel=kernel,
+            recurrent=heads * size * size,
+            checkpoints=int(bounded and size == 128),  # as the kernel for such gates keeps them
+        )
     if family.state == "lightning":
         return State(recurrent=num_heads(fields) * head_dim(fields) ** 2)
     if family.state == "short_conv":
@@ -135,7 +116,7 @@ def kda_shape(fields: Fields) -> tuple[int, int, int]:
         inner = fields
     return (
         inner.integer("num_heads", "linear_num_heads"),
-        inner.integer("head_dim", "linear_head_dim"),
+        inner.integer("linear_head_dim", "head_dim"),
         inner.integer("short_conv_kernel_size", "linear_conv_kernel_dim"),
     )
 
@@ -157,11 +138,12 @@ def mamba_inner(fields: Fields) -> int:
 
 def mamba2_shape(fields: Fields) -> tuple[int, int, int]:
     """Heads, elements of each, and groups of B and C."""
-    heads = fields.integer("mamba_n_heads", "mamba_num_heads", "num_heads")
-    groups = fields.integer("mamba_n_groups", "n_groups")
+    heads = fields.integer("mamba_n_heads", "mamba_num_heads", "n_mamba_heads", "num_heads")
+    groups = fields.integer("mamba_n_groups", "mamba_ngroups", "n_groups")
     given = fields.text("mamba_d_head")  # "auto"
-    if given is None and fields.optional_integer("mamba_d_head", "mamba_head_dim"):
-        return heads, fields.integer("mamba_d_head", "mamba_head_dim"), groups
+    names = ("mamba_d_head", "mamba_head_dim", "mamba_headdim")
+    if given is None and fields.optional_integer(*names):
+        return heads, fields.integer(*names), groups
     if fields.has("num_heads") and not fields.has("mamba_n_heads"):  # Mamba-2 itself
         return heads, fields.integer("head_dim"), groups
     inner = fields.optional_integer("mamba_d_ssm") or mamba_inner(fields)

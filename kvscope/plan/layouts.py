@@ -5,11 +5,11 @@ from typing import Literal, NamedTuple
 
 from kvscope.plan.families import Family, Layout
 from kvscope_engine.sizing.config_json import ConfigError, Fields
-from kvscope_engine.sizing.heads import head_dim, num_kv_heads, num_layers
+from kvscope_engine.sizing.heads import head_dim, num_heads, num_kv_heads, num_layers
 from kvscope_engine.sizing.units import MAX_LAYERS
 from kvscope_events.printable import one_line
 
-MixerKind = Literal["full", "sliding", "chunked", "latent", "state"]
+MixerKind = Literal["full", "sliding", "chunked", "latent", "cross", "indexer", "state"]
 Mixers = tuple[MixerKind, ...]
 
 
@@ -24,6 +24,10 @@ class Layer(NamedTuple):
     kv_heads: int = 0
     """KV heads of its attention; 0: it has none, or a latent one."""
     head_dim: int = 0
+    value_dim: int = 0
+    """Elements of V for each head; mostly those of K."""
+    indexed: bool = False
+    """It selects tokens by an index of its own."""
     reuses: bool = False
     """It attends to the K and V of an earlier layer, and keeps none."""
 
@@ -33,6 +37,8 @@ _STATE: Mixers = ("state",)
 _TYPES: Mapping[str, Mixers] = {
     "full_attention": _FULL,
     "attention": _FULL,
+    "deepseek_sparse_attention": _FULL,
+    "indexed_attention": _FULL,
     "sliding_attention": ("sliding",),
     "chunked_attention": ("chunked",),
     "linear_attention": _STATE,
@@ -50,46 +56,102 @@ _LETTERS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
 
 def layers_of(fields: Fields, family: Family) -> tuple[Layer, ...]:
     """Every layer, in order. Raises ConfigError if config.json does not say what it is."""
-    types = _listed(fields)
+    own = next((rule for key, rule in _OWN_RULES.items() if fields.has(key)), family.layout)
+    types = None if own in ("compressed", "states beside") else _listed(fields)
     if types is None and family.layout == "letters":
         types = _by_letters(fields)
     if types is not None:
         mixers = [_TYPES[name] for name in types]
     else:
         count = num_layers(fields)
-        mixers = [_RULES[family.layout](fields, layer, count) for layer in range(count)]
+        rule = _RULES[own]
+        mixers = [rule(fields, layer, count) for layer in range(count)]
     if fields.optional_integer("kv_lora_rank"):
         mixers = [tuple("latent" if kind == "full" else kind for kind in kinds) for kinds in mixers]
+    mixers = [kinds * family.attentions for kinds in mixers]
     if family.feed_forward:
         sparse = _sparse(fields, len(mixers))
         dense = [family.experts_beside or not each for each in sparse]
     else:
         names = types or [""] * len(mixers)
         sparse, dense = [name == "moe" for name in names], [name == "mlp" for name in names]
-    own = len(mixers) - (fields.optional_integer("num_kv_shared_layers") or 0)
+    last = len(mixers) - (fields.optional_integer("num_kv_shared_layers") or 0)
     layers = []
     for layer, kinds in enumerate(mixers):
-        kv_heads, size = _heads(fields, layer, kinds)
+        heads = _heads(fields, layer, kinds)
         layers.append(
-            Layer(kinds, dense[layer], sparse[layer], kv_heads, size, reuses=layer >= own)
+            Layer(
+                kinds,
+                dense[layer],
+                sparse[layer],
+                *heads,
+                indexed="latent" in kinds and _indexed(fields, layer),
+                reuses=layer >= last,
+            )
         )
     return tuple(layers)
 
 
-def _heads(fields: Fields, layer: int, kinds: Mixers) -> tuple[int, int]:
-    """KV heads of a layer and their size; layers of full attention may have some of their own."""
-    if not set(kinds) - {"latent", "state"}:
-        return 0, 0
-    kv_heads = size = None
+def _indexed(fields: Fields, layer: int) -> bool:
+    """DeepSeek-V3.2: whether a layer selects tokens itself, or attends to an earlier one's."""
+    if not fields.has("index_topk"):
+        return False
+    types = fields.items("indexer_types") or []
+    if layer < len(types):
+        return types[layer] == "full"
+    pattern = fields.text("index_topk_pattern") or fields.items("index_topk_pattern")
+    if pattern:
+        return layer >= len(pattern) or pattern[layer] != "S"
+    offset = fields.optional_integer("index_skip_topk_offset")
+    own = max(layer - (2 if offset is None else offset) + 1, 0)
+    return own % (fields.optional_integer("index_topk_freq") or 1) == 0
+
+
+def _heads(fields: Fields, layer: int, kinds: Mixers) -> tuple[int, int, int]:
+    """KV heads of a layer, and the sizes of its K and V; some kinds of layers have their own."""
+    if not set(kinds) - {"latent", "indexer", "state"}:
+        return 0, 0, 0
+    kv_heads = size = value = None
+    if "sliding" in kinds:
+        other = fields.inner("attention_other_setting")  # Step-3.5
+        kv_heads = fields.optional_integer("swa_num_key_value_heads") or other.optional_integer(
+            "num_attention_groups"
+        )
+        size = fields.optional_integer("swa_head_dim") or other.optional_integer("head_dim")
+        value = fields.optional_integer("swa_v_head_dim")
     if "full" in kinds:
         size = fields.optional_integer("global_head_dim")
         if fields.flag("attention_k_eq_v"):
             kv_heads = fields.optional_integer("num_global_key_value_heads")
-    own = fields.inner("per_layer_config").inner(str(layer))
-    return (
-        own.optional_integer("num_key_value_heads") or kv_heads or num_kv_heads(fields),
-        own.optional_integer("head_dim") or size or head_dim(fields),
+    listed = fields.inner("per_layer_config")
+    own = listed.inner(str(layer) if listed.has(str(layer)) else f"{layer:02}")
+    block = _block(fields, layer).inner("attention")
+    shared = block.optional_integer("n_heads_in_group")
+    grouped = block.optional_integer("num_key_value_heads") or (
+        num_heads(fields) // shared if shared else None
     )
+    kept = own.optional_integer("num_key_value_heads") or grouped or kv_heads
+    size = own.optional_integer("head_dim") or size or head_dim(fields)
+    value = value or (fields.optional_integer("v_head_dim") if "full" in kinds else None)
+    return kept or num_kv_heads(fields), size, value or size
+
+
+def query_heads(fields: Fields, kind: MixerKind) -> int:
+    """Query heads of a layer; sliding ones may have their own number."""
+    own = None
+    if kind == "sliding":
+        other = fields.inner("attention_other_setting")
+        own = fields.optional_integer("swa_num_attention_heads") or other.optional_integer(
+            "num_attention_heads"
+        )
+    return own or num_heads(fields)
+
+
+def _block(fields: Fields, layer: int) -> Fields:
+    """The layer's part of `block_configs`; empty where there is no such list."""
+    listed = fields.items("block_configs") or []
+    own = listed[layer] if layer < len(listed) else {}
+    return Fields(own if isinstance(own, Mapping) else {}, {})
 
 
 def _listed(fields: Fields) -> list[str] | None:
@@ -127,9 +189,14 @@ def _sparse(fields: Fields, count: int) -> list[bool]:
     if not num_experts(fields):
         return [False] * count
     step = fields.optional_integer("decoder_sparse_step", "interleave_moe_layer_step") or 1
-    first = fields.optional_integer("first_k_dense_replace") or 0
+    first = fields.optional_integer("first_k_dense_replace", "num_dense_layers") or 0
     dense = fields.items("mlp_only_layers") or []
     listed = fields.items("moe_layers")
+    named, flags = fields.items("mlp_layer_types"), fields.items("moe_layer_freq")
+    if named is not None and len(named) >= count:
+        return [name == "sparse" for name in named[:count]]
+    if flags is not None and len(flags) >= count:
+        return [flag == 1 for flag in flags[:count]]
     period = fields.optional_integer("expert_layer_period")
     if period and num_experts(fields) > 1:  # Jamba
         offset = fields.optional_integer("expert_layer_offset") or 0
@@ -155,7 +222,9 @@ def _slides(fields: Fields) -> bool:
 
 
 def _window(fields: Fields, layer: int, count: int) -> Mixers:
-    return ("sliding",) if _slides(fields) else _FULL
+    """vLLM lets all layers slide where there is a window and no list of layers."""
+    latent = fields.optional_integer("kv_lora_rank")
+    return ("sliding",) if _slides(fields) and not latent else _FULL
 
 
 def _alternate(fields: Fields, layer: int, count: int) -> Mixers:
@@ -208,6 +277,22 @@ def _kda(fields: Fields, layer: int, count: int) -> Mixers:
     return _FULL if layer + 1 in full else _STATE
 
 
+def _slides_where(fields: Fields, layer: int, count: int) -> Mixers:
+    """MiMo-V2: 1 is a window, 0 attention of all tokens."""
+    listed = fields.items("hybrid_layer_pattern") or []
+    if len(listed) < count:
+        raise ConfigError(f"config.json has {len(listed)} of hybrid_layer_pattern, not {count}")
+    return ("sliding",) if listed[layer] == 1 else _FULL
+
+
+def _blocks(fields: Fields, layer: int, count: int) -> Mixers:
+    """Nemotron's search of architectures: layers without attention, or with a matrix in place."""
+    attention = _block(fields, layer).inner("attention")
+    if not attention.names():
+        raise ConfigError(f"config.json: block_configs does not say what layer {layer} attends to")
+    return () if attention.flag("no_op") or attention.flag("replace_with_linear") else _FULL
+
+
 def _rope(fields: Fields, layer: int, count: int) -> Mixers:
     """Llama 4: layers with rotary positions see their chunk."""
     listed = fields.items("no_rope_layers")
@@ -221,8 +306,7 @@ def _rope(fields: Fields, layer: int, count: int) -> Mixers:
 
 
 _RULES: Mapping[Layout, Callable[[Fields, int, int], Mixers]] = {
-    "full": lambda fields, layer, count: _FULL,
-    "window": _window,
+    "full": _window,
     "alternate": _alternate,
     "pattern": _pattern,
     "late": _late,
@@ -234,4 +318,17 @@ _RULES: Mapping[Layout, Callable[[Fields, int, int], Mixers]] = {
     "rope": _rope,
     "both": lambda fields, layer, count: ("full", "state"),
     "states": lambda fields, layer, count: _STATE,
+    "pairs": lambda fields, layer, count: ("full", "cross"),
+    "slides where": _slides_where,
+    "blocks": _blocks,
+    "states beside": lambda fields, layer, count: (
+        ("full", "state") if layer in (fields.items("hybrid_layer_ids") or []) else _STATE
+    ),
+    "compressed": lambda fields, layer, count: ("latent",),
 }
+_OWN_RULES: Mapping[str, Layout] = {
+    "hybrid_layer_ids": "states beside",
+    "hybrid_layer_pattern": "slides where",
+    "block_configs": "blocks",
+}
+"""Fields that say what every layer is, in whichever model type they stand."""

@@ -15,6 +15,11 @@ _REPEATS = re.compile(r"[*+{]")
 _NESTED = re.compile(r"\)[*+{]")
 """A repeated group can take a regular expression years."""
 _PATTERN = "re:"
+_OWN_EXPERT = re.compile(r"\bexperts\.\d+\b")
+_MIXER = re.compile(
+    r"^(layers\.\d+)\.(?:mlp|mixer|self_attn|linear_attn|block_sparse_moe|feed_forward)\.(?=.)"
+)
+"""Checkpoints differ in the names of a layer's parts; the names within a part are the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,12 +29,18 @@ class Modules:
     names: frozenset[str] = frozenset()
     """Names, or whole parts of them between dots, from the decoder's `layers.` on."""
     patterns: tuple[re.Pattern[str], ...] = field(default=())
+    every: bool = False
+    """All of them."""
 
     def have(self, module: str, layer: int | None) -> bool:
         """module: as within its layer. layer: None for what is in no layer."""
-        if not self.names and not self.patterns:
+        if not self.names and not self.patterns and not self.every:
             return False
+        if self.every:
+            return True
         name = module if layer is None else f"layers.{layer}.{module}"
+        if _MIXER.sub(r"\1.", name) in self.names:
+            return True
         words = name.split(".")
         parts = (
             ".".join(words[first:last])
@@ -52,10 +63,14 @@ def modules_of(listed: Iterable[object]) -> Modules:
             continue
         layers = text.find("layers.")
         name = text[layers:] if layers >= 0 else text.removeprefix("model.")
-        names.add(name.strip("*."))
+        name = _OWN_EXPERT.sub("experts", name.strip("*.")).replace(
+            "shared_experts", "shared_expert"
+        )
+        names |= {name, _MIXER.sub(r"\1.", name)}
     if len(patterns) > _MAX_PATTERNS:
         raise ConfigError(f"config.json: quantization_config has {len(patterns)} patterns")
-    return Modules(names=frozenset(names), patterns=tuple(patterns))
+    every = bool(names & {"Linear", "FusedMoE"})
+    return Modules(names=frozenset(names), patterns=tuple(patterns), every=every)
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:

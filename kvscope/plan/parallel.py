@@ -15,10 +15,17 @@ class Parallelism:
     tensor: int = 1
     pipeline: int = 1
     data: int = 1
+    context: int = 1
+    """GPUs of a tensor-parallel group that divide the tokens of each sequence when decoding."""
     experts: bool = False
     """Whole experts on each GPU instead of a slice of every expert."""
 
     def __post_init__(self) -> None:
+        if self.tensor % self.context:
+            raise ValueError(
+                f"--decode-context-parallel-size {self.context} must divide the "
+                f"{self.tensor} GPUs of --tensor-parallel-size"
+            )
         if self.gpus > MAX_GPUS:
             raise ValueError(f"{self.gpus:,} GPUs: at most {MAX_GPUS:,} can be planned")
 
@@ -48,10 +55,27 @@ class Parallelism:
         """TP 8 times PP 2, or one GPU."""
         parts = [
             f"{name} {size}"
-            for name, size in (("TP", self.tensor), ("PP", self.pipeline), ("DP", self.data))
+            for name, size in (
+                *(("TP", self.tensor), ("DCP", self.context)),
+                *(("PP", self.pipeline), ("DP", self.data)),
+            )
             if size > 1
         ]
         return f" {TIMES} ".join(parts) or "one GPU"
+
+
+def check_context(parallel: Parallelism, kv_heads: int, windows: bool) -> None:
+    """kv_heads: 1 for a latent vector. Raises ConfigError where vLLM cannot divide tokens so."""
+    if parallel.context == 1:
+        return
+    if windows:
+        raise ConfigError("vLLM does not divide the tokens of layers with a window: no DCP")
+    if parallel.context * kv_heads > parallel.tensor:
+        raise ConfigError(
+            f"DCP {parallel.context}: tokens are divided among GPUs that would repeat a KV head, "
+            f"which are {max(1, parallel.tensor // kv_heads)} of {parallel.tensor} with "
+            f"{kv_heads} KV heads"
+        )
 
 
 def check_heads(tensor: int, heads: int, kv_heads: int) -> None:

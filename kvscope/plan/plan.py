@@ -7,7 +7,7 @@ from typing import Literal
 
 from kvscope.plan.adapters import Adapters
 from kvscope.plan.groups import Group, PoolRules, groups_of
-from kvscope.plan.parallel import Parallelism, check_heads
+from kvscope.plan.parallel import Parallelism, check_context, check_heads
 from kvscope.plan.shape import ModelShape
 from kvscope.plan.speculation import Speculation
 from kvscope.plan.storage import Storage
@@ -57,6 +57,8 @@ class Settings:
     max_num_batched_tokens: int
     """Tokens of a step with chunked prefill."""
     parallel: Parallelism = field(default_factory=Parallelism)
+    packed_fp8: bool = True
+    """Sparse attention packs latent vectors in fp8 with their scales, as on all GPUs but B200s."""
     windows: bool = True
     """Layers that see a window keep the window, as in vLLM's hybrid cache manager."""
     prefix_caching: bool = True
@@ -114,24 +116,28 @@ class Plan:
             latent = any(layer.kind == "latent" for layer in self.shape.layers)
             heads, kv_heads = self.shape.heads
             check_heads(self.settings.parallel.tensor, heads, heads if latent else kv_heads)
+            windows = any(page.window for page in (group.page for group in self.groups))
+            check_context(self.settings.parallel, 1 if latent else kv_heads, windows)
         if not self.bytes_per_block:
             raise ConfigError("the layers of this model keep nothing: there is nothing to page")
 
     @cached_property
     def rules(self) -> PoolRules:
         settings, rest = self.settings, self.settings.storage.rest
-        attends = any(layer.kind != "state" for layer in self.shape.layers)
         return PoolRules(
             block_size=settings.block_size,
             kv_dtype=settings.kv_dtype,
             conv_dtype=rest,
             state_dtype=settings.state_dtype or rest,
             tensor=settings.parallel.tensor,
+            context=settings.parallel.context,
             # vLLM schedules ahead: one batch for each stage, and one more.
             in_flight=(settings.parallel.pipeline + 1) * settings.max_num_batched_tokens,
             drafts=settings.speculation.tokens,
-            prefix_caching=settings.prefix_caching and attends,
+            prefix_caching=settings.prefix_caching and not self.shape.attention_free,
             windows=settings.windows,
+            encoder=settings.max_num_batched_tokens,
+            packed_fp8=settings.packed_fp8,
         )
 
     @cached_property
@@ -157,7 +163,7 @@ class Plan:
     def bytes_per_token(self) -> int:
         """Bytes of one more token of a long sequence on one GPU."""
         growing = [
-            group.page.block_size
+            group.page.block_size * self.settings.parallel.context
             for group in self.groups
             if group.page.kind != "state" and group.page.window is None
         ]
@@ -177,6 +183,8 @@ class Plan:
     def weight_bytes(self) -> int | None:
         """Bytes of the whole checkpoint; None if the number of weights is not known."""
         weights = self.shape.weights
+        if self.shape.stored_bytes is not None:
+            return self.shape.stored_bytes
         return None if weights is None else self.settings.storage.nbytes(weights)
 
     @cached_property
@@ -188,6 +196,9 @@ class Plan:
         sizes = self.shape.weights.on_gpus(
             storage.matrix_bytes, storage.rest.nbytes, settings.parallel
         )
+        if self.shape.stored_bytes is not None:
+            counted = storage.nbytes(self.shape.weights)
+            sizes = [size * self.shape.stored_bytes // counted for size in sizes]
         sizes[-1] += settings.speculation.weight_bytes(settings.parallel.tensor, storage)
         return sizes
 
@@ -232,7 +243,7 @@ class Plan:
         activations = self.activation_bytes(prefill) or 0
         assert self.shape.weights is not None
         adapters = settings.adapters.nbytes(
-            self.shape.weights, settings.parallel, settings.storage.rest
+            self.shape.counted or self.shape.weights, settings.parallel, settings.storage.rest
         )
         requested = requested_bytes(total, memory.utilization)
         left = kv_budget(requested, weights + adapters, activations, memory.other)

@@ -17,9 +17,7 @@ def storage_of(config: Mapping[str, object], rest: Dtype) -> Storage:
     Raises ConfigError for a method, or settings of one, that are not known here.
     """
     fields = Fields(config, {})
-    method = (fields.text("quant_method") or "").lower().replace("_", "-")
-    if not method and fields.text("quant_algo"):
-        method = "modelopt"
+    method = _method(fields)
     read = _METHODS.get(method)
     if read is None:
         known = ", ".join(sorted(_METHODS))
@@ -27,20 +25,81 @@ def storage_of(config: Mapping[str, object], rest: Dtype) -> Storage:
             f"config.json: quantization method {one_line(repr(method), 60)} is not known "
             f"({known} are): give --dtype"
         )
-    stored, name = read(fields)
+    mixed = _mixed(fields)
+    stored, name = (None, "mixed precision") if mixed else read(fields)
     return Storage(
         rest=rest,
         method=name,
         quantized=stored,
         only_experts=method == "mxfp4",
         skipped=_skipped(fields),
+        mixed=mixed,
     )
+
+
+def _method(fields: Fields) -> str:
+    """The name of the method; ModelOpt's own file gives none."""
+    method = (fields.text("quant_method") or "").lower().replace("_", "-")
+    algorithm = fields.text("quant_algo") or fields.inner("quantization").text("quant_algo")
+    return "modelopt" if method.startswith("modelopt") or (algorithm and not method) else method
+
+
+def kv_dtype_of(config: Mapping[str, object]) -> Dtype | None:
+    """The type in which vLLM keeps K and V if none is asked for; None: that of the computation.
+
+    config: a quantization_config. Source: vLLM 0.32, get_kv_cache_quant_algo_string for ModelOpt,
+    and Attention for compressed-tensors, where any scheme means fp8.
+    """
+    fields = Fields(config, {})
+    method, inner = _method(fields), fields.inner("quantization")
+    if method == "compressed-tensors":
+        return Dtype.FP8 if fields.inner("kv_cache_scheme").names() else None
+    if method != "modelopt":
+        return None
+    for part in (inner, fields):
+        scheme = part.inner("kv_cache_scheme")
+        if scheme.names():
+            return _scheme(scheme)
+    name = "kv_cache_quant_algo"
+    algorithm = inner.text(name) or inner.text("kv_cache_scheme") or fields.text(name)
+    return {"fp8": Dtype.FP8, "nvfp4": Dtype.NVFP4}.get((algorithm or "").lower())
+
+
+def _scheme(scheme: Fields) -> Dtype | None:
+    if scheme.text("type") != "float":
+        return None
+    if scheme.is_exactly("num_bits", 8) and scheme.is_off("dynamic"):
+        return Dtype.FP8
+    return Dtype.NVFP4 if scheme.is_exactly("num_bits", 4) else None
+
+
+def _mixed(fields: Fields) -> tuple[tuple[Modules, Format], ...]:
+    """Formats by the modules that have them; none where one format is for all."""
+    inner = fields.inner("quantization")
+    layers = fields.inner("quantized_layers")
+    if not layers.names():
+        layers = inner.inner("quantized_layers")
+    by_format: dict[Format, list[object]] = {}
+    for name in layers.names():
+        own = layers.inner(name)
+        stored, _ = _algorithm(own.text("quant_algo") or "", _group(own, "group_size"))
+        by_format.setdefault(stored, []).append(name)
+    groups = fields.inner("config_groups")
+    for name in groups.names() if not by_format and len(groups.names()) > 1 else ():
+        weights = groups.inner(name).inner("weights")
+        if weights.has("num_bits"):
+            packing = groups.inner(name).text("format") or fields.text("format") or ""
+            targets = groups.inner(name).items("targets", MAX_MODULES) or ["Linear"]
+            by_format.setdefault(_compressed(weights, packing)[0], []).extend(targets)
+    found = [(modules_of(names), stored) for stored, names in by_format.items()]
+    return tuple(sorted(found, key=lambda each: each[0].every))
 
 
 def _skipped(fields: Fields) -> Modules:
     listed: list[object] = []
     for name in _SKIP_FIELDS:
-        listed += fields.items(name, MAX_MODULES) or []
+        for part in (fields, fields.inner("quantization")):
+            listed += part.items(name, MAX_MODULES) or []
     dynamic = fields.inner("dynamic")  # GPTQModel: `-:pattern` skips
     listed += [f"re:{key[2:]}" for key in dynamic.names() if key.startswith("-:")]
     return modules_of(listed)
@@ -142,18 +201,29 @@ def _compressed(weights: Fields, packing: str) -> tuple[Format, str]:
 
 def _modelopt(fields: Fields) -> tuple[Format, str]:
     inner = fields.inner("quantization")
-    algorithm = (fields.text("quant_algo") or inner.text("quant_algo") or "").upper()
+    algorithm = fields.text("quant_algo") or inner.text("quant_algo") or ""
+    return _algorithm(algorithm, _group(fields, "group_size") or _group(inner, "group_size"))
+
+
+def _algorithm(name: str, columns: int) -> tuple[Format, str]:
+    """ModelOpt's algorithms; columns: of a group, 0 where that is the algorithm's own."""
+    algorithm = name.upper()
+    if algorithm == "MXFP8":
+        return Format(bits=8, group_columns=columns or 32, scale_bits=8), "ModelOpt mxfp8"
+    if algorithm == "FP8_PB_WO":
+        return Format(bits=8, group_rows=_SIDE, group_columns=_SIDE, scale_bits=32), "ModelOpt fp8"
     if algorithm.startswith("FP8"):
         return Format(bits=8, group_rows=0, scale_bits=32), "ModelOpt fp8"
-    if algorithm == "NVFP4":
-        columns = _group(fields, "group_size") or _group(inner, "group_size") or 16
-        stored = Format(bits=4, group_columns=columns, scale_bits=8, matrix_bits=64)
+    if algorithm.endswith("NVFP4"):
+        stored = Format(bits=4, group_columns=columns or 16, scale_bits=8, matrix_bits=64)
         return stored, "ModelOpt nvfp4"
     raise ConfigError(
         f"config.json: quant_algo {one_line(repr(algorithm), 40)} is not known: give --dtype"
     )
 
 
+_SIDE = 128
+"""Rows and columns of ModelOpt's blocks."""
 _METHODS: Mapping[str, Callable[[Fields], tuple[Format, str]]] = {
     "fp8": _fp8,
     "fbgemm-fp8": lambda fields: (Format(bits=8, scale_bits=32), "fp8"),

@@ -88,7 +88,7 @@ def notes(plan: Plan) -> list[str]:
 def document(plan: Plan, answer: Verdict | None = None) -> dict[str, object]:
     """The whole plan, for JSON. Bytes everywhere, those of one GPU; null is unknown."""
     shape, settings = plan.shape, plan.settings
-    weights = shape.weights
+    weights = shape.counted or shape.weights
     length = settings.max_model_len
     activations: dict[str, int | None] = {p: plan.activation_bytes(p) for p in PREFILLS}
     return {
@@ -100,6 +100,8 @@ def document(plan: Plan, answer: Verdict | None = None) -> dict[str, object]:
             "parameters": None if weights is None else weights.total,
             "active_parameters": None if weights is None or weights.given else weights.active,
         },
+        "exact": shape.exact,
+        "unread_fields": list(shape.unread),
         "notes": notes(plan),
         "settings": _settings(plan),
         "memory": asdict(plan.memory),
@@ -151,6 +153,7 @@ def _settings(plan: Plan) -> dict[str, object]:
         "tensor_parallel_size": parallel.tensor,
         "pipeline_parallel_size": parallel.pipeline,
         "data_parallel_size": parallel.data,
+        "decode_context_parallel_size": parallel.context,
         "enable_expert_parallel": parallel.experts,
         "hybrid_kv_cache_manager": settings.windows,
         "prefix_caching": settings.prefix_caching,

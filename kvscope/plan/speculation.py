@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from kvscope.plan.layers import KVLayer
+from kvscope.plan.cache import KVLayer
 from kvscope.plan.parallel import Parallelism
 from kvscope.plan.shape import ModelShape, shape_from_config
 from kvscope.plan.storage import Storage

@@ -62,20 +62,26 @@ class Storage:
     only_experts: bool = False
     skipped: Modules = field(default_factory=Modules)
     """Modules that are not quantized."""
+    mixed: tuple[tuple[Modules, Format], ...] = ()
+    """Modules that are quantized in a way of their own, the first that names one; if there are
+    any, `quantized` is None."""
 
     @property
     def text(self) -> str:
         return f"{self.method}, the rest {self.rest}" if self.method else str(self.rest)
 
     def matrix_bytes(self, matrix: Matrix, layer: int | None) -> int:
-        if (
-            self.quantized is None
-            or not matrix.linear
-            or (self.only_experts and not matrix.experts)
-            or self.skipped.have(matrix.module, layer)
-        ):
+        if matrix.bits:
+            return -(-matrix.elements * matrix.bits // 8)
+        skipped = not matrix.linear or (self.only_experts and not matrix.experts)
+        if skipped or self.skipped.have(matrix.module, layer):
             return self.rest.nbytes(matrix.elements)
-        return self.quantized.nbytes(matrix)
+        for modules, stored in self.mixed:
+            if modules.have(matrix.module, layer):
+                return stored.nbytes(matrix)
+        return (
+            self.quantized.nbytes(matrix) if self.quantized else self.rest.nbytes(matrix.elements)
+        )
 
     def nbytes(self, weights: Weights) -> int:
         """Bytes of a checkpoint."""

@@ -59,7 +59,7 @@ def _group(page: Page, number: int) -> str:
 
 def _division(plan: Plan) -> Titled:
     """Weights, activations and KV, with both ways to prefill."""
-    settings, weights = plan.settings, plan.shape.weights
+    settings, weights = plan.settings, plan.shape.counted or plan.shape.weights
     chunk, whole = settings.max_num_batched_tokens, settings.max_model_len
     gpus = settings.parallel.gpus
     title = "Where the memory goes" + (f" on one of the {gpus} GPUs" if gpus > 1 else "")

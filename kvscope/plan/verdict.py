@@ -1,7 +1,7 @@
 """The answer in one line: how many GPUs hold one sequence, and how many all that are wanted."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kvscope.plan.parallel import TIMES, Parallelism
 from kvscope.plan.plan import Plan
@@ -37,6 +37,13 @@ def smallest(plan: Plan, sequences: int) -> Plan | None:
 
 def verdict(plan: Plan, gpu: str) -> Verdict | None:
     """gpu: its name. None: no pool is sized."""
+    answer = _verdict(plan, gpu)
+    if answer is None or plan.shape.exact:
+        return answer
+    return Verdict(f"{answer.text} (not exact: fields of the model were not read)", answer.fits)
+
+
+def _verdict(plan: Plan, gpu: str) -> Verdict | None:
     length, wanted = plan.settings.max_model_len, plan.settings.concurrency
     held = plan.sequences(length)
     if held is None:
@@ -59,11 +66,10 @@ def verdict(plan: Plan, gpu: str) -> Verdict | None:
 
 def _candidates(given: Parallelism) -> Iterator[Parallelism]:
     for tensor in _TENSOR:
-        yield Parallelism(tensor=tensor, data=given.data, experts=given.experts)
+        if tensor % given.context == 0:
+            yield replace(given, tensor=tensor, pipeline=1)
     for pipeline in _PIPELINE:
-        yield Parallelism(
-            tensor=_TENSOR[-1], pipeline=pipeline, data=given.data, experts=given.experts
-        )
+        yield replace(given, tensor=max(_TENSOR[-1], given.context), pipeline=pipeline)
 
 
 def _holds(plan: Plan, sequences: int) -> bool:

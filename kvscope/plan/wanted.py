@@ -5,10 +5,11 @@ from dataclasses import replace
 from kvscope.options.plan import PlanOptions
 from kvscope.plan.adapters import Adapters
 from kvscope.plan.gpus import find_gpu
+from kvscope.plan.layers_file import read_layers
 from kvscope.plan.parallel import Parallelism
 from kvscope.plan.plan import Plan, PoolMemory, Settings
-from kvscope.plan.shape import ModelShape, shape_from_config, shape_from_numbers
-from kvscope.plan.source import find_config
+from kvscope.plan.shape import ModelShape, shape_from_config, shape_from_layers, shape_from_numbers
+from kvscope.plan.source import find_checkpoint, find_config
 from kvscope.plan.speculation import Speculation, speculation_of
 from kvscope.plan.storage import Storage, plain_storage
 from kvscope.plan.verdict import Verdict, smallest, verdict
@@ -37,24 +38,41 @@ def planned(name: str | None, given: PlanOptions) -> tuple[Plan, Verdict | None]
 def _shape(model: str | None, options: PlanOptions) -> ModelShape:
     numbers = {name: getattr(options, name) for name in ("layers", "kv_heads", "head_dim")}
     given = {name: number for name, number in numbers.items() if number is not None}
+    layers = None if options.layers_file is None else read_layers(options.layers_file)
+    if layers is not None and given:
+        raise ValueError(f"--layers-file says what --{next(iter(given)).replace('_', '-')} says")
     if model is not None:
-        stored = options.dtype == "auto"
-        shape = shape_from_config(find_config(model), model, given, stored=stored)
+        files = find_checkpoint(model)
+        shape = shape_from_config(
+            files.config,
+            model,
+            given,
+            stored=options.dtype == "auto",
+            files=files.weights,
+            layers=layers,
+        )
+    elif layers is not None:
+        shape = shape_from_layers(layers, str(options.layers_file))
     else:
         missing = [f"--{name.replace('_', '-')}" for name in numbers if name not in given]
         if missing:
-            raise ValueError(f"give a checkpoint, or {', '.join(missing)}")
+            raise ValueError(f"give a checkpoint, --layers-file, or {', '.join(missing)}")
         shape = shape_from_numbers(**given)
-    if options.params is None:
+    if options.weights_memory is not None:
+        nbytes = _bytes("--weights-memory", options.weights_memory) or 0
+        weights = bulk(nbytes, shape.num_layers, bits=8)
+    elif options.params is not None:
+        weights = bulk(_weights(options.params), shape.num_layers)
+    else:
         return shape
-    return replace(shape, weights=bulk(_weights(options.params), shape.num_layers))
+    return replace(shape, weights=weights, counted=None, stored_bytes=None)
 
 
 def _plan(shape: ModelShape, given: PlanOptions) -> Plan:
     storage = _storage(given.dtype, shape.storage)
     settings = Settings(
         storage=storage,
-        kv_dtype=_dtype(given.kv_cache_dtype) or storage.rest,
+        kv_dtype=_dtype(given.kv_cache_dtype) or shape.kv_dtype or storage.rest,
         state_dtype=_dtype(given.mamba_ssm_cache_dtype) or shape.state_dtype,
         block_size=given.block_size,
         max_model_len=given.max_model_len or shape.max_positions or DEFAULT_MAX_MODEL_LEN,
@@ -64,8 +82,10 @@ def _plan(shape: ModelShape, given: PlanOptions) -> Plan:
             tensor=given.tensor_parallel_size or 1,
             pipeline=given.pipeline_parallel_size,
             data=given.data_parallel_size,
+            context=given.decode_context_parallel_size,
             experts=given.enable_expert_parallel,
         ),
+        packed_fp8=given.gpu is None or not find_gpu(given.gpu).dense_fp8,
         windows=not given.disable_hybrid_kv_cache_manager,
         prefix_caching=given.enable_prefix_caching,
         speculation=Speculation()

@@ -35,6 +35,8 @@ class Matrix:
     """KV heads that the rows are, of which every GPU has at least one."""
     linear: bool = True
     """Quantized checkpoints store it in fewer bits."""
+    bits: int = 0
+    """Bits of an element as a weight file has it; 0: by the types of the checkpoint."""
 
     @property
     def count(self) -> int:
@@ -134,12 +136,12 @@ class Weights:
         return sizes
 
 
-def bulk(number: int, layers: int) -> Weights:
-    """A number of weights, of which nothing else is known."""
+def bulk(number: int, layers: int, bits: int = 0) -> Weights:
+    """A number of weights, of which nothing else is known. bits: of each, as the files have it."""
     each, rest = divmod(number, layers)
 
     def part(columns: int) -> Part:
-        matrix = Matrix(module="", rows=1, columns=columns, split=Split.COLUMNS)
+        matrix = Matrix(module="", rows=1, columns=columns, split=Split.COLUMNS, bits=bits)
         return Part((matrix,) if columns else ())
 
     return Weights(embedding=part(rest), layers=(part(each),) * layers, head=Part(), given=True)

@@ -1,310 +1,49 @@
 """config.json of real checkpoints, as far as memory depends on it; field by field their own."""
 
-LLAMA_2_7B: dict[str, object] = {
-    "model_type": "llama",
-    "hidden_size": 4096,
-    "intermediate_size": 11008,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 32,
-    "vocab_size": 32000,
-    "max_position_embeddings": 4096,
-    "tie_word_embeddings": False,
-    "torch_dtype": "float16",
-}
-LLAMA_3_8B: dict[str, object] = {
-    "model_type": "llama",
-    "hidden_size": 4096,
-    "intermediate_size": 14336,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "vocab_size": 128256,
-    "max_position_embeddings": 8192,
-    "tie_word_embeddings": False,
-    "torch_dtype": "bfloat16",
-}
-QWEN3_8B: dict[str, object] = {
-    "model_type": "qwen3",
-    "attention_bias": False,
-    "head_dim": 128,
-    "hidden_size": 4096,
-    "intermediate_size": 12288,
-    "max_position_embeddings": 40960,
-    "max_window_layers": 36,
-    "num_attention_heads": 32,
-    "num_hidden_layers": 36,
-    "num_key_value_heads": 8,
-    "sliding_window": None,
-    "tie_word_embeddings": False,
-    "torch_dtype": "bfloat16",
-    "use_sliding_window": False,
-    "vocab_size": 151936,
-}
-QWEN3_30B_A3B: dict[str, object] = {
-    "model_type": "qwen3_moe",
-    "attention_bias": False,
-    "decoder_sparse_step": 1,
-    "head_dim": 128,
-    "hidden_size": 2048,
-    "intermediate_size": 6144,
-    "max_position_embeddings": 40960,
-    "max_window_layers": 48,
-    "mlp_only_layers": [],
-    "moe_intermediate_size": 768,
-    "num_attention_heads": 32,
-    "num_experts": 128,
-    "num_experts_per_tok": 8,
-    "num_hidden_layers": 48,
-    "num_key_value_heads": 4,
-    "sliding_window": None,
-    "tie_word_embeddings": False,
-    "torch_dtype": "bfloat16",
-    "use_sliding_window": False,
-    "vocab_size": 151936,
-}
-MIXTRAL_8X7B: dict[str, object] = {
-    "model_type": "mixtral",
-    "hidden_size": 4096,
-    "intermediate_size": 14336,
-    "max_position_embeddings": 32768,
-    "num_attention_heads": 32,
-    "num_experts_per_tok": 2,
-    "num_hidden_layers": 32,
-    "num_key_value_heads": 8,
-    "num_local_experts": 8,
-    "sliding_window": None,
-    "tie_word_embeddings": False,
-    "torch_dtype": "bfloat16",
-    "vocab_size": 32000,
-}
-GEMMA_3_4B: dict[str, object] = {
-    "model_type": "gemma3",
-    "torch_dtype": "bfloat16",
-    "text_config": {
-        "model_type": "gemma3_text",
-        "hidden_size": 2560,
-        "intermediate_size": 10240,
-        "num_hidden_layers": 34,
-        "sliding_window": 1024,
-    },
-    "vision_config": {"hidden_size": 1152, "num_hidden_layers": 27},
-}
-"""Leaves heads, vocabulary and the window pattern to the defaults of its class."""
-DEEPSEEK_V2_LITE: dict[str, object] = {
-    "model_type": "deepseek_v2",
-    "attention_bias": False,
-    "first_k_dense_replace": 1,
-    "hidden_size": 2048,
-    "intermediate_size": 10944,
-    "kv_lora_rank": 512,
-    "max_position_embeddings": 163840,
-    "moe_intermediate_size": 1408,
-    "moe_layer_freq": 1,
-    "n_routed_experts": 64,
-    "n_shared_experts": 2,
-    "num_attention_heads": 16,
-    "num_experts_per_tok": 6,
-    "num_hidden_layers": 27,
-    "num_key_value_heads": 16,
-    "q_lora_rank": None,
-    "qk_nope_head_dim": 128,
-    "qk_rope_head_dim": 64,
-    "tie_word_embeddings": False,
-    "torch_dtype": "bfloat16",
-    "v_head_dim": 128,
-    "vocab_size": 102400,
-}
-GPT_OSS_20B: dict[str, object] = {
-    "model_type": "gpt_oss",
-    "attention_bias": True,
-    "head_dim": 64,
-    "hidden_size": 2880,
-    "intermediate_size": 2880,
-    "layer_types": ["sliding_attention", "full_attention"] * 12,
-    "max_position_embeddings": 131072,
-    "num_attention_heads": 64,
-    "num_experts_per_tok": 4,
-    "num_hidden_layers": 24,
-    "num_key_value_heads": 8,
-    "num_local_experts": 32,
-    "sliding_window": 128,
-    "tie_word_embeddings": False,
-    "vocab_size": 201088,
-}
-QWEN3_NEXT_80B: dict[str, object] = {
-    "model_type": "qwen3_next",
-    "attention_bias": False,
-    "decoder_sparse_step": 1,
-    "full_attention_interval": 4,
-    "head_dim": 256,
-    "hidden_size": 2048,
-    "intermediate_size": 5120,
-    "linear_conv_kernel_dim": 4,
-    "linear_key_head_dim": 128,
-    "linear_num_key_heads": 16,
-    "linear_num_value_heads": 32,
-    "linear_value_head_dim": 128,
-    "max_position_embeddings": 262144,
-    "mlp_only_layers": [],
-    "moe_intermediate_size": 512,
-    "num_attention_heads": 16,
-    "num_experts": 512,
-    "num_experts_per_tok": 10,
-    "num_hidden_layers": 48,
-    "num_key_value_heads": 2,
-    "shared_expert_intermediate_size": 512,
-    "tie_word_embeddings": False,
-    "vocab_size": 151936,
-}
+import json
+from pathlib import Path
+from typing import Any
 
-GEMMA_4_31B: dict[str, object] = {
-    "model_type": "gemma4_text",
-    "attention_bias": False,
-    "attention_k_eq_v": True,
-    "dtype": "bfloat16",
-    "enable_moe_block": False,
-    "global_head_dim": 512,
-    "head_dim": 256,
-    "hidden_size": 5376,
-    "hidden_size_per_layer_input": 0,
-    "intermediate_size": 21504,
-    "layer_types": [*["sliding_attention"] * 5, "full_attention"] * 10,
-    "max_position_embeddings": 262144,
-    "num_attention_heads": 32,
-    "num_global_key_value_heads": 4,
-    "num_hidden_layers": 60,
-    "num_key_value_heads": 16,
-    "num_kv_shared_layers": 0,
-    "sliding_window": 1024,
-    "tie_word_embeddings": True,
-    "use_double_wide_mlp": False,
-    "vocab_size": 262144,
-    "vocab_size_per_layer_input": 262144,
-}
-GEMMA_4_26B_A4B: dict[str, object] = {
-    **GEMMA_4_31B,
-    "enable_moe_block": True,
-    "hidden_size": 2816,
-    "intermediate_size": 2112,
-    "layer_types": [*["sliding_attention"] * 5, "full_attention"] * 5,
-    "moe_intermediate_size": 704,
-    "num_attention_heads": 16,
-    "num_experts": 128,
-    "num_global_key_value_heads": 2,
-    "num_hidden_layers": 30,
-    "num_key_value_heads": 8,
-    "top_k_experts": 8,
-}
-GEMMA_4_E4B: dict[str, object] = {
-    **GEMMA_4_31B,
-    "attention_k_eq_v": False,
-    "hidden_size": 2560,
-    "hidden_size_per_layer_input": 256,
-    "intermediate_size": 10240,
-    "layer_types": [*["sliding_attention"] * 5, "full_attention"] * 7,
-    "max_position_embeddings": 131072,
-    "num_attention_heads": 8,
-    "num_global_key_value_heads": None,
-    "num_hidden_layers": 42,
-    "num_key_value_heads": 2,
-    "num_kv_shared_layers": 18,
-    "sliding_window": 512,
-}
-GEMMA_4_E2B: dict[str, object] = {
-    **GEMMA_4_E4B,
-    "hidden_size": 1536,
-    "intermediate_size": 6144,
-    "layer_types": [*["sliding_attention"] * 4, "full_attention"] * 7,
-    "num_hidden_layers": 35,
-    "num_key_value_heads": 1,
-    "num_kv_shared_layers": 20,
-    "use_double_wide_mlp": True,
-}
+Config = dict[str, Any]
+
+_READ: dict[str, Config] = json.loads(Path(__file__).with_name("configs.json").read_text())
+LLAMA_2_7B = _READ["LLAMA_2_7B"]
+LLAMA_3_8B = _READ["LLAMA_3_8B"]
+QWEN3_8B = _READ["QWEN3_8B"]
+QWEN3_30B_A3B = _READ["QWEN3_30B_A3B"]
+MIXTRAL_8X7B = _READ["MIXTRAL_8X7B"]
+GEMMA_3_4B = _READ["GEMMA_3_4B"]
+DEEPSEEK_V2_LITE = _READ["DEEPSEEK_V2_LITE"]
+GPT_OSS_20B = _READ["GPT_OSS_20B"]
+QWEN3_NEXT_80B = _READ["QWEN3_NEXT_80B"]
+GEMMA_4_31B = _READ["GEMMA_4_31B"]
+GEMMA_4_26B_A4B = _READ["GEMMA_4_26B_A4B"]
+GEMMA_4_E4B = _READ["GEMMA_4_E4B"]
+GEMMA_4_E2B = _READ["GEMMA_4_E2B"]
+LLAMA_70B = _READ["LLAMA_70B"]
+AWQ = _READ["AWQ"]
+MXFP4 = _READ["MXFP4"]
+GPT_OSS_120B = _READ["GPT_OSS_120B"]
+DEEPSEEK_V3 = _READ["DEEPSEEK_V3"]
+GEMMA_3_27B = _READ["GEMMA_3_27B"]
+QWEN3_5_27B = _READ["QWEN3_5_27B"]
+NEMOTRON_H_8B = _READ["NEMOTRON_H_8B"]
+MINIMAX_TEXT_01 = _READ["MINIMAX_TEXT_01"]
+KIMI_LINEAR_48B = _READ["KIMI_LINEAR_48B"]
+FALCON_H1_7B = _READ["FALCON_H1_7B"]
+JAMBA = _READ["JAMBA"]
+GRANITE_4_H_SMALL = _READ["GRANITE_4_H_SMALL"]
+BAMBA_9B = _READ["BAMBA_9B"]
+MAMBA_2_8B = _READ["MAMBA_2_8B"]
+CODESTRAL_MAMBA_7B = _READ["CODESTRAL_MAMBA_7B"]
+LLAMA_4_SCOUT = _READ["LLAMA_4_SCOUT"]
+GLM_4_5_AIR = _READ["GLM_4_5_AIR"]
 
 REAL = {
     "Llama-2-7B": LLAMA_2_7B,
     "Llama-3-8B": LLAMA_3_8B,
     "Qwen3-8B": QWEN3_8B,
-    "Qwen3-30B-A3B": QWEN3_30B_A3B,
-    "Mixtral-8x7B": MIXTRAL_8X7B,
     "Gemma-3-4B": GEMMA_3_4B,
     "DeepSeek-V2-Lite": DEEPSEEK_V2_LITE,
-    "gpt-oss-20b": GPT_OSS_20B,
-    "Qwen3-Next-80B": QWEN3_NEXT_80B,
 }
-
-SMALL: dict[str, object] = {
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    "vocab_size": 259,
-    "moe_intermediate_size": 48,
-    "num_experts": 6,
-    "num_local_experts": 6,
-    "n_routed_experts": 6,
-    "num_experts_per_tok": 2,
-    "shared_expert_intermediate_size": 40,
-    "first_k_dense_replace": 1,
-    "kv_lora_rank": 32,
-    "q_lora_rank": 24,
-    "qk_rope_head_dim": 8,
-    "qk_nope_head_dim": 16,
-    "v_head_dim": 16,
-    "n_group": 1,
-    "topk_group": 1,
-    "n_embd": 64,
-    "n_layer": 4,
-    "n_head": 4,
-    "n_positions": 128,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-    "pad_token_id": 0,
-    "mamba_n_heads": 8,
-    "mamba_num_heads": 8,
-    "mamba_d_head": 16,
-    "mamba_head_dim": 16,
-    "mamba_d_ssm": 128,
-    "mamba_d_state": 8,
-    "ssm_state_size": 8,
-    "state_size": 8,
-    "mamba_n_groups": 2,
-    "n_groups": 2,
-    "num_heads": 8,
-    "attn_layer_indices": [1],
-    "attn_layer_period": 2,
-    "attn_layer_offset": 1,
-    "shared_intermediate_size": 40,
-    "moe_shared_expert_intermediate_size": 40,
-    "linear_num_heads": 4,
-    "linear_head_dim": 16,
-    "intermediate_size_mlp": 56,
-}
-"""For any model type: each takes those fields that it knows."""
-
-SMALL_BY_TYPE: dict[str, dict[str, object]] = {
-    "granitemoehybrid": {"layer_types": ["linear_attention", "full_attention"] * 2},
-    "kimi_linear": {"layer_types": ["linear_attention", "full_attention"] * 2},
-    "nemotron_h": {"layers_block_type": ["linear_attention", "moe", "full_attention", "mlp"]},
-    "mamba2": {"head_dim": 16},
-    "gemma4_text": {
-        "attention_k_eq_v": True,
-        "enable_moe_block": True,
-        "global_head_dim": 32,
-        "hidden_size_per_layer_input": 8,
-        "layer_types": ["sliding_attention", "full_attention"] * 2,
-        "num_global_key_value_heads": 1,
-        "num_kv_shared_layers": 2,
-        "top_k_experts": 2,
-        "use_double_wide_mlp": True,
-        "vocab_size_per_layer_input": 259,
-    },
-    "gemma4_unified_text": {
-        "layer_types": ["sliding_attention", "full_attention"] * 2,
-        "num_global_key_value_heads": 1,
-    },
-}
-"""For classes whose defaults would omit a kind of layer, or not fit the other sizes."""
+"""Those that are in no list of published sizes."""

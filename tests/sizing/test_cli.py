@@ -4,6 +4,7 @@ import json
 import logging
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,8 +12,7 @@ from typer.testing import CliRunner, Result
 
 from kvscope.cli.app import app
 from kvscope.plan.parallel import TIMES
-from tests.sizing.configs import GEMMA_3_4B, LLAMA_3_8B, QWEN3_8B, QWEN3_30B_A3B
-from tests.sizing.published_configs import AWQ, LLAMA_70B
+from tests.sizing.configs import AWQ, GEMMA_3_4B, LLAMA_3_8B, LLAMA_70B, QWEN3_8B, QWEN3_30B_A3B
 
 GIB = 2**30
 
@@ -305,11 +305,18 @@ def test_a_hub_name_is_asked_of_the_hub(qwen: str, monkeypatch: pytest.MonkeyPat
 
     def download(name: str, file: str) -> str:
         asked.append((name, file))
+        if file != "config.json":
+            raise FileNotFoundError(file)
         return f"{qwen}/config.json"
 
     monkeypatch.setattr(hub, "hf_hub_download", download)
-    assert document("Qwen/Qwen3-30B-A3B")["bytes"]["per_token"] == 96 * 1024
-    assert asked == [("Qwen/Qwen3-30B-A3B", "config.json")]
+    headers = SimpleNamespace(tensors={"w": SimpleNamespace(dtype="BF16", shape=[1000, 1000])})
+    metadata = SimpleNamespace(files_metadata={"model.safetensors": headers})
+    monkeypatch.setattr(hub.HfApi, "get_safetensors_metadata", lambda api, name: metadata)
+    planned = document("Qwen/Qwen3-30B-A3B")
+    assert planned["bytes"]["per_token"] == 96 * 1024
+    assert planned["bytes"]["checkpoint"] == 2_000_000
+    assert [file for _, file in asked] == ["config.json", "hf_quant_config.json"]
 
 
 @pytest.mark.parametrize("suffix", ["png", "svg"])

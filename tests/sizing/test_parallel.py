@@ -8,12 +8,14 @@ from kvscope.plan.plan import Plan, PoolMemory
 from kvscope.plan.verdict import smallest
 from kvscope_engine.sizing import ConfigError
 from tests.sizing.configs import (
+    CODESTRAL_MAMBA_7B,
     DEEPSEEK_V2_LITE,
+    GEMMA_3_27B,
     LLAMA_3_8B,
+    LLAMA_70B,
     QWEN3_30B_A3B,
     QWEN3_NEXT_80B,
 )
-from tests.sizing.published_configs import CODESTRAL_MAMBA_7B, GEMMA_3_27B, LLAMA_70B
 from tests.sizing.test_plan import make_plan
 
 EXPERTS = 48 * 128 * 3 * 768 * 2048

@@ -8,8 +8,7 @@ import pytest
 from kvscope.plan.modules import modules_of
 from kvscope.plan.shape import ModelShape, shape_from_config
 from kvscope_engine.sizing import ConfigError
-from tests.sizing.configs import LLAMA_3_8B, QWEN3_30B_A3B
-from tests.sizing.published_configs import AWQ, DEEPSEEK_V3, MXFP4
+from tests.sizing.configs import AWQ, DEEPSEEK_V3, LLAMA_3_8B, MXFP4, QWEN3_30B_A3B
 
 EMBEDDINGS = 2 * 128_256 * 4096
 NORMS = 65 * 4096

@@ -1,17 +1,20 @@
 """Pools as a real vLLM builds them: its models on the meta device, its specs, its groups.
 
-`python -m tests.vllm.plan_pools CASES` prints one line for each case. No weight is allocated and
-nothing is computed. Settings that a CPU changes are set to those of a GPU: an engine that schedules
-ahead, prefix caching, and recurrences in the type of the case.
+`python -m tests.vllm.plan_pools CASES` prints one line for each case, and `--all` one for each
+text model of vLLM's registry. No weight is allocated and nothing is computed. Settings that a CPU
+changes are set to those of a GPU: an engine that schedules ahead, prefix caching, and recurrences
+in the type of the case.
 """
 
 import json
+import os
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import torch
+import vllm
 from vllm.config import VllmConfig, set_current_vllm_config
 from vllm.distributed import (
     ensure_model_parallel_initialized,
@@ -21,8 +24,23 @@ from vllm.distributed import (
 from vllm.engine.arg_utils import EngineArgs
 from vllm.model_executor.model_loader.utils import initialize_model
 from vllm.platforms import current_platform
+from vllm.platforms.cpu import CpuPlatform
 from vllm.utils.torch_utils import set_default_torch_dtype
+from vllm.v1.attention.backends.registry import AttentionBackendEnum
 from vllm.v1.core import kv_cache_utils
+from vllm.v1.kv_cache_interface import MambaSpec, SlidingWindowSpec
+
+from tests.vllm.architectures import architectures
+
+_choose = CpuPlatform.get_attn_backend_cls.__func__
+
+
+def _chosen(cls: Any, *arguments: Any, attn_selector_config: Any, **named: Any) -> str:
+    """Sparse attention has no CPU kernel; the specification of its cache needs none."""
+    if attn_selector_config.use_sparse:
+        return str(AttentionBackendEnum.CPU_MLA.get_path())
+    named["attn_selector_config"] = attn_selector_config
+    return str(_choose(cls, *arguments, **named))
 
 
 def _configured(case: dict[str, Any], folder: Path) -> VllmConfig:
@@ -88,8 +106,15 @@ def _case(case: dict[str, Any], first: bool) -> dict[str, Any]:
     tokens, concurrency = kv_cache_utils.get_kv_cache_capacity(
         config, kv_cache_utils.generate_scheduler_kv_cache_config([pool])
     )
+    kept = specs.values()
+    states = [spec.dtypes[-1] for spec in kept if isinstance(spec, MambaSpec)]
+    tokens_of = [
+        spec.block_size for spec in kept if not isinstance(spec, MambaSpec | SlidingWindowSpec)
+    ]
     return {
         "name": case["name"],
+        "block_size": case["block_size"] if states or not tokens_of else max(tokens_of),
+        "state_dtype": str(states[0]).removeprefix("torch.") if states else None,
         "weights": weights,
         "blocks": pool.num_blocks,
         "tokens": tokens,
@@ -99,13 +124,19 @@ def _case(case: dict[str, Any], first: bool) -> dict[str, Any]:
 
 
 def main() -> None:
-    cases = json.loads(Path(sys.argv[1]).read_text())
-    for number, case in enumerate(cases):
+    everything = sys.argv[1] == "--all"
+    os.environ.setdefault("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "1")
+    CpuPlatform.get_attn_backend_cls = classmethod(_chosen)
+    cases = architectures() if everything else json.loads(Path(sys.argv[1]).read_text())
+    ready = False
+    for case in cases:
         try:
-            found = _case(case, first=number == 0)
+            found = _case(case, first=not ready)
         except Exception as error:  # the others are still of use
-            found = {"name": case["name"], "error": repr(error)}
-        print(json.dumps(found), flush=True)
+            found = {"name": case["name"], "error": f"{type(error).__name__}: {error}"}
+        ready = ready or parallel_state._TP is not None
+        shown = {"case": case, "version": vllm.__version__} if everything else {}
+        print(json.dumps({**found, **shown}), flush=True)
 
 
 if __name__ == "__main__":

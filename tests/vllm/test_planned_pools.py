@@ -11,10 +11,10 @@ from kvscope.plan.plan import Plan, PoolMemory, Settings
 from kvscope.plan.shape import shape_from_config
 from kvscope.plan.storage import plain_storage
 from kvscope_engine.sizing import Dtype
-from tests.sizing.configs import DEEPSEEK_V2_LITE
+from tests.sizing.configs import DEEPSEEK_V2_LITE, GEMMA_3_27B, GPT_OSS_120B
 from tests.sizing.published import PUBLISHED
-from tests.sizing.published_configs import GEMMA_3_27B, GPT_OSS_120B
 from tests.vllm.driven import run_in_vllm
+from tests.vllm.planned_models import PAGE, page
 
 pytestmark = [
     *(pytest.mark.vllm, pytest.mark.nightly, pytest.mark.weekly, pytest.mark.slow),
@@ -108,3 +108,12 @@ def test_a_pool_is_planned_as_vllm_builds_it(built: dict[str, Any], name: str) -
     assert plan.concurrent(MAX_MODEL_LEN) == pytest.approx(real["concurrency"], rel=1e-12)
     assert plan.stage_weights is not None
     assert plan.stage_weights[0] / 2 == pytest.approx(real["weights"], rel=0.01)
+
+
+def test_every_architecture_that_builds_is_planned_as_its_page_says(
+    vllm_python: Path, tmp_path: Path
+) -> None:
+    lines, _ = run_in_vllm(vllm_python, tmp_path, "tests.vllm.plan_pools", "--all")
+    found = page([line for line in lines if "case" in line])
+    assert "| differs" not in found
+    assert found == PAGE.read_text(), "run python -m tests.vllm.planned_models"

@@ -48,6 +48,7 @@ NAVIGATION = {
         "docs/reference/servers",
         "docs/reference/engine",
         "docs/reference/layout",
+        "docs/reference/planned-models",
         "alerts/runbooks/README",
     ],
     "Concepts": [

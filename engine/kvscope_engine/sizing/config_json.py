@@ -37,8 +37,10 @@ CONFIG = "config.json"
 MAX_CONFIG_BYTES = 8 * 2**20
 """Bytes of a configuration; those that list thousands of classes have 1 MB."""
 
-_NESTED = ("text_config", "language_config", "llm_config")
+_NESTED = ("thinker_config", "text_config", "language_config", "llm_config", "text_model_config")
 """Keys under which multimodal checkpoints keep the configuration of their decoder."""
+_INHERITED = ("torch_dtype", "dtype", "model_type", "tie_word_embeddings")
+"""Fields of the outer part that hold for the decoder as well, where it has none of its own."""
 
 
 _QUOTED = 60
@@ -64,21 +66,28 @@ def read_config(path: Path) -> Config:
 
 
 def decoder_config(config: Config) -> Config:
-    """The text decoder's part, with the dtype of the outer part if it has none."""
+    """The text decoder's part, nested at any depth, with what it takes over from the outer ones."""
     for key in _NESTED:
         inner = config.get(key)
         if isinstance(inner, Mapping):
-            outer = {k: config[k] for k in ("torch_dtype", "dtype") if k in config}
-            return {**outer, **inner}
+            absent = [name for name in _INHERITED if name in config and inner.get(name) is None]
+            return decoder_config({**inner, **{name: config[name] for name in absent}})
     return config
 
 
 class Fields:
-    """Typed access; a field that is absent or null is looked for under its other names."""
+    """Typed access; a field that is absent or null is looked for under its other names.
 
-    def __init__(self, config: Config, defaults: Config) -> None:
+    `read` has the names that were asked for, those of nested objects with a dot between.
+    """
+
+    def __init__(
+        self, config: Config, defaults: Config, read: set[str] | None = None, place: str = ""
+    ) -> None:
         self._config = config
         self._defaults = defaults
+        self._place = place
+        self.read: set[str] = set() if read is None else read
         model_type = config.get("model_type")
         self.model_type = model_type if isinstance(model_type, str) else ""
 
@@ -144,11 +153,13 @@ class Fields:
     def inner(self, name: str) -> "Fields":
         """The fields of a nested object; none where there is no such object."""
         value = self._get(name)
-        return Fields(value if isinstance(value, Mapping) else {}, {})
+        place = f"{self._place}{name}."
+        return Fields(value if isinstance(value, Mapping) else {}, {}, self.read, place)
 
     def has(self, name: str) -> bool:
         return self._get(name) is not None
 
     def _get(self, name: str) -> object:
         """A default replaces an absent field; null replaces the default."""
+        self.read.add(self._place + name)
         return self._config[name] if name in self._config else self._defaults.get(name)

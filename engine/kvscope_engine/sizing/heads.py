@@ -9,6 +9,10 @@ HEAD_FIELDS = (
     "num_key_value_heads",
     "num_kv_heads",
     "n_head_kv",
+    "num_attention_groups",
+    "multi_query_group_num",
+    "attention_head_dim",
+    "kv_channels",
     "head_dim",
     "hidden_size",
     "n_embd",
@@ -20,17 +24,24 @@ HEAD_FIELDS = (
 
 def head_dim(fields: Fields) -> int:
     """The configured size, else the hidden size divided by the number of heads."""
-    given = fields.optional_integer("head_dim")
-    return given or fields.integer("hidden_size", "n_embd") // num_heads(fields)
+    given = fields.optional_integer("attention_head_dim", "head_dim", "kv_channels")
+    return given or fields.integer("hidden_size", "n_embd", "d_model") // num_heads(fields)
 
 
 def num_heads(fields: Fields) -> int:
-    return fields.integer("num_attention_heads", "n_head")
+    given = fields.optional_integer("decoder_attention_heads")  # beside those of an encoder
+    return given or fields.integer("num_attention_heads", "n_head")
 
 
 def num_kv_heads(fields: Fields) -> int:
     """The configured number; 1 for models with the flag multi_query; else one per query head."""
-    given = fields.optional_integer("num_key_value_heads", "num_kv_heads", "n_head_kv")
+    given = fields.optional_integer(
+        "num_key_value_heads",
+        "num_kv_heads",
+        "n_head_kv",
+        "num_attention_groups",
+        "multi_query_group_num",
+    )
     new_falcon = fields.flag("new_decoder_architecture")
     if fields.flag("multi_query") and not new_falcon:
         return 1
@@ -39,7 +50,9 @@ def num_kv_heads(fields: Fields) -> int:
 
 def num_layers(fields: Fields) -> int:
     """Raises ConfigError for more than MAX_LAYERS, since each one is examined."""
-    number = fields.integer("num_hidden_layers", "n_layer", "num_layers")
+    number = fields.optional_integer("decoder_layers") or fields.integer(
+        "num_hidden_layers", "n_layer", "num_layers"
+    )
     if number > MAX_LAYERS:
         raise ConfigError(f"a model of {number:,} layers: {MAX_LAYERS:,} is the most")
     return number
