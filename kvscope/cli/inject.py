@@ -45,6 +45,14 @@ def inject(
             "Compose file: the service.",
         ),
     ] = None,
+    path: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH",
+            help="Place of the pods' templates or specs, if they are not found or not all are "
+            "meant: spec/roles/*/template. * is every element.",
+        ),
+    ] = None,
     user: Annotated[
         str | None,
         typer.Option(
@@ -133,6 +141,7 @@ def inject(
     wish = Wish(
         image=EXPORTER_IMAGE if remove else _image(exporter_image),
         port=port,
+        path=path and path.strip("/"),
         container=container,
         user=_user(user),
         is_user_assigned=user == _ASSIGNED,

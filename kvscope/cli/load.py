@@ -23,6 +23,7 @@ from kvscope.load.progress import showing_progress
 from kvscope.options.configuration import ListenConfig
 from kvscope.output import fail
 from kvscope.places import server_named
+from kvscope.traces.dialects import Dialect
 
 EXIT_FAILED = 1
 
@@ -53,7 +54,7 @@ def load(
             exists=True,
             dir_okay=False,
             readable=True,
-            help="Trace in Mooncake's format, for scenario trace.",
+            help="Trace of any dialect, for scenario trace (docs/reference/traces.md).",
         ),
     ] = None,
     url: Annotated[
@@ -141,6 +142,18 @@ def load(
             help="Cut a trace's prompts that exceed the context, instead of skipping them.",
         ),
     ] = False,
+    dialect: Annotated[
+        Dialect | None,
+        typer.Option(help="Format of the trace. Default: recognised by its rows."),
+    ] = None,
+    block_size: Annotated[
+        int | None,
+        typer.Option(
+            metavar="TOKENS",
+            min=1,
+            help="Tokens behind one id of the trace. Default: what its rows show.",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed; the same one makes the same workload.")] = 0,
     timeout: Annotated[float, typer.Option(help="Seconds that a request may take.")] = 300.0,
     output_json: Annotated[
@@ -169,6 +182,8 @@ def load(
             url=server_named(url, ListenConfig().port),
             scenario=scenario,
             trace_file=trace_file,
+            trace_dialect=dialect,
+            trace_block_size=block_size,
             model=model,
             api_key=api_key,
             seed=seed,

@@ -23,7 +23,7 @@ from kvscope.inject.pod import (
     volumes,
 )
 from kvscope.inject.report import Place, Report, Turn
-from kvscope.inject.servers import NAMES, Server, mentioned_server, server_in
+from kvscope.inject.servers import NAMES, Server, launcher, mentioned_server, server_in
 from kvscope.inject.tree import (
     LeftAloneError,
     Node,
@@ -36,16 +36,15 @@ from kvscope.inject.tree import (
     plain,
 )
 from kvscope.inject.users import shared_user
-from kvscope.inject.workloads import WITHOUT_PLACE, Pod, pods_of
+from kvscope.inject.workloads import WITHOUT_PLACE, Pod, group_of, pods_of
 from kvscope.run.plugin_folder import PLUGIN
 from kvscope_events.observers.endpoints import DIRECTORY_VARIABLE
 
 _OURS = (OBSERVER, SIDECAR, SOCKETS, KEY)
-_PLAIN_JOBS = ("Job", "CronJob")
 _FIXED = {
-    "Pod": "a Pod that exists cannot be changed in place: kubectl replace --force",
-    "Job": "a Job that exists cannot be changed: delete it, and create it from its own manifest, "
-    "not from what kubectl get gives",
+    ("", "Pod"): "a Pod that exists cannot be changed in place: kubectl replace --force",
+    ("batch", "Job"): "a Job that exists cannot be changed: delete it, and create it from its own "
+    "manifest, not from what kubectl get gives",
 }
 """Advice for kinds whose pods `kubectl apply` cannot change."""
 
@@ -56,6 +55,8 @@ class Wish:
 
     image: str = EXPORTER_IMAGE
     port: int = PORT
+    path: str | None = None
+    """Place of the templates or specs of pods to take, whatever the kind of object."""
     container: str | None = None
     """Container to take for the server, where it is not recognised or there are several."""
     user: int | None = None
@@ -83,10 +84,9 @@ def inject(
 ) -> None:
     """Observe the server of each pod of an object."""
     labelled: set[int] = set()
-    pods = list(pods_of(root, kind))
-    if kind in WITHOUT_PLACE:
-        report.note(name, f"left alone: {WITHOUT_PLACE[kind]}")
-        return
+    pods = list(pods_of(root, kind, wish.path))
+    group = group_of(root)
+    without_place = None if wish.path else WITHOUT_PLACE.get((group, kind))
     for number, pod in enumerate(pods):
         place = turn.place(number)
         if report.keeps(turn, place, name):
@@ -98,6 +98,7 @@ def inject(
             if found is None:
                 _note_unrecognised(pod, name, wish, report)
                 continue
+            _check_place(pod, without_place, wish)
             watch = _watch(pod, found, wish)
             _observe(pod, found, watch, edit, labelled)
         except LeftAloneError as error:
@@ -110,17 +111,17 @@ def inject(
         report.hints[_hint(watch)] = None
         for remark in _remarks(pod, found, watch):
             report.note(name, remark)
-        if kind in _FIXED:
-            report.note(name, _FIXED[kind])
+        if (group, kind) in _FIXED:
+            report.note(name, _FIXED[group, kind])
     if not pods:
-        _note_unknown(root, kind, name, report)
+        _note_unknown(root, kind, name, wish, report)
 
 
 def observed(root: Node, kind: str) -> dict[int, tuple[list[str], Mapping[str, Any]]]:
     """The pods that have something of ours, by number: names of their containers, and our parts."""
     found: dict[int, tuple[list[str], Mapping[str, Any]]] = {}
     for number, pod in enumerate(pods_of(root, kind)):
-        spec, labelled = plain(pod.spec), plain(pod.labelled)
+        spec = plain(pod.spec)
         inner = {name: one for _, name, one in _containers(pod) if name not in _OURS}
         variables = [one for content in inner.values() for one in mappings(content.get("env"))]
         parts: dict[str, Any] = {
@@ -133,8 +134,9 @@ def observed(root: Node, kind: str) -> dict[int, tuple[list[str], Mapping[str, A
             continue
         for key in ("env", "volumeMounts"):
             parts[key] = [[name, content.get(key)] for name, content in inner.items()]
-        labels = mapping(labelled.get("metadata")) if pod.has_metadata else labelled
-        parts["labels"] = mapping(mapping(labels).get("labels")).get(LABEL)
+        holder = {} if pod.labelled is None else mapping(plain(pod.labelled))
+        labels = mapping(holder.get(pod.metadata)) if pod.metadata else holder
+        parts["labels"] = mapping(labels.get("labels")).get(LABEL)
         found[number] = [*inner], parts
     return found
 
@@ -159,15 +161,16 @@ def remove(
             _remove(pod, edit)
             if kind == "Job":
                 _remove_copied_label(root, edit)
-        if kind in _FIXED and edit.checkpoint() > checkpoint:
-            report.note(name, _FIXED[kind])
+        fixed = _FIXED.get((pod.group, kind))
+        if fixed and edit.checkpoint() > checkpoint:
+            report.note(name, fixed)
     if not pods:
         report.others.append(name)
 
 
 def _containers(pod: Pod) -> Iterator[tuple[Node, str, Mapping[str, Any]]]:
-    """The nodes, names and contents; KServe's `model` is one as well."""
-    for key in ("containers", "model"):
+    """The nodes, names and contents."""
+    for key in dict.fromkeys(("containers", pod.server)):
         inner = entry(pod.spec, key)
         if inner is None:
             continue
@@ -186,8 +189,7 @@ def _server_of(pod: Pod, wish: Wish) -> _Found | None:
             continue
         words, image = _words(content), str(content.get("image") or "")
         is_named = wish.container is not None or _is_servers(pod, name, content)
-        # KubeRay starts Ray, whatever the image's entry point is.
-        has_command = bool(content.get("command")) or pod.kind.startswith("Ray")
+        has_command = bool(content.get("command")) or pod.is_rays
         server = server_in(words, image, has_command=has_command, is_named=is_named)
         if server is not None:
             found.append(_Found(node, name, content, server))
@@ -204,17 +206,34 @@ def _words(content: Mapping[str, Any]) -> list[str]:
 
 def _is_servers(pod: Pod, name: str, content: Mapping[str, Any]) -> bool:
     """Whether a container without a command of its own is KServe's for a vLLM."""
-    if pod.kind.startswith("LLM"):
+    if pod.is_llms:
         return name == "main" and not pod.may_lack_scheduler
     return str(mapping(content.get("modelFormat")).get("name")).lower() == "vllm"
 
 
+def _check_place(pod: Pod, without_place: str | None, wish: Wish) -> None:
+    """Raises LeftAloneError if it is not known to take what would be added."""
+    if without_place:
+        raise LeftAloneError(without_place)
+    if pod.labelled is None and wish.path is None:
+        raise LeftAloneError(
+            f"its pod's spec, at {pod.path}, is in no template with metadata, and not every kind "
+            f"takes init containers there: if kubectl explain shows that a {pod.kind} does, name "
+            f"it with --path {pod.path}"
+        )
+
+
 def _note_unrecognised(pod: Pod, name: str, wish: Wish, report: Report) -> None:
-    names = [one for _, one, _ in _containers(pod) if one not in _OURS]
+    inner = [one for one in _containers(pod) if one[1] not in _OURS]
+    names = [one for _, one, _ in inner]
     if wish.container not in (None, *names):
         report.note(name, f"has no container {wish.container}, but {', '.join(names)}")
         report.containers += names
         return
+    for _, container, content in inner:
+        if reason := launcher(_words(content), str(content.get("image") or "")):
+            report.left(name, f"container {container}: {reason}, name it: --container {container}")
+            return
     if wish.container is not None or not pod.may_lack_scheduler:
         report.unrecognised(f"{name} (container {', '.join(names)})", names)
         return
@@ -225,18 +244,22 @@ def _note_unrecognised(pod: Pod, name: str, wish: Wish, report: Report) -> None:
     )
 
 
-def _note_unknown(root: Node, kind: str, name: str, report: Report) -> None:
-    """An object without a pod that we know is one to mention if it has a server all the same."""
+def _note_unknown(root: Node, kind: str, name: str, wish: Wish, report: Report) -> None:
+    """An object without a pod's spec is one to mention if it has a server all the same."""
+    paths = ", ".join(pod.path for pod in pods_of(root, kind)) if wish.path is not None else ""
+    if paths:
+        report.note(name, f"has no pod's spec at {wish.path}, but at {paths}")
+        return
     content = plain(root)
-    server = mentioned_server(content)
+    server = mentioned_server(content) if content.get("apiVersion") else None
     if server is None:
         report.others.append(name)
         return
     report.left(
         name,
-        f"it runs a vLLM or SGLang ({server}), but this command does not know the pods of a {kind} "
-        f"of {content.get('apiVersion')}. docs/guides/kubernetes.md has the kinds that it knows; "
-        "kvscope run, in the server's own container, works in all",
+        f"it runs a vLLM or SGLang ({server}), but has no pod's spec: the controller of a {kind} "
+        f"of {content.get('apiVersion')} makes its pods. kvscope run, in the server's own "
+        "container, works there",
     )
 
 
@@ -264,7 +287,7 @@ def _watch(pod: Pod, found: _Found, wish: Wish) -> Watch:
         )
     if not wish.is_native or wish.is_fail_open:
         ends = plain(pod.spec).get("restartPolicy") not in (None, "Always")
-        if ends or pod.kind in _PLAIN_JOBS:
+        if ends or pod.is_job:
             option = "--fail-open" if wish.is_fail_open else "--ordinary-sidecar"
             raise LeftAloneError(
                 f"with an ordinary container beside its server the pod never ends: leave out "
@@ -297,22 +320,21 @@ def _observe(pod: Pod, found: _Found, watch: Watch, edit: Editor, labelled: set[
         if added:
             edit.extend(pod.spec, key, added)
     edit.extend(pod.spec, "volumes", volumes(watch))
-    if id(pod.labelled) not in labelled:
-        _label(pod, edit)
+    if pod.labelled is not None and id(pod.labelled) not in labelled:
+        _label(pod.labelled, pod.metadata, edit)
         labelled.add(id(pod.labelled))
 
 
-def _label(pod: Pod, edit: Editor) -> None:
-    """Raises LeftAloneError."""
-    holder = pod.labelled
+def _label(holder: Node, key: str, edit: Editor) -> None:
+    """key: that of the metadata; empty: labels are in the holder itself. Raises LeftAloneError."""
     edit.own(holder)
-    if pod.has_metadata:
-        metadata = child(holder, "metadata")
+    if key:
+        metadata = child(holder, key)
         if metadata is None:
-            edit.set(holder, "metadata", {"labels": {LABEL: OBSERVED}})
+            edit.set(holder, key, {"labels": {LABEL: OBSERVED}})
             return
         if not is_mapping(metadata):
-            edit.put(holder, "metadata", {"labels": {LABEL: OBSERVED}})
+            edit.put(holder, key, {"labels": {LABEL: OBSERVED}})
             return
         holder = metadata
     labels = mapping(plain(holder).get("labels"))
@@ -348,7 +370,12 @@ def _remarks(pod: Pod, found: _Found, watch: Watch) -> Iterator[str]:
         )
     if plain(pod.spec).get("hostNetwork") == "true":
         yield f"it is in the host's network, where port {watch.port} is open: see --key-secret"
-    if pod.kind.startswith("Ray"):
+    if pod.labelled is None:
+        yield (
+            f"where a {pod.kind} has its pods' labels is not known: give them {LABEL}: {OBSERVED}, "
+            "by which the PodMonitor selects"
+        )
+    if pod.is_rays:
         yield "one vLLM in each pod is observed: docs/guides/ray.md has what several need"
 
 
@@ -361,13 +388,12 @@ def _remove(pod: Pod, edit: Editor) -> None:
         edit.drop(node, "volumeMounts", _is_ours)
     for key in ("initContainers", "containers", "volumes"):
         edit.drop(pod.spec, key, _is_ours)
-    holder = pod.labelled
-    if not pod.has_metadata:
-        edit.drop(holder, "labels", _is_label)
+    if not pod.metadata:
+        edit.drop(pod.labelled, "labels", _is_label)
         return
-    metadata = entry(holder, "metadata")
+    metadata = entry(pod.labelled, pod.metadata)
     if metadata is not None and edit.drop(metadata[1], "labels", _is_label):
-        edit.drop(holder, "metadata", lambda pair: pair[0] == "labels")
+        edit.drop(pod.labelled, pod.metadata, lambda pair: pair[0] == "labels")
 
 
 def _remove_copied_label(job: Node, edit: Editor) -> None:

@@ -5,10 +5,8 @@ from kvscope.load.runner import StoppedError, run
 from kvscope.load.server import ServerError
 from kvscope.load.spec import LoadSpec, Scenario, SpecError
 from kvscope.load.tokens import BlockTokens
-from kvscope.mooncake import TRACE_BLOCK_TOKENS, TraceError, TraceRequest, read_trace
 
 __all__ = [
-    "TRACE_BLOCK_TOKENS",
     "BlockTokens",
     "LoadSpec",
     "Progress",
@@ -17,8 +15,5 @@ __all__ = [
     "ServerError",
     "SpecError",
     "StoppedError",
-    "TraceError",
-    "TraceRequest",
-    "read_trace",
     "run",
 ]

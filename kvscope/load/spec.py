@@ -7,6 +7,9 @@ from pathlib import Path
 
 import httpx
 
+from kvscope.load.tokens import BlockTokens
+from kvscope.traces import Dialect, Trace, read_trace
+
 _MAX_LENGTH = 2048
 _MAX_PORT = 65535
 
@@ -67,7 +70,11 @@ class LoadSpec:
     """Base URL of an OpenAI-compatible server, with or without `/v1`."""
     scenario: Scenario
     trace_file: Path | None = None
-    """Trace in Mooncake's format; for `trace` only."""
+    """Trace to replay; for `trace` only."""
+    trace_dialect: Dialect | None = None
+    """None: as its rows show it."""
+    trace_block_size: int | None = None
+    """Tokens behind one id; None: as its rows show it."""
     model: str | None = None
     """None: the first one that the server lists."""
     api_key: str | None = field(default=None, repr=False)
@@ -122,6 +129,25 @@ class LoadSpec:
             raise ValueError(f"{self.trace_file}: only `kvscope load trace` takes a FILE")
         if self.scenario is Scenario.TRACE and self.rate is not None:
             raise ValueError("a trace has its own arrival times: use time_scale instead of rate")
+
+    def trace(self) -> Trace:
+        """The trace to replay. Raises TraceError or OSError."""
+        assert self.trace_file is not None
+        return read_trace(
+            self.trace_file,
+            self.num_requests,
+            dialect=self.trace_dialect,
+            block_size=self.trace_block_size,
+        )
+
+    def tokens_of(self, trace: Trace) -> BlockTokens:
+        """The prompts of a trace's requests."""
+        return BlockTokens(
+            block_size=trace.block_size,
+            length_scale=self.length_scale,
+            vocab_size=self.vocab_size,
+            seed=self.seed,
+        )
 
     @property
     def base_url(self) -> str:
