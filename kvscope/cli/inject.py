@@ -29,6 +29,14 @@ def inject(
     remove: Annotated[
         bool, typer.Option("--remove", help="Take everything off that this command has added.")
     ] = False,
+    patch: Annotated[
+        bool,
+        typer.Option(
+            "--patch",
+            help="Write what is added as strategic-merge patches, for kustomize and for Flux's "
+            "postRenderers.",
+        ),
+    ] = False,
     exporter_image: Annotated[
         str | None,
         typer.Option(
@@ -106,9 +114,9 @@ def inject(
 ) -> None:
     """Add observer and sidecar to the vLLMs and SGLangs of a file.
 
-    Reads Kubernetes manifests (Deployment, StatefulSet, DaemonSet, Pod, Job, LeaderWorkerSet,
-    KServe's and KubeRay's kinds, rendered charts) or a Compose file, and writes the same text with
-    two containers, volumes, variables and a label added. Comments, order and quotes stay. Servers
+    Reads Kubernetes manifests (any kind with a pod's template in it, KServe's and OME's kinds,
+    rendered charts) or a Compose file, and writes the same text with two containers, volumes,
+    variables and a label added. Comments, order and quotes stay. Servers
     that are observed already are updated to the options given now. Standard error says what was
     changed, what was not, and why.
 
@@ -128,15 +136,20 @@ def inject(
 
     Example: kubectl get deploy vllm -o yaml | kvscope inject --remove -f - | kubectl replace -f -
 
+    Example: kvscope inject -f vllm.yaml --exporter-image IMAGE --patch > observed.yaml
+
     Example: kvscope inject compose.yaml --exporter-image IMAGE > compose.observed.yaml
     """
     from kvscope.inject.document import RefusedError
     from kvscope.inject.kubernetes import Wish
+    from kvscope.inject.patch import patches
     from kvscope.inject.report import Report
     from kvscope.inject.stream import changed
 
     if (file is None) == (filename is None):
         raise fail("name one file, or - for standard input: kvscope inject -f vllm.yaml")
+    if patch and remove:
+        raise fail("--patch adds: take the patch out of the kustomization instead of --remove")
     name = file or filename or _STANDARD_INPUT
     wish = Wish(
         image=EXPORTER_IMAGE if remove else _image(exporter_image),
@@ -154,7 +167,11 @@ def inject(
     text = _read(name)
     report = Report()
     try:
-        result = changed(text, wish, report, is_removal=remove)
+        if patch:
+            bare = changed(text, wish, Report(), is_removal=True)
+            result = patches(bare, changed(bare, wish, report, is_removal=False))
+        else:
+            result = changed(text, wish, report, is_removal=remove)
     except RefusedError as error:
         raise fail(f"{name}: {error}") from None
     for line in report.summary(is_removal=remove):

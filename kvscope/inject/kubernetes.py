@@ -6,16 +6,20 @@ from typing import Any
 
 from kvscope.inject.edit import Editor
 from kvscope.inject.environment import extend_environment, restore_environment
+from kvscope.inject.left_alone import (
+    OURS,
+    check_place,
+    containers_in,
+    note_unknown,
+    note_unrecognised,
+    words_of,
+)
 from kvscope.inject.pod import (
     DEFAULT_BLOCKS,
     EXPORTER_IMAGE,
-    KEY,
     LABEL,
     OBSERVED,
-    OBSERVER,
     PORT,
-    SIDECAR,
-    SOCKETS,
     SOCKETS_FOLDER,
     Watch,
     containers,
@@ -23,13 +27,12 @@ from kvscope.inject.pod import (
     volumes,
 )
 from kvscope.inject.report import Place, Report, Turn
-from kvscope.inject.servers import NAMES, Server, launcher, mentioned_server, server_in
+from kvscope.inject.servers import NAMES, Server, server_in
 from kvscope.inject.tree import (
     LeftAloneError,
     Node,
     child,
     entry,
-    is_list,
     is_mapping,
     mapping,
     mappings,
@@ -40,7 +43,6 @@ from kvscope.inject.workloads import WITHOUT_PLACE, Pod, group_of, pods_of
 from kvscope.run.plugin_folder import PLUGIN
 from kvscope_events.observers.endpoints import DIRECTORY_VARIABLE
 
-_OURS = (OBSERVER, SIDECAR, SOCKETS, KEY)
 _FIXED = {
     ("", "Pod"): "a Pod that exists cannot be changed in place: kubectl replace --force",
     ("batch", "Job"): "a Job that exists cannot be changed: delete it, and create it from its own "
@@ -96,9 +98,9 @@ def inject(
         try:
             found = _server_of(pod, wish)
             if found is None:
-                _note_unrecognised(pod, name, wish, report)
+                note_unrecognised(pod, name, wish.container, report)
                 continue
-            _check_place(pod, without_place, wish)
+            check_place(pod, without_place, is_named=wish.path is not None)
             watch = _watch(pod, found, wish)
             _observe(pod, found, watch, edit, labelled)
         except LeftAloneError as error:
@@ -114,7 +116,7 @@ def inject(
         if (group, kind) in _FIXED:
             report.note(name, _FIXED[group, kind])
     if not pods:
-        _note_unknown(root, kind, name, wish, report)
+        note_unknown(root, kind, name, wish.path, report)
 
 
 def observed(root: Node, kind: str) -> dict[int, tuple[list[str], Mapping[str, Any]]]:
@@ -122,7 +124,7 @@ def observed(root: Node, kind: str) -> dict[int, tuple[list[str], Mapping[str, A
     found: dict[int, tuple[list[str], Mapping[str, Any]]] = {}
     for number, pod in enumerate(pods_of(root, kind)):
         spec = plain(pod.spec)
-        inner = {name: one for _, name, one in _containers(pod) if name not in _OURS}
+        inner = {name: one for _, name, one in containers_in(pod) if name not in OURS}
         variables = [one for content in inner.values() for one in mappings(content.get("env"))]
         parts: dict[str, Any] = {
             f"{key}/{part['name']}": part
@@ -168,26 +170,13 @@ def remove(
         report.others.append(name)
 
 
-def _containers(pod: Pod) -> Iterator[tuple[Node, str, Mapping[str, Any]]]:
-    """The nodes, names and contents."""
-    for key in dict.fromkeys(("containers", pod.server)):
-        inner = entry(pod.spec, key)
-        if inner is None:
-            continue
-        nodes = inner[1].value if is_list(inner[1]) else [inner[1]]
-        for node in nodes:
-            content = plain(node)
-            if isinstance(content, Mapping):
-                yield node, str(content.get("name") or key), content
-
-
 def _server_of(pod: Pod, wish: Wish) -> _Found | None:
     """The server's container. Raises LeftAloneError."""
     found = []
-    for node, name, content in _containers(pod):
-        if name in _OURS or (wish.container is not None and name != wish.container):
+    for node, name, content in containers_in(pod):
+        if name in OURS or (wish.container is not None and name != wish.container):
             continue
-        words, image = _words(content), str(content.get("image") or "")
+        words, image = words_of(content), str(content.get("image") or "")
         is_named = wish.container is not None or _is_servers(pod, name, content)
         has_command = bool(content.get("command")) or pod.is_rays
         server = server_in(words, image, has_command=has_command, is_named=is_named)
@@ -199,68 +188,11 @@ def _server_of(pod: Pod, wish: Wish) -> _Found | None:
     return found[0] if found else None
 
 
-def _words(content: Mapping[str, Any]) -> list[str]:
-    given = [content.get(key) for key in ("command", "args")]
-    return [str(word) for words in given if isinstance(words, list) for word in words]
-
-
 def _is_servers(pod: Pod, name: str, content: Mapping[str, Any]) -> bool:
     """Whether a container without a command of its own is KServe's for a vLLM."""
     if pod.is_llms:
         return name == "main" and not pod.may_lack_scheduler
     return str(mapping(content.get("modelFormat")).get("name")).lower() == "vllm"
-
-
-def _check_place(pod: Pod, without_place: str | None, wish: Wish) -> None:
-    """Raises LeftAloneError if it is not known to take what would be added."""
-    if without_place:
-        raise LeftAloneError(without_place)
-    if pod.labelled is None and wish.path is None:
-        raise LeftAloneError(
-            f"its pod's spec, at {pod.path}, is in no template with metadata, and not every kind "
-            f"takes init containers there: if kubectl explain shows that a {pod.kind} does, name "
-            f"it with --path {pod.path}"
-        )
-
-
-def _note_unrecognised(pod: Pod, name: str, wish: Wish, report: Report) -> None:
-    inner = [one for one in _containers(pod) if one[1] not in _OURS]
-    names = [one for _, one, _ in inner]
-    if wish.container not in (None, *names):
-        report.note(name, f"has no container {wish.container}, but {', '.join(names)}")
-        report.containers += names
-        return
-    for _, container, content in inner:
-        if reason := launcher(_words(content), str(content.get("image") or "")):
-            report.left(name, f"container {container}: {reason}, name it: --container {container}")
-            return
-    if wish.container is not None or not pod.may_lack_scheduler:
-        report.unrecognised(f"{name} (container {', '.join(names)})", names)
-        return
-    report.note(
-        name,
-        f"container {', '.join(names)} left alone: its command starts no vLLM itself, and it may "
-        "never get one; --container NAME takes one in which Ray or a script starts workers",
-    )
-
-
-def _note_unknown(root: Node, kind: str, name: str, wish: Wish, report: Report) -> None:
-    """An object without a pod's spec is one to mention if it has a server all the same."""
-    paths = ", ".join(pod.path for pod in pods_of(root, kind)) if wish.path is not None else ""
-    if paths:
-        report.note(name, f"has no pod's spec at {wish.path}, but at {paths}")
-        return
-    content = plain(root)
-    server = mentioned_server(content) if content.get("apiVersion") else None
-    if server is None:
-        report.others.append(name)
-        return
-    report.left(
-        name,
-        f"it runs a vLLM or SGLang ({server}), but has no pod's spec: the controller of a {kind} "
-        f"of {content.get('apiVersion')} makes its pods. kvscope run, in the server's own "
-        "container, works there",
-    )
 
 
 def _watch(pod: Pod, found: _Found, wish: Wish) -> Watch:
@@ -381,7 +313,7 @@ def _remarks(pod: Pod, found: _Found, watch: Watch) -> Iterator[str]:
 
 def _remove(pod: Pod, edit: Editor) -> None:
     """Raises LeftAloneError."""
-    for node, _, _ in _containers(pod):
+    for node, _, _ in containers_in(pod):
         if not is_mapping(node):
             continue
         restore_environment(node, "env", edit)
@@ -404,7 +336,7 @@ def _remove_copied_label(job: Node, edit: Editor) -> None:
 
 
 def _is_ours(part: Any) -> bool:
-    return isinstance(part, Mapping) and part.get("name") in _OURS
+    return isinstance(part, Mapping) and part.get("name") in OURS
 
 
 def _is_label(pair: Any) -> bool:

@@ -102,8 +102,8 @@ def mentioned_server(content: Any) -> str | None:
 
 
 def launcher(words: Sequence[str], image: str) -> str | None:
-    """The reason why a container whose program starts an engine is left alone; None: it is none
-    that we know."""
+    """The reason why a container is left alone whose program starts an engine; None: its program
+    is not known to do so."""
     text = " ".join([*words, image])
     found = ((pattern.search(text), reason) for pattern, reason in _LAUNCHERS)
     return next((reason.format(match[1]) for match, reason in found if match), None)

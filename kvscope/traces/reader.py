@@ -49,7 +49,7 @@ class Trace:
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """What its dialect leaves open, and what is taken for it."""
+        """Facts that its dialect leaves open, with what is taken for them."""
         return (_DOUBTS[self.dialect],) if self.dialect in _DOUBTS else ()
 
     def __iter__(self) -> Iterator[TraceRequest]:

@@ -63,7 +63,7 @@ class Names:
         self._known: dict[tuple[Hashable, Hashable], int] = {}
 
     def path(self, ids: Sequence[Hashable], root: Hashable = None) -> list[int]:
-        """root: ids below another one are other blocks."""
+        """root: the scope of the ids; equal ids in different scopes are different blocks."""
         known, before, found = self._known, root, []
         for block in ids:
             before = known.setdefault((before, block), len(known))

@@ -356,8 +356,12 @@ spec:
 def test_a_path_takes_some_of_an_objects_pods() -> None:
     text = OBSERVABLE["roles_by_shape"]
     some = run(text, "--path=spec/roles/*/template")
-    assert (some.code, some.said.count("observed:"), some.text.count("--url=")) == (0, 2, 2)
-    assert run(text).said.count("observed:") == 4
+    assert (some.code, some.said.count("observed: container"), some.text.count("--url=")) == (
+        0,
+        2,
+        2,
+    )
+    assert run(text).said.count("observed: container") == 4
     elsewhere = run(text, "--path=spec/template")
     assert elsewhere.code == 1
     assert "has no pod's spec at spec/template, but at spec/roles/*/template/spec" in elsewhere.said
