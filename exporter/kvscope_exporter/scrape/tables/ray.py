@@ -44,14 +44,17 @@ RAY = Table(
         *(_through_ray(row, "ray_serve_") for row in SGLANG_ROWS),
     ),
     identity=Identity(
-        engine=("ReplicaId", "replica", "engine"), ranks=("pp_rank", "tp_rank"), may_be_repeated=False
+        engine=("ReplicaId", "replica", "engine"),
+        ranks=("pp_rank", "tp_rank"),
+        may_be_repeated=False,
     ),
     note="The rows of vLLM and SGLang are read under the names `ray_vllm_…` and `ray_sglang_…`, "
-    "SGLang's also as `ray_serve_sglang_…`. An engine is a replica (label `ReplicaId` or `replica`). Ray drops a gauge 20 s after it was last set, and "
-    "engines set gauges in steps: those of an idle replica are absent, and those that are set only "
-    "once, such as the pool's size, are absent from 20 s after the start. Counters appear at their "
-    "first increment, are up to 10 s late, and remain after their replica has gone. Sums of "
-    "histograms are computed from the midpoints of Ray's buckets.",
+    "SGLang's also as `ray_serve_sglang_…`. An engine is a replica (label `ReplicaId` or "
+    "`replica`). Ray drops a gauge 20 s after it was last set, and engines set gauges in steps: "
+    "those of an idle replica are absent, and those that are set only once, such as the pool's "
+    "size, are absent from 20 s after the start. Counters appear at their first increment, are up "
+    "to 10 s late, and remain after their replica has gone. Sums of histograms are computed from "
+    "the midpoints of Ray's buckets.",
     is_derived=True,
     absent={
         "kvscope_engine_ready": "counters of a dead replica remain on the page; see "
