@@ -19,7 +19,7 @@ _CLASS = re.compile(r"^class (\w+)", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was found of one server."""
+    """One server, and whether it can be observed."""
 
     server: str
     version: str
@@ -41,7 +41,7 @@ class Finding:
 
 
 def findings(folders: Iterable[Path]) -> list[Finding]:
-    """Of the servers in these folders, as they are on `sys.path`."""
+    """The servers in these folders, which are such as `sys.path` has."""
     found = []
     for folder in folders:
         for name, check in (("vllm", _of_vllm), ("sglang", _of_sglang)):

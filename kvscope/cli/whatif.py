@@ -162,6 +162,7 @@ def _failing_in_one_line(file: Path) -> Iterator[None]:
 
 def _is_recording(file: Path) -> bool:
     """False: it looks like a trace. Raises WhatIfError for neither, or OSError."""
+    from kvscope.traces.request import GZIP
     from kvscope_exporter.recorder.format import MAGIC
 
     if not stat.S_ISREG(file.stat().st_mode):
@@ -170,7 +171,7 @@ def _is_recording(file: Path) -> bool:
         begin = content.read(len(MAGIC))
     if not begin:
         raise WhatIfError(f"{file}: the file is empty")
-    if begin != MAGIC and not begin.startswith(b"{"):
+    if begin != MAGIC and not begin.startswith((b"{", GZIP)):
         raise WhatIfError(
             f"{file}: neither a recording of kvscope, nor a trace, which has a JSON object on each "
             "line"

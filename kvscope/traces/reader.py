@@ -12,7 +12,6 @@ from kvscope.traces.dialects import Dialect, block_size_of, dialect_of, first_ro
 from kvscope.traces.request import Names, TraceError, TraceRequest, decoded, padded
 from kvscope.traces.sessions import requests_of_conversations, requests_of_turns
 
-_NonNegative = Annotated[int, msgspec.Meta(ge=0)]
 _DOUBTS: dict[Dialect, str] = {
     Dialect.AIPERF: "a later turn's prompt is taken for all turns and replies before it, and what "
     "is new; a reply is as long as the trace says",
@@ -23,10 +22,11 @@ _DOUBTS: dict[Dialect, str] = {
 class _Line(msgspec.Struct, frozen=True):
     """A request with its whole prompt, as Mooncake and Bailian write it."""
 
-    timestamp: Annotated[float, msgspec.Meta(ge=0)]
     input_length: Annotated[int, msgspec.Meta(gt=0)]
-    output_length: _NonNegative
-    hash_ids: list[_NonNegative]
+    hash_ids: list[int]
+    timestamp: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    """None: together with the line before."""
+    output_length: Annotated[int, msgspec.Meta(ge=0)] = 0
     session_id: int | str | None = None
     chat_id: int | str | None = None
     parent_chat_id: int | str | None = None
@@ -72,10 +72,10 @@ class Trace:
         for number, line in decoded(self.path, _Line):
             if problem := _inconsistency(line, self.block_size, newest):
                 raise TraceError(self.path, number, problem)
-            newest = line.timestamp
+            newest = newest if line.timestamp is None else line.timestamp
             ids = padded(line.hash_ids, line.input_length, self.block_size, ("rest", number))
             yield TraceRequest(
-                timestamp_ms=line.timestamp * ms,
+                timestamp_ms=newest * ms,
                 input_length=line.input_length,
                 output_length=line.output_length,
                 hash_ids=names.path(ids),
@@ -107,7 +107,7 @@ def _inconsistency(line: _Line, block_size: int, newest: float) -> str | None:
             f"hash_ids: expected {expected} ids for {line.input_length} tokens in blocks of "
             f"{block_size} (see --block-size), got {len(line.hash_ids)}"
         )
-    if line.timestamp < newest:
+    if line.timestamp is not None and line.timestamp < newest:
         return f"timestamp: {line.timestamp:g} after {newest:g}: not in arrival order"
     return None
 

@@ -1,13 +1,15 @@
 """One request of a trace, whatever the dialect of its file; lines, and what is wrong with one."""
 
 import errno
+import gzip
 import re
 import stat
+import zlib
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import IO, TypeVar, cast
 
 import msgspec
 
@@ -15,6 +17,8 @@ from kvscope_exporter.fetch.error import JSON_ERRORS
 
 MAX_LINE_BYTES = 64 << 20
 """A request with a million ids takes some 10 MB, a recorded session up to 30 MB."""
+GZIP = b"\x1f\x8b"
+"""The begin of a compressed file."""
 _MAX_DOCUMENT_BYTES = 512 << 20
 """A file that is one JSON object on many lines, which a session may be."""
 _T = TypeVar("_T")
@@ -75,8 +79,8 @@ def lines_of(path: Path) -> Iterator[tuple[int, bytes]]:
     """The lines with their numbers. Raises TraceError, or OSError if it cannot be read."""
     if not stat.S_ISREG(path.stat().st_mode):
         raise OSError(errno.EINVAL, "not a regular file", str(path))
-    with path.open("rb") as file:
-        lines = iter(partial(file.readline, MAX_LINE_BYTES + 1), b"")
+    with _opened(path) as file:
+        lines = iter(partial(_line, path, file), b"")
         for number, line in enumerate(lines, start=1):
             if len(line) > MAX_LINE_BYTES:
                 raise TraceError(path, number, f"a line of more than {MAX_LINE_BYTES >> 20} MiB")
@@ -84,6 +88,19 @@ def lines_of(path: Path) -> Iterator[tuple[int, bytes]]:
                 line += file.read(_MAX_DOCUMENT_BYTES)
             if line.strip():
                 yield number, line
+
+
+def _line(path: Path, file: IO[bytes]) -> bytes:
+    try:
+        return file.readline(MAX_LINE_BYTES + 1)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise TraceError(path, 1, f"its compression is broken: {error}") from None
+
+
+def _opened(path: Path) -> IO[bytes]:
+    with path.open("rb") as file:
+        is_compressed = file.read(len(GZIP)) == GZIP
+    return cast(IO[bytes], gzip.open(path)) if is_compressed else path.open("rb")
 
 
 def decoded(path: Path, kind: type[_T]) -> Iterator[tuple[int, _T]]:

@@ -31,13 +31,19 @@ class _Turn(msgspec.Struct, frozen=True):
 class _Call(msgspec.Struct, frozen=True, rename={"input_length": "in", "output_length": "out"}):
     """WEKA's: a request with its whole prompt, or a subagent with requests of its own."""
 
-    t: float
+    t: float | None = None
     """Seconds from the session's begin; a subagent's requests may count from its own."""
+    timestamp: float = 0.0
+    """The same in sessions that others have made of such traces."""
     type: str = "n"
     input_length: _Length = 0
     output_length: _Length | None = 0
     hash_ids: list[int] | None = None
     requests: list["_Call"] | None = None
+
+    @property
+    def at(self) -> float:
+        return self.timestamp if self.t is None else self.t
 
 
 class _Conversation(msgspec.Struct, frozen=True):
@@ -56,10 +62,13 @@ class _History:
         self.at = 0.0
         self.ids: Sequence[object] = ()
         """Those of its full blocks."""
+        self.first: list[int] = []
+        """Those that its first turn gave of them."""
 
 
 def requests_of_turns(path: Path, block_size: int) -> list[TraceRequest]:
-    """AIPerf's sessions. A prompt is all turns and replies before it, and what is new.
+    """AIPerf's sessions. A prompt is all turns and replies before it, and what is new, unless its
+    ids begin as those of the session do: then they are the whole prompt.
 
     Blocks of the first turn are shared by their ids. Later ones are the session's own, because the
     replies before them are. Raises TraceError or OSError.
@@ -68,15 +77,18 @@ def requests_of_turns(path: Path, block_size: int) -> list[TraceRequest]:
     for number, turn in decoded(path, _Turn):
         session = ("row", number) if turn.session_id is None else turn.session_id
         history = histories.setdefault(session, _History())
-        length = history.tokens + turn.input_length
+        given = turn.hash_ids or []
+        is_whole = bool(history.ids) and given[: len(history.first)] == history.first
+        length = turn.input_length + (0 if is_whole else history.tokens)
         if turn.timestamp is not None:
             history.at = turn.timestamp
         else:
             history.at += turn.delay or 0.0
         full, own = length // block_size, (session, history.turns)
-        if not history.turns:
-            ids = padded(turn.hash_ids or [], length, block_size, own)
+        if is_whole or not history.turns:
+            ids = padded(given, length, block_size, own)
             history.ids = ids[:full]
+            history.first = history.first or given[:full]
         else:
             new = range(len(history.ids), full)
             history.ids = [*history.ids, *((session, "block", place) for place in new)]
@@ -107,16 +119,16 @@ def requests_of_conversations(path: Path, block_size: int) -> list[TraceRequest]
             problem = f"block_size: {conversation.block_size}, where others have {block_size}"
             raise TraceError(path, line, problem)
         scope = None if conversation.hash_id_scope == "global" else ("session", line)
-        for at, call in _calls(conversation.requests, 0.0):
+        for at, call, length in _calls(conversation.requests, 0.0, block_size):
             owner = ("rest", next(numbers))
-            ids = padded(call.hash_ids or [], call.input_length, block_size, owner)
-            if (len(ids) - 1) * block_size >= call.input_length:
-                problem = f"hash_ids: {len(ids)} blocks of {block_size} for {call.input_length}"
+            ids = padded(call.hash_ids or [], length, block_size, owner)
+            if (len(ids) - 1) * block_size >= length:
+                problem = f"hash_ids: {len(ids)} blocks of {block_size} for {length}"
                 raise TraceError(path, line, f"{problem} tokens: see --block-size")
             found.append(
                 TraceRequest(
                     timestamp_ms=at * _MS,
-                    input_length=call.input_length,
+                    input_length=length,
                     output_length=call.output_length or 0,
                     hash_ids=names.path(ids, scope),
                     block_size=block_size,
@@ -126,12 +138,15 @@ def requests_of_conversations(path: Path, block_size: int) -> list[TraceRequest]
     return sorted(found, key=lambda request: request.timestamp_ms)
 
 
-def _calls(calls: Sequence[_Call], begin: float) -> Iterator[tuple[float, _Call]]:
-    """The requests with a prompt and their times, those of subagents among them."""
+def _calls(
+    calls: Sequence[_Call], begin: float, block_size: int
+) -> Iterator[tuple[float, _Call, int]]:
+    """The requests with a prompt, their times and their tokens, those of subagents among them."""
     for call in calls:
         if call.requests is None:
-            if call.input_length:
-                yield begin + call.t, call
+            length = call.input_length or len(call.hash_ids or ()) * block_size
+            if length:
+                yield begin + call.at, call, length
             continue
-        is_relative = any(inner.t < call.t for inner in call.requests)
-        yield from _calls(call.requests, begin + call.t if is_relative else begin)
+        is_relative = any(inner.at < call.at for inner in call.requests)
+        yield from _calls(call.requests, begin + call.at if is_relative else begin, block_size)

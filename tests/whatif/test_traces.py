@@ -1,5 +1,6 @@
 """Traces: what is read, and how a bad line is named."""
 
+import gzip
 import json
 import os
 import tracemalloc
@@ -133,6 +134,24 @@ def test_a_turn_of_aiperf_has_the_turns_and_replies_before_it_in_its_prompt(tmp_
     assert second.hash_ids[:2] == first.hash_ids
     assert other.hash_ids[0] == first.hash_ids[0], "the first turns share by their ids"
     assert not {*second.hash_ids[2:]} & {*first.hash_ids, *other.hash_ids}
+    rows[1] |= {"input_length": 96, "hash_ids": [1, 2, 3]}
+    whole = [*read_trace(write(tmp_path, *map(json.dumps, rows)), block_size=32)][-1]
+    assert (whole.input_length, whole.hash_ids[:2]) == (96, first.hash_ids), "it begins as before"
+
+
+def test_what_others_leave_out_or_compress_is_read(tmp_path: Path) -> None:
+    rows = [{"block_size": 64, "hash_ids": [2**64 - 1, 2**63], "input_length": 128}] * 2
+    session = {"requests": [{"timestamp": 3, "hash_ids": [10, 11]}]}
+    for lines, lengths, times in ((rows, [128, 128], [0, 0]), ([session], [128], [3000])):
+        file = tmp_path / "trace.jsonl.gz"
+        file.write_bytes(gzip.compress("\n".join(map(json.dumps, lines)).encode()))
+        requests = list(read_trace(file))
+        assert [request.input_length for request in requests] == lengths
+        assert [request.timestamp_ms for request in requests] == times
+        assert len({tuple(request.hash_ids) for request in requests}) == 1
+    file.write_bytes(file.read_bytes()[:-9])
+    with pytest.raises(TraceError, match="its compression is broken"):
+        list(read_trace(file))
 
 
 def calls(*times: float) -> list[dict[str, Any]]:
