@@ -8,7 +8,7 @@ import ast
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -38,16 +38,6 @@ class Finding:
         if self.absent and not self.problems:
             lines.append(f"  not in this release, and not needed: {', '.join(self.absent)}")
         return "\n".join([*lines, *([f"  {self.remark}"] if self.remark else [])])
-
-
-def findings(folders: Iterable[Path]) -> list[Finding]:
-    """The servers in these folders, which are such as `sys.path` has."""
-    found = []
-    for folder in folders:
-        for name, check in (("vllm", _of_vllm), ("sglang", _of_sglang)):
-            if (folder / name / "__init__.py").is_file():
-                found.append(check(folder))
-    return found
 
 
 class _Sources:
@@ -168,17 +158,18 @@ def _version(folder: Path, name: str) -> str:
     return next((match[1] for match in found if match), "")
 
 
-def folders_of(places: Sequence[str]) -> Iterator[Path]:
-    """The folders of packages in environments, or these folders themselves; without any, those of
-    this Python."""
-    for place in map(Path, places or sys.path):
-        inner = sorted(place.glob("lib/python3*/*-packages"))
-        yield from inner or [place]
-
-
 def main(places: Sequence[str]) -> int:
-    """Print what was found; 1: something cannot be observed, or nothing was found."""
-    found = findings(dict.fromkeys(folders_of(places)))
+    """Print what was found in environments, or folders of packages; without any, those of this
+    Python. 1: something cannot be observed, or nothing was found."""
+    folders: dict[Path, None] = {}
+    for place in map(Path, places or sys.path):
+        folders |= dict.fromkeys(sorted(place.glob("lib/python3*/*-packages")) or [place])
+    found = [
+        check(folder)
+        for folder in folders
+        for name, check in (("vllm", _of_vllm), ("sglang", _of_sglang))
+        if (folder / name / "__init__.py").is_file()
+    ]
     for one in found:
         print(one)
     if not found:

@@ -73,7 +73,8 @@ class Trace:
             if problem := _inconsistency(line, self.block_size, newest):
                 raise TraceError(self.path, number, problem)
             newest = newest if line.timestamp is None else line.timestamp
-            ids = padded(line.hash_ids, line.input_length, self.block_size, ("rest", number))
+            place = self.path, number
+            ids = padded(place, line.hash_ids, line.input_length, self.block_size, ("rest", number))
             yield TraceRequest(
                 timestamp_ms=newest * ms,
                 input_length=line.input_length,

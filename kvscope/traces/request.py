@@ -114,11 +114,15 @@ def decoded(path: Path, kind: type[_T]) -> Iterator[tuple[int, _T]]:
 
 
 def padded(
-    ids: Sequence[Hashable], length: int, block_size: int, owner: Hashable
+    place: tuple[Path, int], ids: Sequence[Hashable], length: int, block_size: int, owner: Hashable
 ) -> list[Hashable]:
-    """The ids of a prompt with names of its owner's own for blocks that have none."""
-    missing = -(-length // block_size) - len(ids)
-    return [*ids, *((owner, number) for number in range(missing))]
+    """The ids of a prompt, with names of its owner's own for blocks that have none. place: file and
+    line. Raises TraceError if there are more ids than blocks."""
+    blocks = -(-length // block_size)
+    if len(ids) > blocks:
+        problem = f"hash_ids: {len(ids)} ids for {length} tokens in blocks of {block_size}"
+        raise TraceError(*place, f"{problem}: see --block-size")
+    return [*ids, *((owner, number) for number in range(len(ids), blocks))]
 
 
 def _described(error: Exception) -> str:

@@ -78,7 +78,7 @@ def requests_of_turns(path: Path, block_size: int) -> list[TraceRequest]:
         session = ("row", number) if turn.session_id is None else turn.session_id
         history = histories.setdefault(session, _History())
         given = turn.hash_ids or []
-        is_whole = bool(history.ids) and given[: len(history.first)] == history.first
+        is_whole = bool(history.first) and given[: len(history.first)] == history.first
         length = turn.input_length + (0 if is_whole else history.tokens)
         if turn.timestamp is not None:
             history.at = turn.timestamp
@@ -86,13 +86,13 @@ def requests_of_turns(path: Path, block_size: int) -> list[TraceRequest]:
             history.at += turn.delay or 0.0
         full, own = length // block_size, (session, history.turns)
         if is_whole or not history.turns:
-            ids = padded(given, length, block_size, own)
+            ids = padded((path, number), given, length, block_size, own)
             history.ids = ids[:full]
             history.first = history.first or given[:full]
         else:
             new = range(len(history.ids), full)
             history.ids = [*history.ids, *((session, "block", place) for place in new)]
-            ids = padded(history.ids, length, block_size, own)
+            ids = padded((path, number), history.ids, length, block_size, own)
         found.append(
             TraceRequest(
                 timestamp_ms=history.at,
@@ -121,10 +121,7 @@ def requests_of_conversations(path: Path, block_size: int) -> list[TraceRequest]
         scope = None if conversation.hash_id_scope == "global" else ("session", line)
         for at, call, length in _calls(conversation.requests, 0.0, block_size):
             owner = ("rest", next(numbers))
-            ids = padded(call.hash_ids or [], length, block_size, owner)
-            if (len(ids) - 1) * block_size >= length:
-                problem = f"hash_ids: {len(ids)} blocks of {block_size} for {length}"
-                raise TraceError(path, line, f"{problem} tokens: see --block-size")
+            ids = padded((path, line), call.hash_ids or [], length, block_size, owner)
             found.append(
                 TraceRequest(
                     timestamp_ms=at * _MS,

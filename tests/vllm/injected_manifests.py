@@ -70,37 +70,6 @@ spec:
             --port 8200
 """
 
-MODULES = """\
-apiVersion: apps/v1
-kind: ReplicaSet
-metadata: {name: module}
-spec:
-  template:
-    spec:
-      containers:
-      - name: vllm
-        image: vllm/vllm-openai:v0.32.0
-        command: [python3, -m, vllm.entrypoints.openai.api_server]
-        args: [--model, Qwen/Qwen3-0.6B, --port, "8080"]
----
-apiVersion: batch/v1
-kind: Job
-metadata: {name: script-with-a-module}
-spec:
-  template:
-    spec:
-      restartPolicy: Never
-      containers:
-      - name: vllm
-        image: vllm/vllm-openai:v0.32.0
-        command:
-        - sh
-        - -c
-        - "echo starting; python3 -m vllm.entrypoints.openai.api_server --model $(MODEL)"
-        env:
-        - {name: MODEL, value: Qwen/Qwen3-0.6B}
-"""
-
 PREDICTORS = """\
 apiVersion: serving.kserve.io/v1beta1
 kind: InferenceService

@@ -154,6 +154,18 @@ def test_what_others_leave_out_or_compress_is_read(tmp_path: Path) -> None:
         list(read_trace(file))
 
 
+@pytest.mark.parametrize(
+    "row",
+    [
+        a_row(0, 64, [1, 2, 3], session_id="a", delay=1),
+        {"requests": [{"t": 0, "in": 64, "hash_ids": [1, 2, 3]}]},
+    ],
+)
+def test_more_ids_than_blocks_are_an_error(tmp_path: Path, row: dict[str, Any]) -> None:
+    with pytest.raises(TraceError, match="3 ids for 64 tokens in blocks of 32: see --block-size"):
+        paths(tmp_path, row, block_size=32)
+
+
 def calls(*times: float) -> list[dict[str, Any]]:
     return [{"t": at, "type": "n", "in": 100, "out": 9, "hash_ids": [1]} for at in times]
 
