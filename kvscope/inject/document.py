@@ -22,7 +22,7 @@ from kvscope.inject.tree import (
     plain,
     scalars,
 )
-from kvscope.inject.workloads import pods_of
+from kvscope.inject.workloads import chosen_pods, pods_of
 
 _TEMPLATE = re.compile(
     r"\{\{-?\s*(?:[.$]|(?:if|else|end|range|with|include|template|define|block|toYaml|tpl)\b)"
@@ -136,9 +136,10 @@ def _before(root: Node, wish: Wish) -> tuple[Parts, dict[Place, str]]:
             of_object = dict(kubernetes.observed(item, kind).items())
         else:
             of_object = {name: ([name], own) for name, own in compose_file.observed(item).items()}
+        chosen = chosen_pods(item, kind, wish.path) if kind else of_object
         for inner, (names, parts) in of_object.items():
             found[turn.place(inner)] = parts
-            if wish.container is not None and wish.container not in names:
+            if inner not in chosen or wish.container not in (None, *names):
                 others[turn.place(inner)] = ""
     return found, others
 

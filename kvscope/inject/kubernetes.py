@@ -39,7 +39,7 @@ from kvscope.inject.tree import (
     plain,
 )
 from kvscope.inject.users import shared_user
-from kvscope.inject.workloads import WITHOUT_PLACE, Pod, group_of, pods_of
+from kvscope.inject.workloads import WITHOUT_PLACE, Pod, chosen_pods, group_of, pods_of
 from kvscope.run.plugin_folder import PLUGIN
 from kvscope_events.observers.endpoints import DIRECTORY_VARIABLE
 
@@ -86,10 +86,10 @@ def inject(
 ) -> None:
     """Observe the server of each pod of an object."""
     labelled: set[int] = set()
-    pods = list(pods_of(root, kind, wish.path))
+    pods = chosen_pods(root, kind, wish.path)
     group = group_of(root)
     without_place = None if wish.path else WITHOUT_PLACE.get((group, kind))
-    for number, pod in enumerate(pods):
+    for number, pod in pods.items():
         place = turn.place(number)
         if report.keeps(turn, place, name):
             continue

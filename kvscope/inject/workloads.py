@@ -76,6 +76,8 @@ class Pod:
     """A pod in an object: the nodes that are changed."""
 
     spec: Node
+    holder: Node
+    """The mapping that has the spec: the template, where it is in one."""
     labelled: Node | None
     """Mapping with `labels`, or with `metadata` that has them; None: not known where they are."""
     metadata: str
@@ -108,11 +110,20 @@ def group_of(root: Node) -> str:
     return str(plain(version[1]) or "").rpartition("/")[0] if version else ""
 
 
-def pods_of(root: Node, kind: str, path: str | None = None) -> Iterator[Pod]:
-    """The pods of an object, in their order. path: of those to take, whatever the kind."""
+def chosen_pods(root: Node, kind: str, path: str | None) -> dict[int, Pod]:
+    """The pods of an object by number; path: those whose templates or specs are there alone."""
+    named = None if path is None else {id(node) for node in at(root, path)}
+    return {
+        number: pod
+        for number, pod in enumerate(pods_of(root, kind))
+        if named is None or named & {id(pod.spec), id(pod.holder)}
+    }
+
+
+def pods_of(root: Node, kind: str) -> Iterator[Pod]:
+    """The pods of an object, in their order."""
     group = group_of(root)
     form = FORMS.get((group, kind), _Form(labels={}))
-    named = None if path is None else {id(node) for node in at(root, path)}
     seen: set[int] = set()
     waiting: list[tuple[Node, Node, tuple[str, ...]]] = [(root, None, ())]
     while waiting:
@@ -125,7 +136,7 @@ def pods_of(root: Node, kind: str, path: str | None = None) -> Iterator[Pod]:
             inner = [(str(key.value), value) for key, value in node.value]
         inner = inner if keys else [pair for pair in inner if pair[0] not in _RECORDS]
         waiting += [(target(one), node, (*keys, key)) for key, one in reversed(inner)]
-        if _has_containers(node, form.server) and (named is None or named & {id(node), id(before)}):
+        if _has_containers(node, form.server):
             yield _pod(node, before, keys, form, group, kind)
 
 
@@ -143,6 +154,7 @@ def _pod(
     is_rays = any(key in _RAYS for key in keys)
     return Pod(
         spec=node,
+        holder=before,
         labelled=labelled,
         metadata=metadata,
         may_lack_scheduler=is_rays

@@ -362,6 +362,8 @@ def test_a_path_takes_some_of_an_objects_pods() -> None:
         2,
     )
     assert run(text).said.count("observed: container") == 4
+    whole = run(run(text).text, "--path=spec/roles/*/template", "--port=9000")
+    assert (whole.code, whole.text.count("--port=9000"), whole.text.count("--port=")) == (0, 2, 4)
     elsewhere = run(text, "--path=spec/template")
     assert elsewhere.code == 1
     assert "has no pod's spec at spec/template, but at spec/roles/*/template/spec" in elsewhere.said
