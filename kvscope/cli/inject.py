@@ -30,6 +30,12 @@ class InjectOptions:
     remove: bool = option(
         False, "Take everything off that this command has added.", flags=("--remove",)
     )
+    patch: bool = option(
+        False,
+        "Write what is added as strategic-merge patches, for kustomize and for Flux's "
+        "postRenderers.",
+        flags=("--patch",),
+    )
     exporter_image: str | None = option(
         None,
         "Image of the observer and the sidecar, which every node has to be able to pull. Needed, "
@@ -41,6 +47,12 @@ class InjectOptions:
         "Container of the server, if it is not recognised or a pod has several. In a Compose file: "
         "the service.",
         "NAME",
+    )
+    path: str | None = option(
+        None,
+        "Place of the pods' templates or specs, if they are not found or not all are meant: "
+        "spec/roles/*/template. * is every element.",
+        "PATH",
     )
     user: str | None = option(
         None,
@@ -86,6 +98,7 @@ class InjectOptions:
         return Wish(
             image=EXPORTER_IMAGE if self.remove else _image(self.exporter_image),
             port=self.port,
+            path=self.path and self.path.strip("/"),
             container=self.container,
             user=_user(self.user),
             is_user_assigned=self.user == _ASSIGNED,
@@ -111,9 +124,9 @@ def inject(
 ) -> None:
     """Add observer and sidecar to the vLLMs and SGLangs of a file.
 
-    Reads Kubernetes manifests (Deployment, StatefulSet, DaemonSet, Pod, Job, LeaderWorkerSet,
-    KServe's and KubeRay's kinds, rendered charts) or a Compose file, and writes the same text with
-    two containers, volumes, variables and a label added. Comments, order and quotes stay. Servers
+    Reads Kubernetes manifests (any kind with a pod's template in it, KServe's and OME's kinds,
+    rendered charts) or a Compose file, and writes the same text with two containers, volumes,
+    variables and a label added. Comments, order and quotes stay. Servers
     that are observed already are updated to the options given now. Standard error says what was
     changed, what was not, and why.
 
@@ -133,20 +146,29 @@ def inject(
 
     Example: kubectl get deploy vllm -o yaml | kvscope inject --remove -f - | kubectl replace -f -
 
+    Example: kvscope inject -f vllm.yaml --exporter-image IMAGE --patch > observed.yaml
+
     Example: kvscope inject compose.yaml --exporter-image IMAGE > compose.observed.yaml
     """
     from kvscope.inject.document import RefusedError
+    from kvscope.inject.patch import patches
     from kvscope.inject.report import Report
     from kvscope.inject.stream import changed
 
     if (file is None) == (filename is None):
         raise fail("name one file, or - for standard input: kvscope inject -f vllm.yaml")
+    if options.patch and options.remove:
+        raise fail("--patch adds: take the patch out of the kustomization instead of --remove")
     name = file or filename or _STANDARD_INPUT
     wish, remove = options.wish(), options.remove
     text = _read(name)
     report = Report()
     try:
-        result = changed(text, wish, report, is_removal=remove)
+        if options.patch:
+            bare = changed(text, wish, Report(), is_removal=True)
+            result = patches(bare, changed(bare, wish, report, is_removal=False))
+        else:
+            result = changed(text, wish, report, is_removal=remove)
     except RefusedError as error:
         raise fail(f"{name}: {error}") from None
     for line in report.summary(is_removal=remove):

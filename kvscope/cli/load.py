@@ -48,7 +48,7 @@ def load(
             exists=True,
             dir_okay=False,
             readable=True,
-            help="Trace in Mooncake's format, for scenario trace.",
+            help="Trace of any dialect, for scenario trace (docs/reference/traces.md).",
         ),
     ] = None,
     url: Annotated[

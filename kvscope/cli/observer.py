@@ -22,13 +22,14 @@ _OF_ENGINE = re.compile(r"/engine-\d+\.sock$")
 
 def observer(
     directory: Annotated[
-        str,
+        str | None,
         typer.Argument(
             metavar="DIR|off|on",
             help="Folder to write; an older copy in it is replaced. Or an order to a running "
-            "observer.",
+            "observer. With --check: an environment, or a folder of packages.",
+            show_default=False,
         ),
-    ],
+    ] = None,
     endpoint: Annotated[
         str | None,
         typer.Argument(
@@ -39,6 +40,14 @@ def observer(
             show_default=False,
         ),
     ] = None,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check",
+            help="Say whether the vLLM or SGLang of an environment can be observed. Nothing is "
+            "imported or started.",
+        ),
+    ] = False,
     timeout: Annotated[
         float,
         typer.Option(
@@ -56,12 +65,24 @@ def observer(
     restarted. Run it as the server's user, on its machine or in its container; a restart of the
     server starts its observer again.
 
-    Exit status of off and on: 1 if an engine has not done it, or cannot: the reason is printed.
+    With --check: read the sources of the vLLM or SGLang in DIR (default: in the packages of this
+    Python), and name the methods that the observer looks for and does not find.
+
+    Exit status of off and on: 1 if an engine has not done it, or cannot: the reason is printed. Of
+    --check: 1 if one of them cannot be observed, or none is there.
 
     Example: eval "$(kvscope observer ./kvscope-observer)"
 
+    Example: kvscope observer --check /opt/venv
+
     Example: kvscope observer off /run/user/1000/kvscope/run-8010
     """
+    if check:
+        from kvscope_events.observable import main
+
+        raise typer.Exit(main([] if directory is None else [directory]))
+    if directory is None:
+        raise fail("name the folder to write: kvscope observer DIR")
     if directory in ORDERS:
         _order(endpoint, on=directory == "on", seconds=timeout)
     elif endpoint is not None:

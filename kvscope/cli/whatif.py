@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,12 +19,16 @@ from rich.text import Text
 from kvscope.options.generated import with_options
 from kvscope.options.routing import RoutingOptions
 from kvscope.output import EXIT_SIGNALLED, fail
+from kvscope.traces.dialects import Dialect
 from kvscope.whatif.findings import Findings, WhatIfError, save_plot
 from kvscope_events.printable import printable
 from kvscope_exporter.extras import lacking
 
 if TYPE_CHECKING:
+    from kvscope.traces import Trace
     from kvscope.whatif.routing.workload import Workload
+
+_Reader = Callable[[Path], "Trace"]
 
 _FIRST_AFTER_SECONDS = 1.0
 _LINE_EVERY_SECONDS = 5.0
@@ -38,7 +43,7 @@ def whatif(
         list[Path],
         typer.Argument(
             metavar="FILE",
-            help="A trace in Mooncake's format (a JSON object a line, with hash_ids), or a "
+            help="A trace (a JSON object a line, with hash_ids: docs/reference/traces.md), or a "
             "recording, *.kvsr; with --replicas also the recordings of several replicas.",
         ),
     ],
@@ -55,6 +60,18 @@ def whatif(
     plot: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Draw the curve to a .png, .svg or .pdf as well."),
+    ] = None,
+    dialect: Annotated[
+        Dialect | None,
+        typer.Option(help="Format of the trace. Default: recognised by its rows."),
+    ] = None,
+    block_size: Annotated[
+        int | None,
+        typer.Option(
+            metavar="TOKENS",
+            min=1,
+            help="Tokens behind one id of the trace. Default: what its rows show.",
+        ),
     ] = None,
     routing: RoutingOptions = _ROUTING,
 ) -> None:
@@ -73,6 +90,9 @@ def whatif(
 
     docs/guides/whatif.md says how to read the results, and what is not in them.
     """
+    from kvscope.traces import read_trace
+
+    reader = partial(read_trace, dialect=dialect, block_size=block_size)
     capacities = capacity or []
     for blocks in capacities:
         if blocks < 1:
@@ -80,18 +100,24 @@ def whatif(
     if routing.replicas is not None:
         if plot is not None:
             raise fail("--plot draws the curve of one cache: leave out --replicas")
-        _route(file, capacities, routing, output_json)
+        _route(file, reader, capacities, routing, output_json)
     elif len(file) > 1:
         raise fail("several files are replayed on replicas: give their number, --replicas N")
     else:
-        _curve(file[0], capacities, output_json, plot)
+        _curve(file[0], reader, capacities, output_json, plot)
 
 
-def _curve(file: Path, capacities: Sequence[int], output_json: bool, plot: Path | None) -> None:
+def _curve(
+    file: Path,
+    reader: "_Reader",
+    capacities: Sequence[int],
+    output_json: bool,
+    plot: Path | None,
+) -> None:
     if plot is not None and (problem := lacking("--plot", "plot")):
         raise fail(problem)
     with _failing_in_one_line(file):
-        found = _read(file, capacities)
+        found = _read(file, reader, capacities)
     if plot is not None:
         _plot(found, file, plot)
     if output_json:
@@ -101,13 +127,17 @@ def _curve(file: Path, capacities: Sequence[int], output_json: bool, plot: Path 
 
 
 def _route(
-    files: Sequence[Path], capacities: Sequence[int], options: RoutingOptions, output_json: bool
+    files: Sequence[Path],
+    reader: "_Reader",
+    capacities: Sequence[int],
+    options: RoutingOptions,
+    output_json: bool,
 ) -> None:
     from kvscope.whatif.routing.comparison import compare
     from kvscope.whatif.routing.report import document, show
 
     with _failing_in_one_line(files[0]):
-        workload = _workload(files)
+        workload = _workload(files, reader)
         with _showing_progress("requests replayed") as show_progress:
             found = compare(workload, options, capacities, show_progress)
     if output_json:
@@ -132,6 +162,7 @@ def _failing_in_one_line(file: Path) -> Iterator[None]:
 
 def _is_recording(file: Path) -> bool:
     """False: it looks like a trace. Raises WhatIfError for neither, or OSError."""
+    from kvscope.traces.request import GZIP
     from kvscope_exporter.recorder.format import MAGIC
 
     if not stat.S_ISREG(file.stat().st_mode):
@@ -140,33 +171,28 @@ def _is_recording(file: Path) -> bool:
         begin = content.read(len(MAGIC))
     if not begin:
         raise WhatIfError(f"{file}: the file is empty")
-    if begin != MAGIC and not begin.startswith(b"{"):
+    if begin != MAGIC and not begin.startswith((b"{", GZIP)):
         raise WhatIfError(
-            f"{file}: neither a recording of kvscope, nor a trace in Mooncake's format, "
-            "which has a JSON object on each line"
+            f"{file}: neither a recording of kvscope, nor a trace, which has a JSON object on each "
+            "line"
         )
     return begin == MAGIC
 
 
-def _read(file: Path, capacities: Sequence[int]) -> Findings:
+def _read(file: Path, reader: "_Reader", capacities: Sequence[int]) -> Findings:
     """Raises WhatIfError, RecordingError or OSError."""
     if _is_recording(file):
         from kvscope.whatif.recording import curve_of_recording
 
         with _showing_progress("batches read") as show_progress:
             return curve_of_recording(file, capacities, show_progress)
-    from kvscope.mooncake import read_trace
     from kvscope.whatif.trace import curve_of_trace
 
-    def paths() -> Iterator[Sequence[int]]:
-        for request in read_trace(file):
-            yield request.hash_ids
-
     with _showing_progress("requests read") as show_progress, _naming(file):
-        return curve_of_trace(paths(), capacities, show_progress)
+        return curve_of_trace(reader(file), capacities, show_progress)
 
 
-def _workload(files: Sequence[Path]) -> "Workload":
+def _workload(files: Sequence[Path], reader: "_Reader") -> "Workload":
     """Raises WhatIfError, RecordingError or OSError."""
     kinds = [_is_recording(file) for file in files]
     if all(kinds):
@@ -176,17 +202,16 @@ def _workload(files: Sequence[Path]) -> "Workload":
             return workload_of_recordings(files, show_progress)
     if len(files) > 1:
         raise WhatIfError("name one trace, or the recordings of several replicas")
-    from kvscope.mooncake import read_trace
     from kvscope.whatif.routing.workload import workload_of_trace
 
     with _showing_progress("requests read") as show_progress, _naming(files[0]):
-        return workload_of_trace(read_trace(files[0]), show_progress)
+        return workload_of_trace(reader(files[0]), show_progress)
 
 
 @contextmanager
 def _naming(file: Path) -> Iterator[None]:
     """Names the trace in what is wrong with it."""
-    from kvscope.mooncake import TraceError
+    from kvscope.traces import TraceError
 
     try:
         yield
@@ -243,6 +268,8 @@ def _document(file: Path, found: Findings) -> dict[str, Any]:
     return {
         "file": str(file),
         "kind": found.kind,
+        "format": found.format,
+        "block_tokens": found.block_tokens,
         "lookups": found.lookups,
         "queried_blocks": found.queried_blocks,
         "distinct_blocks": found.distinct_blocks,
@@ -281,6 +308,8 @@ def _title(file: Path, found: Findings) -> str:
     title = f"{file.name}: {found.lookups:,} {what}, {found.queried_blocks:,} blocks looked up"
     if found.distinct_blocks is not None:
         title += f", {found.distinct_blocks:,} different ones"
+    if found.format is not None:
+        title += f"\na trace of the dialect {found.format}, blocks of {found.block_tokens} tokens"
     if found.seconds is not None:
         title += f", {found.seconds:,.0f} s"
     if found.pool is not None:

@@ -22,14 +22,14 @@ from kvscope.inject.tree import (
     plain,
     scalars,
 )
-from kvscope.inject.workloads import pods_of
+from kvscope.inject.workloads import chosen_pods, pods_of
 
 _TEMPLATE = re.compile(
     r"\{\{-?\s*(?:[.$]|(?:if|else|end|range|with|include|template|define|block|toYaml|tpl)\b)"
 )
 """Helm's and Go's; not Jinja's, which a chat template in an argument may be."""
-_MAY_HAVE_TEMPLATES = ("LLMInferenceService", "LLMInferenceServiceConfig")
-"""Kinds in whose texts KServe's controller fills in Go's templates."""
+_MAY_HAVE_TEMPLATES = re.compile("LLMInferenceService(Config)?|(Cluster)?ServingRuntime")
+"""Kinds in whose texts KServe's or OME's controller fills in Go's templates."""
 _REMEDY = "render it first (helm template CHART), and inject the result"
 _BY_DEFAULT = (
     "defaultMode",
@@ -101,14 +101,16 @@ def _root(text: str, line: int) -> Node | None:
         return None
     for item, kind in _objects(root):
         if not kind or any(True for _ in pods_of(item, kind)):
-            _refuse_template(item, line, may_be_in_texts=kind in _MAY_HAVE_TEMPLATES)
+            _refuse_template(item, line, may_be_in_texts=bool(_MAY_HAVE_TEMPLATES.fullmatch(kind)))
     return root
 
 
 def _objects(root: Node) -> Iterator[tuple[Node, str]]:
     """The objects of a document or a list, and their kinds; a Compose file has none."""
-    kind, items = _text(root, "kind"), entry(root, "items")
-    if kind.endswith("List") and items is not None and is_list(items[1]):
+    kind = _text(root, "kind")
+    key = {"Template": "objects"}.get(kind, "items" if kind.endswith("List") else "")
+    items = entry(root, key)
+    if items is not None and is_list(items[1]):
         for item in items[1].value:
             if is_mapping(item):
                 yield from _objects(item)
@@ -134,9 +136,10 @@ def _before(root: Node, wish: Wish) -> tuple[Parts, dict[Place, str]]:
             of_object = dict(kubernetes.observed(item, kind).items())
         else:
             of_object = {name: ([name], own) for name, own in compose_file.observed(item).items()}
+        chosen = chosen_pods(item, kind, wish.path) if kind else of_object
         for inner, (names, parts) in of_object.items():
             found[turn.place(inner)] = parts
-            if wish.container is not None and wish.container not in names:
+            if inner not in chosen or wish.container not in (None, *names):
                 others[turn.place(inner)] = ""
     return found, others
 

@@ -6,16 +6,20 @@ from typing import Any
 
 from kvscope.inject.edit import Editor
 from kvscope.inject.environment import extend_environment, restore_environment
+from kvscope.inject.left_alone import (
+    OURS,
+    check_place,
+    containers_in,
+    note_unknown,
+    note_unrecognised,
+    words_of,
+)
 from kvscope.inject.pod import (
     DEFAULT_BLOCKS,
     EXPORTER_IMAGE,
-    KEY,
     LABEL,
     OBSERVED,
-    OBSERVER,
     PORT,
-    SIDECAR,
-    SOCKETS,
     SOCKETS_FOLDER,
     Watch,
     containers,
@@ -23,29 +27,26 @@ from kvscope.inject.pod import (
     volumes,
 )
 from kvscope.inject.report import Place, Report, Turn
-from kvscope.inject.servers import NAMES, Server, mentioned_server, server_in
+from kvscope.inject.servers import NAMES, Server, server_in
 from kvscope.inject.tree import (
     LeftAloneError,
     Node,
     child,
     entry,
-    is_list,
     is_mapping,
     mapping,
     mappings,
     plain,
 )
 from kvscope.inject.users import shared_user
-from kvscope.inject.workloads import WITHOUT_PLACE, Pod, pods_of
+from kvscope.inject.workloads import WITHOUT_PLACE, Pod, chosen_pods, group_of, pods_of
 from kvscope.run.plugin_folder import PLUGIN
 from kvscope_events.observers.endpoints import DIRECTORY_VARIABLE
 
-_OURS = (OBSERVER, SIDECAR, SOCKETS, KEY)
-_PLAIN_JOBS = ("Job", "CronJob")
 _FIXED = {
-    "Pod": "a Pod that exists cannot be changed in place: kubectl replace --force",
-    "Job": "a Job that exists cannot be changed: delete it, and create it from its own manifest, "
-    "not from what kubectl get gives",
+    ("", "Pod"): "a Pod that exists cannot be changed in place: kubectl replace --force",
+    ("batch", "Job"): "a Job that exists cannot be changed: delete it, and create it from its own "
+    "manifest, not from what kubectl get gives",
 }
 """Advice for kinds whose pods `kubectl apply` cannot change."""
 
@@ -56,6 +57,8 @@ class Wish:
 
     image: str = EXPORTER_IMAGE
     port: int = PORT
+    path: str | None = None
+    """Place of the templates or specs of pods to take, whatever the kind of object."""
     container: str | None = None
     """Container to take for the server, where it is not recognised or there are several."""
     user: int | None = None
@@ -83,11 +86,10 @@ def inject(
 ) -> None:
     """Observe the server of each pod of an object."""
     labelled: set[int] = set()
-    pods = list(pods_of(root, kind))
-    if kind in WITHOUT_PLACE:
-        report.note(name, f"left alone: {WITHOUT_PLACE[kind]}")
-        return
-    for number, pod in enumerate(pods):
+    pods = chosen_pods(root, kind, wish.path)
+    group = group_of(root)
+    without_place = None if wish.path else WITHOUT_PLACE.get((group, kind))
+    for number, pod in pods.items():
         place = turn.place(number)
         if report.keeps(turn, place, name):
             continue
@@ -96,8 +98,9 @@ def inject(
         try:
             found = _server_of(pod, wish)
             if found is None:
-                _note_unrecognised(pod, name, wish, report)
+                note_unrecognised(pod, name, wish.container, report)
                 continue
+            check_place(pod, without_place, is_named=wish.path is not None)
             watch = _watch(pod, found, wish)
             _observe(pod, found, watch, edit, labelled)
         except LeftAloneError as error:
@@ -110,18 +113,18 @@ def inject(
         report.hints[_hint(watch)] = None
         for remark in _remarks(pod, found, watch):
             report.note(name, remark)
-        if kind in _FIXED:
-            report.note(name, _FIXED[kind])
+        if (group, kind) in _FIXED:
+            report.note(name, _FIXED[group, kind])
     if not pods:
-        _note_unknown(root, kind, name, report)
+        note_unknown(root, kind, name, wish.path, report)
 
 
 def observed(root: Node, kind: str) -> dict[int, tuple[list[str], Mapping[str, Any]]]:
     """The pods that have something of ours, by number: names of their containers, and our parts."""
     found: dict[int, tuple[list[str], Mapping[str, Any]]] = {}
     for number, pod in enumerate(pods_of(root, kind)):
-        spec, labelled = plain(pod.spec), plain(pod.labelled)
-        inner = {name: one for _, name, one in _containers(pod) if name not in _OURS}
+        spec = plain(pod.spec)
+        inner = {name: one for _, name, one in containers_in(pod) if name not in OURS}
         variables = [one for content in inner.values() for one in mappings(content.get("env"))]
         parts: dict[str, Any] = {
             f"{key}/{part['name']}": part
@@ -133,8 +136,9 @@ def observed(root: Node, kind: str) -> dict[int, tuple[list[str], Mapping[str, A
             continue
         for key in ("env", "volumeMounts"):
             parts[key] = [[name, content.get(key)] for name, content in inner.items()]
-        labels = mapping(labelled.get("metadata")) if pod.has_metadata else labelled
-        parts["labels"] = mapping(mapping(labels).get("labels")).get(LABEL)
+        holder = {} if pod.labelled is None else mapping(plain(pod.labelled))
+        labels = mapping(holder.get(pod.metadata)) if pod.metadata else holder
+        parts["labels"] = mapping(labels.get("labels")).get(LABEL)
         found[number] = [*inner], parts
     return found
 
@@ -159,35 +163,22 @@ def remove(
             _remove(pod, edit)
             if kind == "Job":
                 _remove_copied_label(root, edit)
-        if kind in _FIXED and edit.checkpoint() > checkpoint:
-            report.note(name, _FIXED[kind])
+        fixed = _FIXED.get((pod.group, kind))
+        if fixed and edit.checkpoint() > checkpoint:
+            report.note(name, fixed)
     if not pods:
         report.others.append(name)
-
-
-def _containers(pod: Pod) -> Iterator[tuple[Node, str, Mapping[str, Any]]]:
-    """The nodes, names and contents; KServe's `model` is one as well."""
-    for key in ("containers", "model"):
-        inner = entry(pod.spec, key)
-        if inner is None:
-            continue
-        nodes = inner[1].value if is_list(inner[1]) else [inner[1]]
-        for node in nodes:
-            content = plain(node)
-            if isinstance(content, Mapping):
-                yield node, str(content.get("name") or key), content
 
 
 def _server_of(pod: Pod, wish: Wish) -> _Found | None:
     """The server's container. Raises LeftAloneError."""
     found = []
-    for node, name, content in _containers(pod):
-        if name in _OURS or (wish.container is not None and name != wish.container):
+    for node, name, content in containers_in(pod):
+        if name in OURS or (wish.container is not None and name != wish.container):
             continue
-        words, image = _words(content), str(content.get("image") or "")
+        words, image = words_of(content), str(content.get("image") or "")
         is_named = wish.container is not None or _is_servers(pod, name, content)
-        # KubeRay starts Ray, whatever the image's entry point is.
-        has_command = bool(content.get("command")) or pod.kind.startswith("Ray")
+        has_command = bool(content.get("command")) or pod.is_rays
         server = server_in(words, image, has_command=has_command, is_named=is_named)
         if server is not None:
             found.append(_Found(node, name, content, server))
@@ -197,47 +188,11 @@ def _server_of(pod: Pod, wish: Wish) -> _Found | None:
     return found[0] if found else None
 
 
-def _words(content: Mapping[str, Any]) -> list[str]:
-    given = [content.get(key) for key in ("command", "args")]
-    return [str(word) for words in given if isinstance(words, list) for word in words]
-
-
 def _is_servers(pod: Pod, name: str, content: Mapping[str, Any]) -> bool:
     """Whether a container without a command of its own is KServe's for a vLLM."""
-    if pod.kind.startswith("LLM"):
+    if pod.is_llms:
         return name == "main" and not pod.may_lack_scheduler
     return str(mapping(content.get("modelFormat")).get("name")).lower() == "vllm"
-
-
-def _note_unrecognised(pod: Pod, name: str, wish: Wish, report: Report) -> None:
-    names = [one for _, one, _ in _containers(pod) if one not in _OURS]
-    if wish.container not in (None, *names):
-        report.note(name, f"has no container {wish.container}, but {', '.join(names)}")
-        report.containers += names
-        return
-    if wish.container is not None or not pod.may_lack_scheduler:
-        report.unrecognised(f"{name} (container {', '.join(names)})", names)
-        return
-    report.note(
-        name,
-        f"container {', '.join(names)} left alone: its command starts no vLLM itself, and it may "
-        "never get one; --container NAME takes one in which Ray or a script starts workers",
-    )
-
-
-def _note_unknown(root: Node, kind: str, name: str, report: Report) -> None:
-    """An object without a pod that we know is one to mention if it has a server all the same."""
-    content = plain(root)
-    server = mentioned_server(content)
-    if server is None:
-        report.others.append(name)
-        return
-    report.left(
-        name,
-        f"it runs a vLLM or SGLang ({server}), but this command does not know the pods of a {kind} "
-        f"of {content.get('apiVersion')}. docs/guides/kubernetes.md has the kinds that it knows; "
-        "kvscope run, in the server's own container, works in all",
-    )
 
 
 def _watch(pod: Pod, found: _Found, wish: Wish) -> Watch:
@@ -264,7 +219,7 @@ def _watch(pod: Pod, found: _Found, wish: Wish) -> Watch:
         )
     if not wish.is_native or wish.is_fail_open:
         ends = plain(pod.spec).get("restartPolicy") not in (None, "Always")
-        if ends or pod.kind in _PLAIN_JOBS:
+        if ends or pod.is_job:
             option = "--fail-open" if wish.is_fail_open else "--ordinary-sidecar"
             raise LeftAloneError(
                 f"with an ordinary container beside its server the pod never ends: leave out "
@@ -297,22 +252,21 @@ def _observe(pod: Pod, found: _Found, watch: Watch, edit: Editor, labelled: set[
         if added:
             edit.extend(pod.spec, key, added)
     edit.extend(pod.spec, "volumes", volumes(watch))
-    if id(pod.labelled) not in labelled:
-        _label(pod, edit)
+    if pod.labelled is not None and id(pod.labelled) not in labelled:
+        _label(pod.labelled, pod.metadata, edit)
         labelled.add(id(pod.labelled))
 
 
-def _label(pod: Pod, edit: Editor) -> None:
-    """Raises LeftAloneError."""
-    holder = pod.labelled
+def _label(holder: Node, key: str, edit: Editor) -> None:
+    """key: that of the metadata; empty: labels are in the holder itself. Raises LeftAloneError."""
     edit.own(holder)
-    if pod.has_metadata:
-        metadata = child(holder, "metadata")
+    if key:
+        metadata = child(holder, key)
         if metadata is None:
-            edit.set(holder, "metadata", {"labels": {LABEL: OBSERVED}})
+            edit.set(holder, key, {"labels": {LABEL: OBSERVED}})
             return
         if not is_mapping(metadata):
-            edit.put(holder, "metadata", {"labels": {LABEL: OBSERVED}})
+            edit.put(holder, key, {"labels": {LABEL: OBSERVED}})
             return
         holder = metadata
     labels = mapping(plain(holder).get("labels"))
@@ -348,26 +302,30 @@ def _remarks(pod: Pod, found: _Found, watch: Watch) -> Iterator[str]:
         )
     if plain(pod.spec).get("hostNetwork") == "true":
         yield f"it is in the host's network, where port {watch.port} is open: see --key-secret"
-    if pod.kind.startswith("Ray"):
+    if pod.labelled is None:
+        yield (
+            f"where a {pod.kind} has its pods' labels is not known: give them {LABEL}: {OBSERVED}, "
+            "by which the PodMonitor selects"
+        )
+    if pod.is_rays:
         yield "one vLLM in each pod is observed: docs/guides/ray.md has what several need"
 
 
 def _remove(pod: Pod, edit: Editor) -> None:
     """Raises LeftAloneError."""
-    for node, _, _ in _containers(pod):
+    for node, _, _ in containers_in(pod):
         if not is_mapping(node):
             continue
         restore_environment(node, "env", edit)
         edit.drop(node, "volumeMounts", _is_ours)
     for key in ("initContainers", "containers", "volumes"):
         edit.drop(pod.spec, key, _is_ours)
-    holder = pod.labelled
-    if not pod.has_metadata:
-        edit.drop(holder, "labels", _is_label)
+    if not pod.metadata:
+        edit.drop(pod.labelled, "labels", _is_label)
         return
-    metadata = entry(holder, "metadata")
+    metadata = entry(pod.labelled, pod.metadata)
     if metadata is not None and edit.drop(metadata[1], "labels", _is_label):
-        edit.drop(holder, "metadata", lambda pair: pair[0] == "labels")
+        edit.drop(pod.labelled, pod.metadata, lambda pair: pair[0] == "labels")
 
 
 def _remove_copied_label(job: Node, edit: Editor) -> None:
@@ -378,7 +336,7 @@ def _remove_copied_label(job: Node, edit: Editor) -> None:
 
 
 def _is_ours(part: Any) -> bool:
-    return isinstance(part, Mapping) and part.get("name") in _OURS
+    return isinstance(part, Mapping) and part.get("name") in OURS
 
 
 def _is_label(pair: Any) -> bool:

@@ -58,7 +58,7 @@ class Report:
         self.refused += 1
         if place is not None:
             self.reasons[place] = str(reason)
-        self.lines.append(f"{name}: left alone: {reason}")
+        self.note(name, f"left alone: {reason}")
 
     def keeps(self, turn: Turn, place: Place, name: str) -> bool:
         """Whether the server stays as it is observed now, which is said."""

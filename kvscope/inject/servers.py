@@ -16,6 +16,19 @@ NAMES: dict[ServerKind, str] = {"vllm": "vLLM", "sglang": "SGLang"}
 _ENTRY_POINT = re.compile(r"(?:^|-)vllm-openai(?:-|$)")
 """Images that start a vLLM without a command: vLLM's own, LMCache's, and copies of them."""
 _SERVERS_IMAGE = re.compile(r"vllm|sglang")
+_LAUNCHERS = (
+    (
+        re.compile(r"-m (dynamo\.(?:vllm|sglang))\b"),
+        "{} starts the engine in its own process, where no observer has been tried. Watch it by "
+        "Dynamo's page and KV events (docs/concepts/kv-events.md); to observe it all the same",
+    ),
+    (
+        re.compile(r"(nvcr\.io/nim/\S+)"),
+        "{} chooses its engine when it starts. Watch NIM by its page (kvscope sidecar --url); if "
+        "its log shows a vLLM",
+    ),
+)
+"""Programs that start an engine themselves, and what works with them."""
 _KEEPS_PATH = re.compile(r"PYTHONPATH=.*\$[{(]?PYTHONPATH", re.DOTALL)
 _UNSETS_PATH = re.compile(r"(?:-u|--unset=)PYTHONPATH")
 _CLEARS = re.compile(r"-|-i\w*|--ignore-environment")
@@ -86,6 +99,14 @@ def mentioned_server(content: Any) -> str | None:
         if is_image or (own and _is_server(own)):
             return f"container {value['name']}" if value.get("name") else f"image {image}"
     return None
+
+
+def launcher(words: Sequence[str], image: str) -> str | None:
+    """The reason why a container is left alone whose program starts an engine; None: its program
+    is not known to do so."""
+    text = " ".join([*words, image])
+    found = ((pattern.search(text), reason) for pattern, reason in _LAUNCHERS)
+    return next((reason.format(match[1]) for match, reason in found if match), None)
 
 
 def _is_server(words: Sequence[str]) -> bool:

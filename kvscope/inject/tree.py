@@ -95,19 +95,23 @@ def child(holder: Node, key: str) -> Node | None:
 
 
 def at(root: Node, path: str) -> Iterator[Node]:
-    """The nodes at a path of keys, where `*` is every element of a list."""
+    """The nodes at a path of keys, where `*` is every element of a list or a mapping."""
     if not path:
         yield root
         return
     first, _, rest = path.partition("/")
-    if first == "*":
-        for element in root.value if is_list(root) else ():
-            yield from at(element, rest)
-        return
-    found = entry(root, first)
-    if found is not None:
-        target = found[1].target if isinstance(found[1], Alias) else found[1]
-        yield from at(target, rest)
+    if first == "*" and is_list(root):
+        inner = root.value
+    else:
+        pairs = root.value if is_mapping(root) else ()
+        inner = [value for key, value in pairs if first in ("*", key.value)]
+    for one in inner:
+        yield from at(target(one), rest)
+
+
+def target(node: Node) -> Node:
+    """The node itself, or that for which an alias stands."""
+    return node.target if isinstance(node, Alias) else node
 
 
 def plain(node: Node) -> Any:

@@ -5,10 +5,8 @@ from kvscope.load.runner import StoppedError, run
 from kvscope.load.server import ServerError
 from kvscope.load.spec import LoadSpec, Scenario
 from kvscope.load.tokens import BlockTokens
-from kvscope.mooncake import TRACE_BLOCK_TOKENS, TraceError, TraceRequest, read_trace
 
 __all__ = [
-    "TRACE_BLOCK_TOKENS",
     "BlockTokens",
     "LoadSpec",
     "Progress",
@@ -16,8 +14,5 @@ __all__ = [
     "Scenario",
     "ServerError",
     "StoppedError",
-    "TraceError",
-    "TraceRequest",
-    "read_trace",
     "run",
 ]

@@ -10,8 +10,6 @@ from kvscope.load.lane import Lane
 from kvscope.load.report import Tally
 from kvscope.load.scenarios import COMPLETIONS, Job, JobSource
 from kvscope.load.spec import LoadSpec, Scenario
-from kvscope.load.tokens import BlockTokens
-from kvscope.mooncake import read_trace
 
 QUIET_LEVEL = 0.1
 """Load between bursts, as a share of the full load."""
@@ -73,10 +71,10 @@ async def open_loop(spec: LoadSpec, lane: Lane, source: JobSource, tally: Tally)
 
 async def replay(spec: LoadSpec, lane: Lane, tally: Tally, context: int | None) -> None:
     """The trace's requests in order, none before its time; late rather than dropped."""
-    assert spec.trace_file is not None
-    blocks = BlockTokens(length_scale=spec.length_scale, vocab_size=spec.vocab_size, seed=spec.seed)
-    first_ms: int | None = None
-    for request in read_trace(spec.trace_file, spec.num_requests):
+    trace = spec.trace()
+    blocks = spec.tokens_of(trace)
+    first_ms: float | None = None
+    for request in trace:
         if first_ms is None:
             first_ms = request.timestamp_ms
         due = (request.timestamp_ms - first_ms) / 1000 / spec.time_scale

@@ -16,8 +16,6 @@ from kvscope.load.scenarios import USUAL_CONTEXT, JobSource, make_source
 from kvscope.load.server import Server, discover, measure_text
 from kvscope.load.spec import LoadSpec, Scenario
 from kvscope.load.text import TextCost
-from kvscope.load.tokens import BlockTokens
-from kvscope.mooncake import read_trace
 
 _KEEPALIVE_SECONDS = 2.0
 """Idle connections are reused up to this age. Servers close theirs after 5 s (vLLM, uvicorn): a
@@ -159,9 +157,10 @@ def _check_trace(spec: LoadSpec) -> int | None:
     """Read the whole trace, so that a bad line is known before any load; returns its requests."""
     if spec.trace_file is None:
         return spec.num_requests
-    blocks = BlockTokens(length_scale=spec.length_scale, vocab_size=spec.vocab_size, seed=spec.seed)
+    trace = spec.trace()
+    blocks = spec.tokens_of(trace)
     count = 0
-    for request in read_trace(spec.trace_file, spec.num_requests):
+    for request in trace:
         count += 1
         blocks.block(max(request.hash_ids))
     if not count:

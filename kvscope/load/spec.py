@@ -7,6 +7,8 @@ from pathlib import Path
 
 import httpx
 
+from kvscope.load.tokens import BlockTokens
+from kvscope.traces import Dialect, Trace, read_trace
 from kvscope_engine.option import option, settings
 
 _MAX_LENGTH = 2048
@@ -60,7 +62,7 @@ class LoadSpec:
     """Base URL of an OpenAI-compatible server, with or without `/v1`."""
     scenario: Scenario = Scenario.CHAT
     trace_file: Path | None = None
-    """Trace in Mooncake's format; for `trace` only."""
+    """Trace to replay; for `trace` only."""
     model: str | None = option(None, "Model to request. Default: the first of /v1/models.")
     api_key: str | None = option(
         None,
@@ -123,6 +125,16 @@ class LoadSpec:
         "Cut a trace's prompts that exceed the context, instead of skipping them.",
         flags=("--truncate",),
     )
+    trace_dialect: Dialect | None = option(
+        None, "Format of the trace. Default: recognised by its rows.", flags=("--dialect",)
+    )
+    trace_block_size: int | None = option(
+        None,
+        "Tokens behind one id of the trace. Default: what its rows show.",
+        "TOKENS",
+        flags=("--block-size",),
+        least=1,
+    )
     seed: int = option(0, "Seed; the same one makes the same workload.")
     timeout_seconds: float = option(300.0, "Seconds that a request may take.", flags=("--timeout",))
     """From connecting to the last byte."""
@@ -145,6 +157,25 @@ class LoadSpec:
             raise ValueError(f"{self.trace_file}: only `kvscope load trace` takes a FILE")
         if is_trace and self.rate is not None:
             raise ValueError("a trace has its own arrival times: use --time-scale, not --rate")
+
+    def trace(self) -> Trace:
+        """The trace to replay. Raises TraceError or OSError."""
+        assert self.trace_file is not None
+        return read_trace(
+            self.trace_file,
+            self.num_requests,
+            dialect=self.trace_dialect,
+            block_size=self.trace_block_size,
+        )
+
+    def tokens_of(self, trace: Trace) -> BlockTokens:
+        """The prompts of a trace's requests."""
+        return BlockTokens(
+            block_size=trace.block_size,
+            length_scale=self.length_scale,
+            vocab_size=self.vocab_size,
+            seed=self.seed,
+        )
 
     @property
     def base_url(self) -> str:

@@ -4,7 +4,7 @@ import hashlib
 import struct
 from dataclasses import dataclass
 
-from kvscope.mooncake import TRACE_BLOCK_TOKENS, TraceRequest
+from kvscope.traces import TraceRequest
 
 _BYTES_PER_DRAW = 4
 
@@ -22,8 +22,10 @@ def named_tokens(name: str, count: int, vocab_size: int) -> list[int]:
 class BlockTokens:
     """Turns a trace's block ids into prompts that share prefixes exactly as the ids do."""
 
+    block_size: int = 512
+    """Tokens of a full block in the trace."""
     length_scale: float = 1.0
-    """Shrinks every length of the trace: 1/16 makes blocks of 32 tokens."""
+    """Shrinks every length of the trace: 1/16 makes blocks of 32 tokens of 512."""
     vocab_size: int = 256
     """Ids are below it; 256 is within every vocabulary, even of byte-level models."""
     seed: int = 0
@@ -31,7 +33,7 @@ class BlockTokens:
     @property
     def block_tokens(self) -> int:
         """Tokens of a full block."""
-        return self.scaled(TRACE_BLOCK_TOKENS)
+        return self.scaled(self.block_size)
 
     def scaled(self, length: int) -> int:
         return max(1, round(length * self.length_scale))
@@ -44,7 +46,7 @@ class BlockTokens:
         tokens: list[int] = []
         for block_id in request.hash_ids:
             tokens += self.block(block_id)
-        partial = request.input_length % TRACE_BLOCK_TOKENS
+        partial = request.input_length % self.block_size
         if partial:
             kept = max(1, min(self.block_tokens - 1, self.scaled(partial)))
             del tokens[len(tokens) - self.block_tokens + kept :]

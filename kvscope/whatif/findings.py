@@ -92,6 +92,10 @@ class Findings:
     """Seconds between first and last lookup; None: not known."""
     pool: Pool | None = None
     """None: traces have none."""
+    format: str | None = None
+    """The dialect of a trace."""
+    block_tokens: int | None = None
+    """Tokens of a block; None: as the pool has."""
     lower_bounds: Sequence[int] = ()
     """Capacities whose real hits may be higher."""
     doubts: Sequence[str] = ()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvscope.mooncake import read_trace
+from kvscope.traces import read_trace
 from tests.support.trace_hits import replay
 
 CONVERSATION = Path(os.environ.get("KVSCOPE_TRACE", ""))

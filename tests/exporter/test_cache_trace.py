@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kvscope.mooncake import read_trace
+from kvscope.traces import read_trace
 from kvscope_events.events import (
     BlocksCached,
     BlocksEvicted,

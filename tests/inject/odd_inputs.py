@@ -349,8 +349,62 @@ spec:
 
 """
 
+SERVER_BY_SHAPE = "containers: [{name: vllm, image: 'vllm/vllm-openai:v0.32.0', args: [--model=m]}]"
+
+ROLES_BY_SHAPE = f"""\
+apiVersion: workloads.example/v1
+kind: RoleGroup
+metadata: {{name: roles}}
+spec:
+  roles:
+  - name: prefill
+    template: {{metadata: {{labels: {{a: b}}}}, spec: {{{SERVER_BY_SHAPE}}}}}
+  - name: decode
+    template:
+      spec:
+        {SERVER_BY_SHAPE}
+  headGroupSpec:
+    template:
+      spec:
+        containers:
+        - name: head
+          image: vllm/vllm-openai:v0.32.0
+          command: [sh, -c, "ray start --head; vllm serve m --port 8080"]
+  tasks:
+    first:
+      pod:
+        spec:
+          {SERVER_BY_SHAPE}
+"""
+
+RUNNERS = """\
+apiVersion: ome.io/v1beta1
+kind: ClusterServingRuntime
+metadata: {name: runners}
+spec:
+  engineConfig:
+    leader:
+      runner:
+        name: ome-container
+        image: lmsysorg/sglang:v0.5.23
+        command: [python3, -m, sglang.launch_server, --enable-metrics]
+  routerConfig:
+    runner: {name: router, image: ours/router, command: [python3, -m, sglang_router.launch_router]}
+"""
+
+TEMPLATE_OF_OPENSHIFT = f"""\
+apiVersion: template.openshift.io/v1
+kind: Template
+metadata: {{name: t}}
+objects:
+- apiVersion: argoproj.io/v1alpha1
+  kind: Rollout
+  metadata: {{name: canary}}
+  spec: {{template: {{spec: {{{SERVER_BY_SHAPE}}}}}}}
+"""
+
 OBSERVABLE = {
     name.lower(): text
     for name, text in list(globals().items())
-    if name.isupper() and isinstance(text, str) and not name.startswith("_")
+    if name.isupper() and isinstance(text, str) and "kind:" in text
 }

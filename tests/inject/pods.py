@@ -40,7 +40,10 @@ def server_of(pod: Any) -> Any:
     """The container that has the sockets."""
     (found,) = (
         one
-        for one in [*(pod.get("containers") or ()), *([pod["model"]] if "model" in pod else ())]
+        for one in [
+            *(pod.get("containers") or ()),
+            *(pod[key] for key in ("model", "runner") if key in pod),
+        ]
         if one.get("name") != SIDECAR
         if SOCKETS in {mount["name"] for mount in one.get("volumeMounts") or ()}
     )

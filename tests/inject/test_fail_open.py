@@ -36,7 +36,9 @@ def test_a_server_starts_before_and_without_anything_of_ours(text: str) -> None:
         for one in containers(pod)[-2:]:
             assert "restartPolicy" not in one
             assert not {key for key in one if key.endswith("Probe")}
-        spec = {key: value for key, value in pod.items() if key not in ("model", "labels")}
+        spec = {
+            key: value for key, value in pod.items() if key not in ("model", "runner", "labels")
+        }
         for version in API_VERSIONS:
             assert pod_problems(spec, version) == []
         for one in (server_of(pod), containers(pod)[-2]):

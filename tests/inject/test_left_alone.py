@@ -173,6 +173,7 @@ def test_a_chat_template_is_no_template() -> None:
 @pytest.mark.parametrize("kind", ["LLMInferenceService", "LLMInferenceServiceConfig"])
 def test_templates_that_kserves_controller_fills_in_are_texts(kind: str) -> None:
     text = f"""\
+apiVersion: serving.kserve.io/v1alpha2
 kind: {kind}
 metadata: {{name: templated}}
 spec:
@@ -252,6 +253,7 @@ def test_workers_of_an_engine_in_another_pod_are_observed_by_a_page_of_their_own
 
 def test_workers_with_engines_of_their_own_are_observed() -> None:
     text = """\
+apiVersion: serving.kserve.io/v1alpha2
 kind: LLMInferenceService
 metadata: {name: wide}
 spec:
@@ -285,32 +287,84 @@ def test_advice_names_a_container_that_is_there() -> None:
     assert run(HUGGING_FACE, "--container=model", "--user=1000").code == 0
 
 
-SOMEWHERE_ELSE = {
-    "apps.example/v1 Rollout": "template: {{spec: {{containers: [{server}]}}}}",
-    "batch.example/v1 Job": "tasks: [{{template: {{spec: {{containers: [{server}]}}}}}}]",
-    "serving.example/v1 Service": "template: {{spec: {{containers: [{server}]}}}}",
-    "graph.example/v1 Graph": "services: {{Worker: {{pod: {{mainContainer: {server}}}}}}}",
-}
 SERVERS = (
     "{name: chat, image: vllm/vllm-openai:v0.32.0}",
     "{name: chat, image: ours/llm, command: [sh, -c], args: ['exec vllm serve m']}",
     "{name: chat, image: ours/llm, command: [python3, -m, sglang.launch_server]}",
 )
+SOMEWHERE_ELSE = {
+    "serving.knative.dev/v1 Service": (
+        "template: {{spec: {{containers: [{server}]}}}}",
+        "Knative takes no init containers",
+    ),
+    "serving.kserve.io/v1alpha1 ServingRuntime": ("containers: [{server}]", "no place for init"),
+    "engines.example/v1 Engine": ("containers: [{server}]", "name it with --path spec"),
+    "models.example/v1 Model": ("backends: [{server}]", "has no pod's spec: the controller of a"),
+}
 
 
 @pytest.mark.parametrize("server", SERVERS)
 @pytest.mark.parametrize("kind", SOMEWHERE_ELSE)
-def test_a_server_in_an_object_of_an_unknown_kind_is_said_and_is_a_failure(
+def test_a_server_where_nothing_can_be_added_is_left_alone_with_what_works(
     kind: str, server: str
 ) -> None:
     version, name = kind.split()
-    spec = SOMEWHERE_ELSE[kind].format(server=server)
-    text = f"apiVersion: {version}\nkind: {name}\nmetadata: {{name: one}}\nspec: {{{spec}}}\n"
+    spec, reason = SOMEWHERE_ELSE[kind]
+    text = (
+        f"apiVersion: {version}\nkind: {name}\nmetadata: {{name: one}}\n"
+        f"spec: {{{spec.format(server=server)}}}\n"
+    )
     outcome = run(text)
     assert (outcome.text, outcome.code) == ("", 1)
-    said = f"{name}/one: left alone: it runs a vLLM or SGLang (container chat)"
-    assert outcome.said.count(said) == 1
-    assert f"the pods of a {name} of {version}" in outcome.said
+    assert f"{name}/one: left alone: " in outcome.said
+    assert reason in outcome.said
     beside = run(f"{text}---\n{ARGUMENTS_ONLY}")
-    assert (beside.code, said in beside.said) == (1, True)
+    assert (beside.code, f"{name}/one: left alone: " in beside.said) == (1, True)
     assert beside.text.startswith(text)
+    if "containers" in spec:
+        named = run(
+            text, "--path=/spec/template" if "template" in spec else "--path=spec", "--user=1"
+        )
+        assert named.code == 0, named.said
+        assert run(named.text, "--remove").text == text
+
+
+def test_an_engine_that_another_program_starts_is_named_with_what_works() -> None:
+    graph = """\
+apiVersion: nvidia.com/v1alpha1
+kind: DynamoGraphDeployment
+metadata: {name: graph}
+spec:
+  services:
+    Worker:
+      extraPodSpec:
+        mainContainer:
+          image: nvcr.io/nvidia/ai-dynamo/vllm-runtime:1.6.1
+          command: [python3, -m, dynamo.vllm]
+"""
+    outcome = run(graph)
+    assert outcome.code == 1
+    assert "dynamo.vllm starts the engine in its own process" in outcome.said
+    assert "--container mainContainer" in outcome.said
+    named = run(graph, "--container=mainContainer", "--user=1000")
+    assert "extraPodMetadata:\n        labels:\n          kvscope: observed\n" in named.text
+    assert run(named.text, "--remove").text == graph
+    nim = deployment(container(image="nvcr.io/nim/meta/llama-3.1-8b-instruct:1.8"))
+    assert "llama-3.1-8b-instruct:1.8 chooses its engine" in run(nim).said
+
+
+def test_a_path_takes_some_of_an_objects_pods() -> None:
+    text = OBSERVABLE["roles_by_shape"]
+    some = run(text, "--path=spec/roles/*/template")
+    assert (some.code, some.said.count("observed: container"), some.text.count("--url=")) == (
+        0,
+        2,
+        2,
+    )
+    assert run(text).said.count("observed: container") == 4
+    whole = run(run(text).text, "--path=spec/roles/*/template", "--port=9000")
+    assert (whole.code, whole.text.count("--port=9000"), whole.text.count("--port=")) == (0, 2, 4)
+    elsewhere = run(text, "--path=spec/template")
+    assert elsewhere.code == 1
+    assert "has no pod's spec at spec/template, but at spec/roles/*/template/spec" in elsewhere.said
+    assert run(some.text, "--remove").text == text

@@ -63,7 +63,9 @@ def test_removing_gives_the_input_back(text: str, options: tuple[str, ...]) -> N
 @each
 def test_the_pods_are_accepted_by_the_api(text: str) -> None:
     for pod in observed(run(text, "--key-secret=page/bearer").text):
-        spec = {key: value for key, value in pod.items() if key not in ("model", "labels")}
+        spec = {
+            key: value for key, value in pod.items() if key not in ("model", "runner", "labels")
+        }
         spec.setdefault("containers", [{"name": "kserve-container"}])
         for version in API_VERSIONS:
             assert pod_problems(spec, version) == []
@@ -214,7 +216,9 @@ def test_with_a_limit_of_cpu_both_containers_have_it_and_removing_gives_the_inpu
     for pod in observed(limited.text):
         for one in pod["initContainers"][-2:]:
             assert one["resources"]["limits"]["cpu"] == "1.5"
-        spec = {key: value for key, value in pod.items() if key not in ("model", "labels")}
+        spec = {
+            key: value for key, value in pod.items() if key not in ("model", "runner", "labels")
+        }
         spec.setdefault("containers", [{"name": "kserve-container"}])
         for version in API_VERSIONS:
             assert pod_problems(spec, version) == []

@@ -1,21 +1,30 @@
 """The prompts of a trace share prefixes exactly as its block ids do."""
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kvscope.load import TRACE_BLOCK_TOKENS, BlockTokens, TraceRequest
+from kvscope.load import BlockTokens
 from kvscope.load.tokens import named_tokens
+from kvscope.traces import TraceRequest
+
+TRACE_BLOCK_TOKENS = 512
 
 
 def make_request(hash_ids: list[int], last_block: int = TRACE_BLOCK_TOKENS) -> TraceRequest:
     input_length = TRACE_BLOCK_TOKENS * (len(hash_ids) - 1) + last_block
     return TraceRequest(
-        timestamp_ms=0, input_length=input_length, output_length=1, hash_ids=hash_ids
+        timestamp_ms=0,
+        input_length=input_length,
+        output_length=1,
+        hash_ids=hash_ids,
+        block_size=TRACE_BLOCK_TOKENS,
     )
 
 
-def common_prefix(a: list[int], b: list[int]) -> int:
+def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
     pairs = enumerate(zip(a, b, strict=False))
     return next((i for i, (x, y) in pairs if x != y), min(len(a), len(b)))
 

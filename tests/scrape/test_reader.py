@@ -154,7 +154,7 @@ UNREAD = {
         "no family of vLLM that kvscope reads",
     ),
     "engines passed on under other names": (
-        'ray_serve_sglang_num_running_reqs{ReplicaId="r"} 1\n',
+        'ray_other_sglang_num_running_reqs{ReplicaId="r"} 1\n',
         "no family of Ray Serve LLM that kvscope reads",
     ),
 }

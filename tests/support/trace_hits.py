@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 
-from kvscope.mooncake import TRACE_BLOCK_TOKENS
 from kvscope_engine.block_pool import BlockPool
 from kvscope_events.bus import EventBus, Subscription
 from kvscope_events.events import PrefixLookup
 from kvscope_exporter.state import Ledger
+
+_BLOCK_TOKENS = 512
 
 
 def replay(paths: Iterable[Sequence[int]], capacity: int) -> tuple[int, int]:
@@ -17,13 +18,13 @@ def replay(paths: Iterable[Sequence[int]], capacity: int) -> tuple[int, int]:
     """
     bus = EventBus()
     events = bus.subscribe(queue_batches=1)
-    pool = BlockPool(capacity, TRACE_BLOCK_TOKENS, bus)
+    pool = BlockPool(capacity, _BLOCK_TOKENS, bus)
     ledger = Ledger()
     hits = queried = 0
     for request, path in enumerate(paths):
         names = [block_id.to_bytes(16) for block_id in path]
         prefix = pool.find(names)
-        bus.emit(PrefixLookup(request, len(path) * TRACE_BLOCK_TOKENS, names, len(prefix)))
+        bus.emit(PrefixLookup(request, len(path) * _BLOCK_TOKENS, names, len(prefix)))
         pool.share(request, prefix)
         count = min(len(path), capacity) - len(prefix)
         table = prefix + pool.allocate(request, count, "prefill") if count else list(prefix)

@@ -70,68 +70,6 @@ spec:
             --port 8200
 """
 
-MODULES = """\
-apiVersion: apps/v1
-kind: ReplicaSet
-metadata: {name: module}
-spec:
-  template:
-    spec:
-      containers:
-      - name: vllm
-        image: vllm/vllm-openai:v0.32.0
-        command: [python3, -m, vllm.entrypoints.openai.api_server]
-        args: [--model, Qwen/Qwen3-0.6B, --port, "8080"]
----
-apiVersion: batch/v1
-kind: Job
-metadata: {name: script-with-a-module}
-spec:
-  template:
-    spec:
-      restartPolicy: Never
-      containers:
-      - name: vllm
-        image: vllm/vllm-openai:v0.32.0
-        command:
-        - sh
-        - -c
-        - "echo starting; python3 -m vllm.entrypoints.openai.api_server --model $(MODEL)"
-        env:
-        - {name: MODEL, value: Qwen/Qwen3-0.6B}
-"""
-
-SCHEDULED = """\
-apiVersion: batch/v1
-kind: CronJob
-metadata: {name: nightly}
-spec:
-  schedule: "0 3 * * *"
-  jobTemplate:
-    spec:
-      template:
-        spec:
-          restartPolicy: Never
-          containers:
-          - name: batch
-            image: vllm/vllm-openai:v0.32.0
-            command: [vllm, serve, Qwen/Qwen3-0.6B]
----
-apiVersion: disaggregatedset.x-k8s.io/v1
-kind: DisaggregatedSet
-metadata: {name: roles}
-spec:
-  roles:
-  - name: prefill
-    spec:
-      leaderWorkerTemplate:
-        size: 1
-        leaderTemplate:
-          spec:
-            containers:
-            - {name: leader, image: "vllm/vllm-openai:v0.32.0", args: [--model=Qwen/Qwen3-0.6B]}
-"""
-
 PREDICTORS = """\
 apiVersion: serving.kserve.io/v1beta1
 kind: InferenceService
@@ -267,51 +205,6 @@ spec:
             args: ["ulimit -n 2048; $KUBERAY_GEN_RAY_START_CMD & vllm serve Qwen/Qwen3-0.6B"]
 """
 """KubeRay joins the first one's command with its own `ray start`, and leaves the second alone."""
-
-RAY_JOBS = """\
-apiVersion: ray.io/v1
-kind: RayJob
-metadata:
-  name: on-the-head
-  annotations: {ray.io/overwrite-container-cmd: "true"}
-spec:
-  entrypoint: python batch.py
-  rayClusterSpec:
-    headGroupSpec:
-      rayStartParams: {}
-      template:
-        spec:
-          containers:
-          - name: ray-head
-            image: vllm/vllm-openai:v0.32.0
-            command: [vllm, serve, Qwen/Qwen3-0.6B]
----
-apiVersion: ray.io/v1
-kind: RayCronJob
-metadata:
-  name: on-a-worker
-  annotations: {ray.io/overwrite-container-cmd: "true"}
-spec:
-  schedule: "0 3 * * *"
-  jobTemplate:
-    entrypoint: python batch.py
-    rayClusterSpec:
-      headGroupSpec:
-        rayStartParams: {}
-        template:
-          spec:
-            containers:
-            - {name: ray-head, image: "rayproject/ray:2.60.0"}
-      workerGroupSpecs:
-      - groupName: gpu
-        template:
-          spec:
-            containers:
-            - name: ray-worker
-              image: vllm/vllm-openai:v0.32.0
-              command: [/bin/bash, -c]
-              args: ["python -m vllm.entrypoints.openai.api_server --model Qwen/Qwen3-0.6B"]
-"""
 
 FILES = {
     name.lower(): text

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kvscope.inject.workloads import SPECS, TEMPLATES
-from tests.inject.run import loaded, run
+from tests.inject.run import run
 from tests.support.waiting import wait_for
 from tests.vllm.image import Image
 from tests.vllm.injected_manifests import FILES
@@ -28,11 +27,6 @@ def image(
     vllm_python: Path, models: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Image:
     return Image(vllm_python, models("llama"), tmp_path_factory.mktemp("cache"))
-
-
-def test_each_kind_with_a_place_for_a_pod_is_in_a_file() -> None:
-    kinds = {content["kind"] for text in FILES.values() for content in loaded(text)}
-    assert kinds == TEMPLATES.keys() | SPECS.keys()
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -4,15 +4,15 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 import kvscope.cli.whatif as command
-import kvscope.mooncake
 from kvscope.cli.app import app
-from kvscope.mooncake import TraceRequest
+from kvscope.traces import Trace, TraceRequest
 from tests.repo.checkout import ROOT
 
 REQUESTS = 3_000
@@ -39,15 +39,13 @@ def test_a_long_file_shows_how_far_it_is(long_trace: Path, monkeypatch: pytest.M
 def test_ctrl_c_leaves_no_curve_and_no_traceback(
     long_trace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read_trace = kvscope.mooncake.read_trace
+    read = Trace.__iter__
 
-    def interrupted(path: Path) -> Iterator[TraceRequest]:
-        for number, request in enumerate(read_trace(path)):
-            if number == 2_000:
-                raise KeyboardInterrupt
-            yield request
+    def interrupted(trace: Trace) -> Iterator[TraceRequest]:
+        yield from islice(read(trace), 2_000)
+        raise KeyboardInterrupt
 
-    monkeypatch.setattr(kvscope.mooncake, "read_trace", interrupted)
+    monkeypatch.setattr(Trace, "__iter__", interrupted)
     result = CliRunner().invoke(app, ["whatif", str(long_trace)])
     assert (result.exit_code, result.output) == (130, "")
 

@@ -1,12 +1,12 @@
 """The requests that are placed on replicas, and what is known of where they come from."""
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from kvscope.mooncake import TRACE_BLOCK_TOKENS, TraceRequest
+from kvscope.traces import Trace
 from kvscope.whatif.findings import WhatIfError
-from kvscope.whatif.trace import TELL_EVERY, grow
+from kvscope.whatif.trace import TELL_EVERY
 
 
 class Request(NamedTuple):
@@ -54,36 +54,24 @@ class Workload:
 
 
 def workload_of_trace(
-    lines: Iterable[TraceRequest], on_progress: Callable[[int], None] = lambda requests: None
+    trace: Trace, on_progress: Callable[[int], None] = lambda requests: None
 ) -> Workload:
-    """Raises WhatIfError for ids that do not form a tree, and for a trace without requests."""
-    parents: dict[int, int | None] = {}
-    sessions: dict[Hashable, Hashable] = {}
+    """Raises WhatIfError for a trace without requests, TraceError or OSError."""
     requests = []
-    for number, line in enumerate(lines, start=1):
-        grow(parents, line.hash_ids, number)
+    for number, line in enumerate(trace, start=1):
         requests.append(
             Request(
                 at=line.timestamp_ms / 1000,
                 names=line.hash_ids,
                 prompt_tokens=line.input_length,
                 output_tokens=line.output_length,
-                session=_session(line, sessions),
+                session=line.session,
             )
         )
         if number % TELL_EVERY == 0:
             on_progress(number)
     if not requests:
         raise WhatIfError("no request in it has a block")
-    return Workload(kind="trace", requests=requests, block_tokens=TRACE_BLOCK_TOKENS)
-
-
-def _session(line: TraceRequest, sessions: dict[Hashable, Hashable]) -> Hashable | None:
-    """A turn that names the one before it belongs to the same session."""
-    if line.session_id is not None:
-        return line.session_id
-    if line.chat_id is None:
-        return None
-    session = sessions.get(line.parent_chat_id, line.chat_id)
-    sessions[line.chat_id] = session
-    return session
+    return Workload(
+        kind="trace", requests=requests, block_tokens=trace.block_size, doubts=trace.doubts
+    )

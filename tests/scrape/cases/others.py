@@ -118,6 +118,21 @@ RAY = (
             ("a hybrid model on SGLang", sglang.HYBRID_PAGE, sglang.HYBRID_READ),
         )
     ),
+    *(
+        Case(
+            name=f"SGLang's collectors for Ray Serve, {name}",
+            kind="ray",
+            page=through_ray(page, "r1")
+            .replace("ray_sglang_", "ray_serve_sglang_")
+            .replace("ReplicaId=", "replica="),
+            expected={("m", "r1"): dict(read)},
+        )
+        for name, page, read in (
+            ("loaded", sglang.LOADED_PAGE, sglang.LOADED_READ),
+            ("an older one", sglang.OLD_PAGE, sglang.OLD_READ),
+            ("a hybrid model", sglang.HYBRID_PAGE, sglang.HYBRID_READ),
+        )
+    ),
     Case(
         name="two replicas of rank 0: one works, the gauges of the other have expired",
         kind="ray",

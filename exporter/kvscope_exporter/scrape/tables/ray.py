@@ -24,7 +24,7 @@ _OF_START = (
 )
 
 
-def _through_ray(row: Row) -> Row:
+def _through_ray(row: Row, prefix: str = "ray_") -> Row:
     worth: Worth = row.worth
     if isinstance(row.value, PassedHistogram):
         worth, added = "passed through", _MIDPOINTS
@@ -33,22 +33,28 @@ def _through_ray(row: Row) -> Row:
     else:
         added = _AT_START if row.family in _OF_START else _IDLE
     reason = f"{added}; {row.reason}" if row.reason else added
-    value = row.value.renamed(lambda name: f"ray_{name}")
+    value = row.value.renamed(lambda name: prefix + name)
     return Row(family=row.family, labels=row.labels, value=value, worth=worth, reason=reason)
 
 
 RAY = Table(
     server="ray",
-    rows=tuple(_through_ray(row) for row in (*VLLM_ROWS, *SGLANG_ROWS)),
-    identity=Identity(
-        engine=("ReplicaId", "engine"), ranks=("pp_rank", "tp_rank"), may_be_repeated=False
+    rows=(
+        *(_through_ray(row) for row in (*VLLM_ROWS, *SGLANG_ROWS)),
+        *(_through_ray(row, "ray_serve_") for row in SGLANG_ROWS),
     ),
-    note="The rows of vLLM and SGLang are read under the names `ray_vllm_…` and `ray_sglang_…`. An "
-    "engine is a replica (label `ReplicaId`). Ray drops a gauge 20 s after it was last set, and "
-    "engines set gauges in steps: those of an idle replica are absent, and those that are set only "
-    "once, such as the pool's size, are absent from 20 s after the start. Counters appear at their "
-    "first increment, are up to 10 s late, and remain after their replica has gone. Sums of "
-    "histograms are computed from the midpoints of Ray's buckets.",
+    identity=Identity(
+        engine=("ReplicaId", "replica", "engine"),
+        ranks=("pp_rank", "tp_rank"),
+        may_be_repeated=False,
+    ),
+    note="The rows of vLLM and SGLang are read under the names `ray_vllm_…` and `ray_sglang_…`, "
+    "SGLang's also as `ray_serve_sglang_…`. An engine is a replica (label `ReplicaId` or "
+    "`replica`). Ray drops a gauge 20 s after it was last set, and engines set gauges in steps: "
+    "those of an idle replica are absent, and those that are set only once, such as the pool's "
+    "size, are absent from 20 s after the start. Counters appear at their first increment, are up "
+    "to 10 s late, and remain after their replica has gone. Sums of histograms are computed from "
+    "the midpoints of Ray's buckets.",
     is_derived=True,
     absent={
         "kvscope_engine_ready": "counters of a dead replica remain on the page; see "
