@@ -11,9 +11,11 @@ from typing import get_args
 from kvscope_events.events import EngineEvent
 from tests.repo.checkout import python_files
 
-ROOMS = tuple(
-    f"exporter/kvscope_exporter/{room}" for room in ("state", "live", "tracing", "targets")
-) + ("kvscope/export", "kvscope/whatif")
+ROOMS = (
+    *(f"exporter/kvscope_exporter/{room}" for room in ("state", "live", "tracing", "targets")),
+    "kvscope/export",
+    "kvscope/whatif",
+)
 EVENTS = frozenset(event.__name__ for event in get_args(EngineEvent))
 
 HANDLERS = {

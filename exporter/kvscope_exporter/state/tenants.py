@@ -18,7 +18,8 @@ from kvscope_events.events import (
     SequenceFinished,
 )
 from kvscope_events.tenants import tenant_digest
-from kvscope_exporter.state.fold import Fold
+from kvscope_exporter.state.call_fold import CallFold
+from kvscope_exporter.state.calls import Request, Sequence
 from kvscope_exporter.state.shown import TopOwners
 
 COUNTERS = 256
@@ -103,7 +104,7 @@ class Counters:
         return demand, former
 
 
-class Tenants(Fold):
+class Tenants(CallFold):
     """Prompts count when a request arrives, everything else when it happens.
 
     The outcome of requests that arrived before a gap belongs to no tenant: they count as
@@ -113,45 +114,30 @@ class Tenants(Fold):
     name = "tenants"
 
     def __init__(self, counters: int = COUNTERS) -> None:
-        super().__init__(
-            {
-                RequestArrived: self._arrived,
-                RequestScheduled: self._scheduled,
-                FirstToken: self._first_token,
-                RequestPreempted: self._preempted,
-                SequenceFinished: self._sequence_finished,
-                RequestFinished: self._finished,
-            }
-        )
+        super().__init__()
         self.tenants = Counters(counters)
         self.adapters = Counters(counters)
         """Empty while no request names one."""
         self.shown = TopOwners()
         """Tokens of the tenants that have most."""
         self.unattributed = 0
-        self._of: dict[int, tuple[Demand, ...]] = {}  # request -> its tenant and its adapter
-        self._started: set[int] = set()  # requests that have run
 
-    @property
-    def num_pending(self) -> int:
-        return len(self._of)
-
-    def on_gap(self) -> None:
-        self._of.clear()
-        self._started.clear()
+    def on_lost(self) -> None:
         for demand in (*self.tenants.by_name.values(), *self.adapters.by_name.values()):
             demand.running = demand.waiting = 0
 
     def check(self) -> None:
-        """Assert that the unended requests are those that run or wait; O(counters + pending)."""
+        """Assert that the unended requests are those that run or wait; O(counters * pending)."""
         for counters in (self.tenants, self.adapters):
             assert len(counters.by_name) <= counters.most
             for demand in counters.by_name.values():
-                under_way = [n for n, whose in self._of.items() if demand in whose]
-                running = sum(request in self._started for request in under_way)
+                under_way = [r for r in self.calls.requests.values() if demand in r.owners]
+                running = sum(request.is_admitted for request in under_way)
                 assert (demand.running, demand.waiting) == (running, len(under_way) - running)
 
-    def _arrived(self, event: RequestArrived) -> None:
+    def on_arrived(self, request: Request) -> None:
+        event = request.arrived
+        assert event is not None
         tenant, former = self.tenants.take(name_of(event))
         if former is not None:
             self.shown.remove(former)
@@ -161,54 +147,53 @@ class Tenants(Fold):
             demand.waiting += 1
             demand.prompt_tokens += event.prompt_tokens
         self._credit(tenant, event.prompt_tokens)
-        self._of[event.request] = demands
+        request.owners = demands
 
-    def _scheduled(self, event: RequestScheduled) -> None:
-        if event.request not in self._of:
-            return
-        self._started.add(event.request)
-        for demand in self._of[event.request]:
+    def on_admitted(self, event: RequestScheduled, request: Request | None) -> None:
+        for demand in _owners(request):
             demand.waiting -= 1
             demand.running += 1
             demand.scheduled += 1
             demand.queued_ns += event.queue_ns
 
-    def _first_token(self, event: FirstToken) -> None:
-        for demand in self._of.get(event.request, ()):
+    def on_first_token(self, event: FirstToken, request: Request | None) -> None:
+        for demand in _owners(request):
             demand.answered += 1
             demand.first_token_ns += event.elapsed_ns
 
-    def _preempted(self, event: RequestPreempted) -> None:
-        for demand in self._of.get(event.request, ()):
+    def on_preempted(self, event: RequestPreempted, sequence: Sequence) -> None:
+        for demand in sequence.request.owners:
             demand.preemptions += 1
 
-    def _sequence_finished(self, event: SequenceFinished) -> None:
+    def on_ended(self, event: SequenceFinished, sequence: Sequence | None) -> None:
         if event.computed_tokens is None:
             return
-        for demand in self._of.get(event.request, ()):
+        for demand in _owners(self.calls.requests.get(event.request)):
             demand.ended_tokens += event.prompt_tokens
             demand.computed_tokens += event.computed_tokens
 
-    def _finished(self, event: RequestFinished) -> None:
-        demands = self._of.pop(event.request, None)
-        if demands is None:
+    def on_finished(self, event: RequestFinished, request: Request | None) -> None:
+        if request is None or not request.owners:
             self.unattributed += 1
             return
-        has_run = event.request in self._started
-        self._started.discard(event.request)
-        for demand in demands:
+        for demand in request.owners:
             demand.finished += 1
             demand.failed += event.reason == "error"
             demand.output_tokens += event.output_tokens
-            demand.running -= has_run
-            demand.waiting -= not has_run
-        self._credit(demands[0], event.output_tokens)
+            demand.running -= request.is_admitted
+            demand.waiting -= not request.is_admitted
+        self._credit(request.owners[0], event.output_tokens)
+        request.owners = ()
 
     def _credit(self, tenant: Demand, tokens: int) -> None:
         if tenant.name != NOBODY and self.tenants.has(tenant):
             self.shown.credit(tenant, tokens)
         else:
             self.shown.other += tokens
+
+
+def _owners(request: Request | None) -> tuple[Demand, ...]:
+    return () if request is None else request.owners
 
 
 def name_of(event: RequestArrived) -> str:
