@@ -75,7 +75,7 @@ def test_a_victim_that_ends_before_it_resumes_waited_until_then_and_computes_not
     assert (costs.abandoned_tokens, costs.stalled_ns) == (100, 3_000)
     assert (costs.found_tokens, costs.recomputed_tokens) == (0, 0)
     assert (last(fold).state, last(fold).stalled_ns) == ("ended", 3_000)
-    assert fold.num_pending == 0
+    assert fold.waiting_tokens(NO_MEMORY) == 0
 
 
 def test_a_victim_may_be_preempted_again_for_another_cause() -> None:

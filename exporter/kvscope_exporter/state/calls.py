@@ -11,7 +11,7 @@ its next preemption, resumption or end, and has no arrival.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kvscope_events.events import (
     Batch,
@@ -25,10 +25,8 @@ from kvscope_events.events import (
     SequenceFinished,
     StepCompleted,
 )
-
-if TYPE_CHECKING:
-    from kvscope_exporter.state.preemption.victim import Victim
-    from kvscope_exporter.state.tenants import Demand
+from kvscope_exporter.state.demand import Demand
+from kvscope_exporter.state.victim import Victim
 
 
 class Request:

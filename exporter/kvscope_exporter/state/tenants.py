@@ -2,12 +2,9 @@
 
 A tenant is the `user` of a request; of an observed vLLM, the salt of its cache or its session. That
 may be a person or a secret: producers send a digest, and what an older one sends is hashed here.
-Counters are few and reassigned by space-saving (Metwally, Agrawal, El Abbadi 2005): a tenant
-without a counter takes over the lightest one, with its weight as the error.
 """
 
 import re
-from dataclasses import dataclass
 
 from kvscope_events.events import (
     FirstToken,
@@ -20,6 +17,7 @@ from kvscope_events.events import (
 from kvscope_events.tenants import tenant_digest
 from kvscope_exporter.state.call_fold import CallFold
 from kvscope_exporter.state.calls import Request, Sequence
+from kvscope_exporter.state.demand import Counters, Demand
 from kvscope_exporter.state.shown import TopOwners
 
 COUNTERS = 256
@@ -28,80 +26,6 @@ HASH_DIGITS = 8
 _DIGEST = re.compile(r"[0-9a-f]{8,64}")
 NOBODY = ""
 """The tenant of requests that do not name one."""
-
-
-@dataclass(slots=True)
-class Demand:
-    """Demand and service of one tenant or adapter since it got this counter."""
-
-    name: str
-    """The first digits of a tenant's hash, or NOBODY; an adapter's own name."""
-    error_tokens: int = 0
-    """Upper bound of its tokens before that."""
-    requests: int = 0
-    """Requests that have arrived."""
-    running: int = 0
-    waiting: int = 0
-    """Requests that have neither run yet nor ended."""
-    finished: int = 0
-    failed: int = 0
-    """Finished requests that ended in an error."""
-    prompt_tokens: int = 0
-    ended_tokens: int = 0
-    computed_tokens: int = 0
-    """Prompt tokens of ended sequences, and those of them that were computed, not found: a prompt
-    counts for each of its samples."""
-    output_tokens: int = 0
-    preemptions: int = 0
-    scheduled: int = 0
-    queued_ns: int = 0
-    """Queue time of all scheduled requests."""
-    answered: int = 0
-    first_token_ns: int = 0
-    """Time to first token of all answered requests."""
-
-    @property
-    def label(self) -> str:
-        return self.name
-
-    @property
-    def credited_tokens(self) -> int:
-        return self.prompt_tokens + self.output_tokens
-
-    @property
-    def weight(self) -> int:
-        return self.error_tokens + self.credited_tokens
-
-
-class Counters:
-    """The heaviest of all names."""
-
-    def __init__(self, most: int) -> None:
-        self.by_name: dict[str, Demand] = {}
-        self.most = most
-
-    @property
-    def least_weight(self) -> int:
-        """Upper bound of the tokens of a name without a counter; O(counters)."""
-        if len(self.by_name) < self.most:
-            return 0
-        return min(demand.weight for demand in self.by_name.values())
-
-    def has(self, demand: Demand) -> bool:
-        """Whether it still has its counter."""
-        return self.by_name.get(demand.name) is demand
-
-    def take(self, name: str) -> tuple[Demand, Demand | None]:
-        """The counter of a name, and whose it was if it had to be taken from another."""
-        demand, former = self.by_name.get(name), None
-        if demand is None:
-            demand = Demand(name)
-            if len(self.by_name) == self.most:
-                former = min(self.by_name.values(), key=lambda each: each.weight)
-                del self.by_name[former.name]
-                demand.error_tokens = former.weight
-            self.by_name[name] = demand
-        return demand, former
 
 
 class Tenants(CallFold):
