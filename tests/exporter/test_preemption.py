@@ -97,7 +97,7 @@ def test_what_became_of_those_that_waited_in_a_gap_is_not_known() -> None:
     assert (unattributed.recomputed_tokens, unattributed.found_tokens) == (4, 5)
     assert unattributed.stalled_ns == 2_000
     assert (last(fold).state, last(fold).taken_by, last(fold).resumed) == ("lost", None, None)
-    assert (fold.num_gaps, fold.num_pending) == (1, 0)
+    assert (fold.num_gaps, fold.waiting_tokens(NO_BLOCKS)) == (1, 0)
 
 
 def test_a_resumption_without_its_preemption_is_on_the_page_without_mode_and_cause() -> None:

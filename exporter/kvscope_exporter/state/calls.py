@@ -72,6 +72,7 @@ class Sequence:
         "added",
         "found_tokens",
         "has_token",
+        "is_ended",
         "loaded_tokens",
         "number",
         "preempted",
@@ -87,6 +88,7 @@ class Sequence:
         """None: it was added in a gap, or before."""
         self.preempted: RequestPreempted | None = None
         """Its preemption, while it waits after one, or if it ended so."""
+        self.is_ended = False
         # Notes of questions, from here on.
         self.found_tokens = self.loaded_tokens = 0
         """Tokens of its prompt that were found or loaded, and those of them that were loaded."""
@@ -96,6 +98,11 @@ class Sequence:
         """Preemptions since its last token."""
         self.victim: Victim | None = None
         """The same preemption as `preempted`, with the fate of its blocks."""
+
+    @property
+    def is_traced(self) -> bool:
+        """Whether its request is traced, as far as it was seen when it was added."""
+        return self.added is not None and bool(self.request.trace_id)
 
 
 class Calls:
@@ -145,10 +152,7 @@ class Calls:
         for number, sequence in self.swapped.items():
             assert self.sequences[number] is sequence
             assert sequence.preempted is not None
-        assert self.num_traced == sum(
-            sequence.added is not None and bool(sequence.request.trace_id)
-            for sequence in self.sequences.values()
-        )
+        assert self.num_traced == sum(each.is_traced for each in self.sequences.values())
 
     def _arrive(self, event: RequestArrived) -> None:
         number = event.request
@@ -159,8 +163,9 @@ class Calls:
     def _add(self, event: SequenceAdded) -> None:
         request = self._met(event.request)
         request.unpreempted = (request.unpreempted or 0) + 1
+        former = self.sequences.get(event.sequence)
         sequence = self.sequences[event.sequence] = Sequence(event.sequence, request, event)
-        self.num_traced += bool(request.trace_id)
+        self.num_traced += sequence.is_traced - (former is not None and former.is_traced)
         self._hand_on("added", sequence)
 
     def _admit(self, event: RequestScheduled) -> None:
@@ -207,6 +212,7 @@ class Calls:
                 self._wait(request)
                 self._hand_on("left_waiting", request)
         if sequence is not None:
+            sequence.is_ended = True
             self._ended.append(sequence)
         self._hand_on("ended", event, sequence)
 
@@ -222,7 +228,7 @@ class Calls:
         for sequence in self._ended:
             if self.sequences.get(sequence.number) is sequence:
                 del self.sequences[sequence.number]
-                self.num_traced -= sequence.added is not None and bool(sequence.request.trace_id)
+                self.num_traced -= sequence.is_traced
         for request in self._finished:
             if self.requests.get(request.number) is request:
                 del self.requests[request.number]

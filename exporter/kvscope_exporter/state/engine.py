@@ -58,6 +58,7 @@ class Engine:
         self._timed: _Table = {}
         self._table = self._plain
         self._until_measured = 1
+        self._wire()
 
     @property
     def num_pending(self) -> int:
