@@ -25,6 +25,7 @@ from kvscope_events.events import (
     SequenceFinished,
     StepCompleted,
 )
+from kvscope_exporter.state.block_demand import BlockDemand
 from kvscope_exporter.state.demand import Demand
 from kvscope_exporter.state.victim import Victim
 
@@ -70,6 +71,7 @@ class Sequence:
 
     __slots__ = (
         "added",
+        "demand",
         "found_tokens",
         "has_token",
         "is_ended",
@@ -96,6 +98,8 @@ class Sequence:
         """Whether its first token was counted, or will never come."""
         self.untold_preemptions = 0
         """Preemptions since its last token."""
+        self.demand: BlockDemand | None = None
+        """Blocks that it holds and may take; None: it has ended, or its pool is not known."""
         self.victim: Victim | None = None
         """The same preemption as `preempted`, with the fate of its blocks."""
 
