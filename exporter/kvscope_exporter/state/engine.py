@@ -47,7 +47,9 @@ class Engine:
     name = "state"
     wants_snapshot = False
 
-    def __init__(self) -> None:
+    def __init__(self, now_ns: Callable[[], int] = time.perf_counter_ns) -> None:
+        """now_ns: the clock by which the cost of questions is measured."""
+        self._now_ns = now_ns
         self.calls = Calls(self._hand_on)
         self.questions: list[Part] = []
         """Those that work."""
@@ -155,11 +157,11 @@ class Engine:
     def _timer(self, receive: Callable[..., None], owner: Part | None) -> Callable[..., None]:
         if owner is None:
             return receive
-        name = owner.name
+        name, now_ns = owner.name, self._now_ns
 
         def timed(*change: Any) -> None:
-            began_ns = time.perf_counter_ns()
+            began_ns = now_ns()
             receive(*change)
-            self._spent_ns[name] += time.perf_counter_ns() - began_ns
+            self._spent_ns[name] += now_ns() - began_ns
 
         return timed

@@ -363,7 +363,7 @@ class Target:
         self.folds = Folds(part.fold for part in self._parts)
         self._signals = Signals(("", ""))
         self.timeline.renew()
-        self._engine = Engine()
+        self._engine = Engine(self._clock.monotonic_ns)
         listeners: list[Listener] = []
         for listener in (*self.folds, *self._further):
             if isinstance(listener, CallFold):
