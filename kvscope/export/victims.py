@@ -27,9 +27,8 @@ class Victims:
     def follow(self, batch: Batch, span: Span) -> None:
         """Apply a batch of this time."""
         fold = self._fold
-        fold.batch = Batch(batch.seq, batch.time_ns, [], span.begin_ns, batch.arrived_ns)
         for event in batch.events:
-            fold.apply(event)
+            fold.on_batch(Batch(batch.seq, batch.time_ns, [event], span.begin_ns, batch.arrived_ns))
             if isinstance(event, RequestPreempted):  # the history forgets; here none is left out
                 self._waiting.append((fold.history[-1], {}))
 

@@ -15,7 +15,7 @@ from kvscope_exporter.answers.gather import gather, most_lost_at_once
 from kvscope_exporter.answers.question import Question
 from kvscope_exporter.machine.host_memory import Available, HostMemory
 from kvscope_exporter.machine.machine import Machine
-from kvscope_exporter.state.preemption.victim import Victim
+from kvscope_exporter.state.victim import Victim
 from kvscope_exporter.targets.reply import memory_of
 from tests.exporter.advised import GIB, SECOND, facts, needed, room, slot
 from tests.support.loads import chats

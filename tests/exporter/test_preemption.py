@@ -75,7 +75,7 @@ def test_a_victim_that_ends_before_it_resumes_waited_until_then_and_computes_not
     assert (costs.abandoned_tokens, costs.stalled_ns) == (100, 3_000)
     assert (costs.found_tokens, costs.recomputed_tokens) == (0, 0)
     assert (last(fold).state, last(fold).stalled_ns) == ("ended", 3_000)
-    assert fold.num_pending == 0
+    assert fold.waiting_tokens(NO_MEMORY) == 0
 
 
 def test_a_victim_may_be_preempted_again_for_another_cause() -> None:
@@ -97,7 +97,7 @@ def test_what_became_of_those_that_waited_in_a_gap_is_not_known() -> None:
     assert (unattributed.recomputed_tokens, unattributed.found_tokens) == (4, 5)
     assert unattributed.stalled_ns == 2_000
     assert (last(fold).state, last(fold).taken_by, last(fold).resumed) == ("lost", None, None)
-    assert (fold.num_gaps, fold.num_pending) == (1, 0)
+    assert (fold.num_gaps, fold.waiting_tokens(NO_BLOCKS)) == (1, 0)
 
 
 def test_a_resumption_without_its_preemption_is_on_the_page_without_mode_and_cause() -> None:

@@ -1,9 +1,10 @@
-"""The requests fold against an engine's own count of its calls, preempted and aborted ones too."""
+"""The state of requests and sequences against an engine's own, preempted and aborted ones too."""
 
 from random import Random
 
 import pytest
 
+from kvscope_engine.request import SequenceState
 from kvscope_events.events import PoolCreated, RequestPreempted
 from kvscope_exporter.state import Requests
 from tests.exporter.stream import batch_of
@@ -32,6 +33,13 @@ def test_events_alone_keep_the_count_of_calls_and_of_those_that_wait(sequences: 
             fold.on_batch(batch_of(*events, time_ns=number))
             number += 1
             preemptions += sum(isinstance(event, RequestPreempted) for event in events)
+            fold.engine.check()
+            known = fold.calls.sequences.values()
+            unended = {sequence.number for sequence in known if not sequence.is_ended}
+            assert unended == {sequence.sequence_id for sequence in engine.live}
+            preempted = {s.number for s in known if s.preempted is not None and not s.is_ended}
+            waiting = {s.sequence_id for s in engine.live if s.state is SequenceState.WAITING}
+            assert preempted <= waiting
             calls = engine.scheduler.requests
             assert fold.waiting + fold.running == calls.num_waiting + calls.num_running
             assert (fold.oldest_since_ns is None) == (fold.waiting == 0)

@@ -18,9 +18,10 @@ from kvscope_events.events import (
     SequenceFinished,
     StepCompleted,
 )
+from kvscope_exporter.state.block_demand import BlockDemand, Footprint
 from kvscope_exporter.state.exhaustion import HORIZONS, Exhaustion
 from kvscope_exporter.state.exhaustion.probability import MIN_SECONDS, Pool, Probability
-from kvscope_exporter.state.exhaustion.sequences import Footprint, Sequences
+from kvscope_exporter.state.exhaustion.sequences import Sequences
 from tests.exporter.machine import NOW_NS
 from tests.exporter.page import make_exporter, step, value
 
@@ -146,22 +147,23 @@ def test_a_new_pool_is_not_judged_by_the_sequences_of_the_former() -> None:
 
 
 def test_tokens_are_counted_by_the_clock_as_if_one_by_one() -> None:
-    sequences, footprint = Sequences(), Footprint([CacheGroup("full_attention", 16)])
+    known: dict[int, BlockDemand] = {}
+    sequences, footprint = Sequences(known.get), Footprint([CacheGroup("full_attention", 16)])
     produced: dict[int, int] = {}
     for batch in islice(stream(2.0, 60, num_blocks=20_000), 600):  # nothing is preempted
         for event in batch.events:
             if type(event) is SequenceAdded:
-                sequences.add(event.sequence, event.prompt_tokens, event.max_tokens, footprint)
+                known[event.sequence] = footprint.demand(event.prompt_tokens, event.max_tokens)
             elif type(event) is StepCompleted:
                 sequences.step(event)
                 for number in event.emitted:
                     produced[number] = produced.get(number, 0) + 1
             elif type(event) is SequenceFinished:
-                sequences.known.pop(event.sequence)
+                del known[event.sequence]
                 produced.pop(event.sequence, None)
         # Those that end are gone before their last step is reported.
-        for number in produced.keys() & sequences.known.keys():
-            assert sequences.produced(sequences.known[number]) == produced[number]
+        for number in produced.keys() & known.keys():
+            assert sequences.produced(known[number]) == produced[number]
 
 
 def test_the_page_has_a_series_for_each_horizon(busy: list[Batch]) -> None:

@@ -16,9 +16,9 @@ from kvscope_exporter.machine.host_memory import sum_processes
 from kvscope_exporter.state import Cache, Folds, Ledger, LoadWindow, Preemption, Tiers
 from kvscope_exporter.state.cache import WhatIf
 from kvscope_exporter.state.capacity import is_plain, longest_sequences
-from kvscope_exporter.state.preemption.victim import Victim
 from kvscope_exporter.state.recent import NUM_SLOTS, SLOT_NS
 from kvscope_exporter.state.simulation import Shadows
+from kvscope_exporter.state.victim import Victim
 
 _WATERMARK_SINCE = (0, 32)
 """The oldest vLLM in which it was tried."""

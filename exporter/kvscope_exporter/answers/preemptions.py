@@ -9,7 +9,7 @@ from kvscope_exporter.answers.question import QueryContext, Question
 from kvscope_exporter.clock import Clock
 from kvscope_exporter.state import Preemption, Steps
 from kvscope_exporter.state.preemption import UNATTRIBUTED, Costs, Kind, Victim
-from kvscope_exporter.state.preemption.victim import State
+from kvscope_exporter.state.victim import State
 
 
 class Bill(msgspec.Struct, frozen=True, kw_only=True):

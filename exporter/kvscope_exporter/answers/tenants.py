@@ -5,7 +5,8 @@ from typing import Any
 import msgspec
 
 from kvscope_exporter.answers.question import QueryContext, Question
-from kvscope_exporter.state.tenants import NOBODY, Counters, Demand, Tenants
+from kvscope_exporter.state.demand import Counters, Demand
+from kvscope_exporter.state.tenants import NOBODY, Tenants
 
 LISTED = 50
 

@@ -45,7 +45,7 @@ def collect_recording(families: Families, health: RecorderHealth | None) -> Iter
         yield families.single("kvscope_recording_gaps_total", health.gaps)
 
 
-_CHEAP_FOLDS = frozenset({"introduction", "census", "steps", "churn", "tenants"})
+_CHEAP_FOLDS = frozenset({"state", "introduction", "census", "steps", "churn", "tenants"})
 """Summed, since a series for each would be worth less than others that fit on a page."""
 
 

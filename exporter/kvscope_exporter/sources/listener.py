@@ -1,6 +1,7 @@
 """The protocol for listeners, which take one engine's batches in order; a fold is one."""
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
 from kvscope_events.events import Batch
 
@@ -29,4 +30,31 @@ class Listener(Protocol):
 
     def on_gap(self) -> None:
         """Batches were lost before the next one: state that depends on them is now unknown."""
+        ...
+
+
+class Part(Protocol):
+    """A part of a listener, or a listener."""
+
+    @property
+    def name(self) -> str:
+        """Value of the label `fold`."""
+        ...
+
+
+@runtime_checkable
+class Composite(Listener, Protocol):
+    """A listener that hands batches on to parts; one that raises does not affect the others."""
+
+    @property
+    def parts(self) -> Sequence[Part]:
+        """Those that failed included."""
+        ...
+
+    def failed(self, part: object) -> bool:
+        """Whether this part has failed."""
+        ...
+
+    def costs(self) -> tuple[dict[str, int], list[str]]:
+        """Nanoseconds by part, and the names of those that failed, since the last call."""
         ...

@@ -14,7 +14,7 @@ from kvscope_events.bus import Subscription
 from kvscope_events.events import Batch, ObserverStopped, PoolCounted, PoolCreated, PoolSnapshot
 from kvscope_exporter.clock import Clock
 from kvscope_exporter.sources.attachments import SourceKind
-from kvscope_exporter.sources.listener import Listener
+from kvscope_exporter.sources.listener import Composite, Listener, Part
 from kvscope_exporter.sources.source import Source
 
 logger = logging.getLogger(__name__)
@@ -46,6 +46,19 @@ class _Worker:
     def __init__(self, listener: Listener) -> None:
         self.listener = listener
         self.failed = False
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """It and its parts."""
+        own = self.listener.parts if isinstance(self.listener, Composite) else ()
+        return (self.listener, *own)
+
+    def has_failed(self, part: object) -> bool:
+        """Whether this part of it does not work any more."""
+        listener = self.listener
+        if self.failed or part is listener:
+            return self.failed and any(part is own for own in self.parts)
+        return isinstance(listener, Composite) and listener.failed(part)
 
     def apply(self, batches: list[Batch], after_gap: bool, *, ask: bool) -> bool:
         """Hand it the batches; False if it raised. ask: whether it remembers too much."""
@@ -143,17 +156,21 @@ class Pipeline:
 
     @property
     def spent_seconds(self) -> dict[str, float]:
-        """Time spent in each listener."""
-        return {w.listener.name: self._spent_ns[w.listener.name] / 1e9 for w in self._workers}
+        """Time spent in each listener, and in each of its parts as far as it was measured."""
+        return {name: self._spent_ns[name] / 1e9 for name in self._names}
 
     @property
     def errors(self) -> dict[str, int]:
-        """Failures of each listener: at most one in a session."""
-        return {w.listener.name: self._errors[w.listener.name] for w in self._workers}
+        """Failures of each listener and part: at most one in a session."""
+        return {name: self._errors[name] for name in self._names}
 
-    def failed(self, listener: Listener) -> bool:
+    @property
+    def _names(self) -> list[str]:
+        return [part.name for worker in self._workers for part in worker.parts]
+
+    def failed(self, listener: Part) -> bool:
         """Whether a listener of the present session has failed."""
-        return any(worker.failed for worker in self._workers if worker.listener is listener)
+        return any(worker.has_failed(listener) for worker in self._workers)
 
     def start(self) -> None:
         """Begin to fold; may be called once."""
@@ -286,7 +303,13 @@ class Pipeline:
             elif listener.wants_snapshot:
                 wants_snapshot = True
             after = now_ns()
-            self._spent_ns[name] += after - before
+            spent_ns = after - before
+            if isinstance(listener, Composite):
+                of_parts, failures = listener.costs()
+                self._errors.update(failures)
+                self._spent_ns.update(of_parts)
+                spent_ns = max(0, spent_ns - sum(of_parts.values()))
+            self._spent_ns[name] += spent_ns
             before = after
         if wants_snapshot:
             self._source.request_snapshot()

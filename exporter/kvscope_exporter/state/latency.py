@@ -10,35 +10,24 @@ from copy import deepcopy
 
 from kvscope_events.events import (
     FirstToken,
-    RequestArrived,
     RequestFinished,
     RequestScheduled,
-    SequenceAdded,
     SequenceFinished,
     StepCompleted,
 )
 from kvscope_exporter.state import buckets
-from kvscope_exporter.state.fold import Fold
+from kvscope_exporter.state.call_fold import CallFold
+from kvscope_exporter.state.calls import Request, Sequence
 from kvscope_exporter.state.histogram import Histogram
 
 
-class Latency(Fold):
+class Latency(CallFold):
     """Histograms in seconds, with the trace of the newest traced request in each bucket."""
 
     name = "latency"
 
     def __init__(self) -> None:
-        super().__init__(
-            {
-                RequestArrived: self._arrived,
-                RequestScheduled: self._scheduled,
-                FirstToken: self._first_token,
-                SequenceAdded: self._added,
-                SequenceFinished: self._ended,
-                RequestFinished: self._finished,
-                StepCompleted: self._stepped,
-            }
-        )
+        super().__init__({StepCompleted: self._stepped})
         self.queue = Histogram(buckets.QUEUE_SECONDS)
         self.first_token = Histogram(buckets.FIRST_TOKEN_SECONDS)
         self.inter_token = Histogram(
@@ -50,8 +39,6 @@ class Latency(Fold):
         self.duration = Histogram(buckets.REQUEST_SECONDS)
         self.abandoned = Histogram(buckets.ABANDONED_SECONDS)
         """Time until the abort, of requests that were aborted before their first token."""
-        self._traces: dict[int, str] = {}  # by request
-        self._sequence_traces: dict[int, str] = {}
         # Last emission: `_cohort_ns` for the sequences of `_cohort`, `_last_ns` for the others.
         self._last_ns: dict[int, int] = {}
         self._cohort: set[int] = set()
@@ -62,47 +49,28 @@ class Latency(Fold):
 
     @property
     def num_tracked(self) -> int:
-        """The number of sequences and of traced requests with state in this fold."""
-        sequences = {*self._last_ns, *self._cohort, *self._sequence_traces}
-        return len(sequences) + len(self._traces)
+        """The number of sequences with state in this fold."""
+        return len({*self._last_ns, *self._cohort})
 
-    @property
-    def num_pending(self) -> int:
-        of_sequences = len(self._sequence_traces) + len(self._last_ns) + len(self._leaving)
-        return of_sequences + len(self._traces)
-
-    def on_gap(self) -> None:
-        self._traces.clear()
-        self._sequence_traces.clear()
+    def on_lost(self) -> None:
         self._last_ns.clear()
         self._cohort = set()
         self._emitted_last = []
         self._leaving = []
 
-    def _arrived(self, event: RequestArrived) -> None:
-        if event.trace_id:
-            self._traces[event.request] = event.trace_id
+    def on_admitted(self, event: RequestScheduled, request: Request | None) -> None:
+        self._observe(self.queue, event.queue_ns, request)
 
-    def _added(self, event: SequenceAdded) -> None:
-        if self._traces:
-            trace_id = self._traces.get(event.request)
-            if trace_id is not None:
-                self._sequence_traces[event.sequence] = trace_id
+    def on_first_token(self, event: FirstToken, request: Request | None) -> None:
+        self._observe(self.first_token, event.elapsed_ns, request)
 
-    def _scheduled(self, event: RequestScheduled) -> None:
-        self._observe(self.queue, event.queue_ns, event.request)
-
-    def _first_token(self, event: FirstToken) -> None:
-        self._observe(self.first_token, event.elapsed_ns, event.request)
-
-    def _ended(self, event: SequenceFinished) -> None:
+    def on_ended(self, event: SequenceFinished, sequence: Sequence | None) -> None:
         self._leaving.append(event.sequence)
 
-    def _finished(self, event: RequestFinished) -> None:
-        self._observe(self.duration, event.elapsed_ns, event.request)
+    def on_finished(self, event: RequestFinished, request: Request | None) -> None:
+        self._observe(self.duration, event.elapsed_ns, request)
         if event.reason == "abort" and not event.output_tokens:
-            self._observe(self.abandoned, event.elapsed_ns, event.request)
-        self._traces.pop(event.request, None)
+            self._observe(self.abandoned, event.elapsed_ns, request)
 
     def _stepped(self, event: StepCompleted) -> None:
         emitted, tokens = event.emitted, event.emitted_tokens
@@ -118,7 +86,7 @@ class Latency(Fold):
                 self.inter_token.observe(seconds, len(emitted))
                 if self._cohort_trace or self.inter_output is not self.inter_token:
                     self._also(seconds, len(emitted))
-        elif self._sequence_traces:
+        elif self.calls.num_traced:
             if emitted:
                 self._regroup(emitted, None)
         elif emitted:
@@ -178,7 +146,7 @@ class Latency(Fold):
                     self.inter_output.observe(gap, count)
                     if produced:
                         self.inter_token.observe(gap / produced, count * produced)
-        if self._sequence_traces:
+        if self.calls.num_traced:
             self._mark(emitted, before, tokens or [1] * len(emitted))
         self._cohort = set(emitted)
         self._emitted_last = emitted
@@ -186,9 +154,11 @@ class Latency(Fold):
 
     def _mark(self, emitted: list[int], before: list[int | None], tokens: list[int]) -> None:
         """Exemplars of the traced ones among them."""
+        sequences = self.calls.sequences
         for sequence, last_ns, produced in zip(emitted, before, tokens, strict=True):
-            trace_id = self._sequence_traces.get(sequence)
-            if trace_id is None:
+            known = sequences.get(sequence)
+            trace_id = "" if known is None else known.request.trace_id
+            if not trace_id:
                 continue
             self._cohort_trace = trace_id
             if last_ns is not None and produced:
@@ -202,12 +172,10 @@ class Latency(Fold):
         self._emitted_last = []
         for sequence in self._leaving:
             self._last_ns.pop(sequence, None)
-            self._sequence_traces.pop(sequence, None)
         self._leaving.clear()
 
-    def _observe(self, histogram: Histogram, elapsed_ns: int, request: int) -> None:
+    def _observe(self, histogram: Histogram, elapsed_ns: int, request: Request | None) -> None:
         seconds = elapsed_ns / 1e9
         histogram.observe(seconds)
-        trace_id = self._traces.get(request)
-        if trace_id is not None:
-            histogram.mark(seconds, trace_id, self.batch.wall_ns)
+        if request is not None and request.trace_id:
+            histogram.mark(seconds, request.trace_id, self.batch.wall_ns)

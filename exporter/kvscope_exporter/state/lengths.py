@@ -4,16 +4,15 @@ from kvscope_events.events import (
     PoolCounted,
     PoolCreated,
     PoolSnapshot,
-    RequestArrived,
-    SequenceAdded,
     SequenceFinished,
 )
-from kvscope_exporter.state.fold import Fold
+from kvscope_exporter.state.call_fold import CallFold
+from kvscope_exporter.state.calls import Request, Sequence
 
 _NO_ANSWER = frozenset({"abort", "error"})
 
 
-class Lengths(Fold):
+class Lengths(CallFold):
     """A request with several samples has each prompt once in `prompts`, and each sample as an
     answer. The sequences of a request come right behind its arrival."""
 
@@ -25,9 +24,6 @@ class Lengths(Fold):
                 PoolCreated: self._sized,
                 PoolSnapshot: self._sized,
                 PoolCounted: self._sized,
-                RequestArrived: self._arrived,
-                SequenceAdded: self._added,
-                SequenceFinished: self._ended,
             }
         )
         self.sequences = 0
@@ -48,27 +44,30 @@ class Lengths(Fold):
         """Blocks of these prompts, partial ones included; 0 while the block size is not known."""
         return self._prompt_blocks + self._last.prompt_blocks
 
-    def on_gap(self) -> None:
+    def on_lost(self) -> None:
         self._begin(_Request(0, 0))
 
     def _sized(self, event: PoolCreated | PoolSnapshot | PoolCounted) -> None:
         self._block_size = event.block_size
 
-    def _arrived(self, event: RequestArrived) -> None:
-        self._begin(_Request(event.request, event.prompt_tokens))
+    def on_arrived(self, request: Request) -> None:
+        assert request.arrived is not None
+        self._begin(_Request(request.number, request.arrived.prompt_tokens))
 
     def _begin(self, request: "_Request") -> None:
         self._prompts, self._prompt_blocks = self.prompts, self.prompt_blocks
         self._last = request
 
-    def _added(self, event: SequenceAdded) -> None:
+    def on_added(self, sequence: Sequence) -> None:
+        event = sequence.added
+        assert event is not None
         self.sequences += 1
         if event.request != self._last.number:  # its arrival was lost
             self._begin(_Request(event.request, 0))
         blocks = -(-event.prompt_tokens // self._block_size) if self._block_size else 0
         self._last.add(event.prompt_tokens, blocks)
 
-    def _ended(self, event: SequenceFinished) -> None:
+    def on_ended(self, event: SequenceFinished, sequence: Sequence | None) -> None:
         if event.reason not in _NO_ANSWER:
             self.answers += 1
             self.answer_tokens += event.output_tokens

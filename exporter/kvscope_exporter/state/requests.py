@@ -8,21 +8,20 @@ from typing import get_args
 
 from kvscope_events.events import (
     PoolCreated,
-    RequestArrived,
     RequestFinished,
     RequestPreempted,
     RequestRejected,
     RequestResumed,
     RequestScheduled,
-    SequenceAdded,
     SequenceFinished,
     StepCompleted,
 )
 from kvscope_events.vocabulary import FinishReason, RejectReason
-from kvscope_exporter.state.fold import Fold
+from kvscope_exporter.state.call_fold import CallFold
+from kvscope_exporter.state.calls import Request, Sequence
 
 
-class Requests(Fold):
+class Requests(CallFold):
     """The counts are meaningful only while `known`; requests are calls.
 
     A request waits again once all of its sequences that have not ended are preempted. A sequence
@@ -36,14 +35,7 @@ class Requests(Fold):
         super().__init__(
             {
                 PoolCreated: self._created,
-                RequestArrived: self._arrived,
-                SequenceAdded: self._added,
                 RequestRejected: self._rejected,
-                RequestScheduled: self._scheduled,
-                RequestPreempted: self._preempted,
-                RequestResumed: self._resumed,
-                SequenceFinished: self._ended,
-                RequestFinished: self._finished,
                 StepCompleted: self._counted,
             }
         )
@@ -56,13 +48,8 @@ class Requests(Fold):
         """Whether `oldest_since_ns` sees every waiting request."""
         self.finished: dict[str, int] = dict.fromkeys(get_args(FinishReason), 0)
         self.rejected: dict[str, int] = dict.fromkeys(get_args(RejectReason), 0)
-        self._since_ns: dict[int, int] = {}  # waiting requests, by the start of their wait
-        self._victims: set[int] = set()  # sequences preempted and not yet resumed
-        self._unpreempted: dict[int, int] = {}  # request -> sequences neither ended nor victims
         self._began = False
-        # At the last heartbeat, and which ones: after a gap only some of them.
-        self._counted_swapped = (0, 0)
-        self._swapped: dict[int, int] = {}  # sequence -> request
+        self._counted_swapped = (0, 0)  # at the last heartbeat: after a gap only some are known
         self._all_swapped_known = True
 
     @property
@@ -71,98 +58,69 @@ class Requests(Fold):
 
         None: no request waits. Meaningful only while `waiting_known`.
         """
-        return next(iter(self._since_ns.values()), None)
+        return next((r.waits_since_ns for r in self.calls.waiting.values()), None)
 
     @property
     def swapped(self) -> int:
         """Waiting requests with a sequence that is swapped out; O(such sequences)."""
         if not self._all_swapped_known:
             return self._counted_swapped[1]
-        return len({r for r in self._swapped.values() if r in self._since_ns})
+        calls = self.calls
+        return len({s.request.number for s in calls.swapped.values()} & calls.waiting.keys())
 
     @property
     def sequences_swapped(self) -> int:
         """Waiting sequences that are swapped out."""
-        return len(self._swapped) if self._all_swapped_known else self._counted_swapped[0]
+        return len(self.calls.swapped) if self._all_swapped_known else self._counted_swapped[0]
 
-    @property
-    def num_pending(self) -> int:
-        return (
-            len(self._swapped) + len(self._since_ns) + len(self._victims) + len(self._unpreempted)
-        )
-
-    def on_gap(self) -> None:
+    def on_lost(self) -> None:
         self.known = self.waiting_known = self._all_swapped_known = False
-        self._swapped.clear()
-        self._since_ns.clear()
-        self._victims.clear()
-        self._unpreempted.clear()
 
     def _created(self, event: PoolCreated) -> None:
         if not self._began:  # the engine has just started: no request waits yet
             self.known = self.waiting_known = self._began = True
 
-    def _arrived(self, event: RequestArrived) -> None:
+    def on_arrived(self, request: Request) -> None:
         self.waiting += 1
-        self._since_ns[event.request] = self.batch.arrived_ns
 
-    def _added(self, event: SequenceAdded) -> None:
+    def on_added(self, sequence: Sequence) -> None:
         self.sequences_waiting += 1
-        request = event.request
-        self._unpreempted[request] = self._unpreempted.get(request, 0) + 1
 
     def _rejected(self, event: RequestRejected) -> None:
         self.rejected[event.reason] += 1
 
-    def _scheduled(self, event: RequestScheduled) -> None:
-        self._start(event.request)
+    def on_admitted(self, event: RequestScheduled, request: Request | None) -> None:
+        self.waiting -= 1
+        self.running += 1
 
-    def _preempted(self, event: RequestPreempted) -> None:
-        request = event.request
-        self._victims.add(event.sequence)
-        if event.mode == "swap":
-            self._swapped[event.sequence] = request
+    def on_preempted(self, event: RequestPreempted, sequence: Sequence) -> None:
         self.sequences_running -= 1
         self.sequences_waiting += 1
-        others = self._unpreempted.get(request, 1) - 1  # unknown since a gap: its only one
-        self._unpreempted[request] = others
-        if not others:
-            self._wait(request)
+        if not sequence.request.unpreempted:
+            self.on_left_waiting(sequence.request)
 
-    def _resumed(self, event: RequestResumed) -> None:
-        request = event.request
-        self._victims.discard(event.sequence)
-        self._swapped.pop(event.sequence, None)
+    def on_left_waiting(self, request: Request) -> None:
+        self.running -= 1
+        self.waiting += 1
+
+    def on_resumed(self, event: RequestResumed, sequence: Sequence) -> None:
         self.sequences_waiting -= 1
         self.sequences_running += 1
-        others = self._unpreempted.get(request, 0)
-        self._unpreempted[request] = others + 1
-        if not others:
-            self._start(request)
+        if sequence.request.unpreempted == 1:
+            self.waiting -= 1
+            self.running += 1
 
-    def _ended(self, event: SequenceFinished) -> None:
-        request = event.request
-        self._swapped.pop(event.sequence, None)
-        if event.sequence in self._victims:
-            self._victims.discard(event.sequence)
-            self.sequences_waiting -= 1
-            return
-        if event.queue_ns is None:
+    def on_ended(self, event: SequenceFinished, sequence: Sequence | None) -> None:
+        is_victim = sequence is not None and sequence.preempted is not None
+        if is_victim or event.queue_ns is None:
             self.sequences_waiting -= 1
         else:
             self.sequences_running -= 1
-        others = self._unpreempted.get(request)
-        if others is None:  # from before a gap
-            return
-        self._unpreempted[request] = others - 1
-        if others == 1 and request not in self._since_ns:
-            self._wait(request)  # only victims are left, or nothing: then RequestFinished follows
 
-    def _finished(self, event: RequestFinished) -> None:
-        request = event.request
+    def on_finished(self, event: RequestFinished, request: Request | None) -> None:
         self.finished[event.reason] += 1
-        self._unpreempted.pop(request, None)
-        if self._since_ns.pop(request, None) is not None or event.queue_ns is None:
+        has_waited = request is not None and request.waits_since_ns is not None
+        if has_waited or event.queue_ns is None:
             self.waiting -= 1
         else:
             self.running -= 1
@@ -175,18 +133,8 @@ class Requests(Fold):
         self.sequences_running = event.running
         self._counted_swapped = event.swapped, event.requests_swapped
         if not self._all_swapped_known:
-            self._all_swapped_known = len(self._swapped) == event.swapped
+            self._all_swapped_known = len(self.calls.swapped) == event.swapped
         if not self.waiting_known:
             # Those that we know are among those that the engine counts: equal numbers mean the
             # same.
-            self.waiting_known = len(self._since_ns) == event.requests_waiting
-
-    def _wait(self, request: int) -> None:
-        self._since_ns[request] = self.batch.arrived_ns
-        self.running -= 1
-        self.waiting += 1
-
-    def _start(self, request: int) -> None:
-        self._since_ns.pop(request, None)
-        self.waiting -= 1
-        self.running += 1
+            self.waiting_known = len(self.calls.waiting) == event.requests_waiting

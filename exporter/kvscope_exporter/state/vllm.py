@@ -14,16 +14,16 @@ from kvscope_events.events import (
     RequestFinished,
     RequestPreempted,
     RequestScheduled,
-    SequenceAdded,
     SequenceFinished,
     StepCompleted,
 )
 from kvscope_exporter.state import buckets
-from kvscope_exporter.state.fold import Fold
+from kvscope_exporter.state.call_fold import CallFold
+from kvscope_exporter.state.calls import Request, Sequence
 from kvscope_exporter.state.histogram import Histogram
 
 
-class Vllm(Fold):
+class Vllm(CallFold):
     """Counters and histograms that no other fold already keeps.
 
     Histograms of tokens keep all bounds; a page shows those up to the model's longest sequence.
@@ -38,13 +38,7 @@ class Vllm(Fold):
                 PoolCreated: self._sized,
                 PoolSnapshot: self._sized,
                 PoolCounted: self._sized,
-                SequenceAdded: self._arrived,
                 PrefixLookup: self._looked_up,
-                RequestScheduled: self._scheduled,
-                RequestPreempted: self._preempted,
-                FirstToken: self._first_token,
-                SequenceFinished: self._ended,
-                RequestFinished: self._finished,
                 StepCompleted: self._completed,
             }
         )
@@ -70,29 +64,11 @@ class Vllm(Fold):
         self.prefill = Histogram(())
         self.decode = Histogram(())
         self._block_size = 0
-        self._added: dict[int, SequenceAdded] = {}  # by sequence, until its first token
-        self._found: dict[int, int] = {}  # tokens by sequence, until its first token; never 0
-        self._loaded: dict[int, int] = {}  # part of them, likewise
         self._are_sequences = False
-        self._arrivals_ns: dict[int, int] = {}  # by request, once it has a token
-        self._leaving: list[int] = []  # requests that ended; their last token comes in this step
-        self._longest: dict[int, int] = {}  # by request, of its sequences that ended
-        self._victims: dict[int, int] = {}  # preemptions since the sequence's last token
+        self._untold = 0  # preemptions of sequences that had no token since
 
-    def on_gap(self) -> None:
-        self._added.clear()
-        self._found.clear()
-        self._loaded.clear()
-        self._arrivals_ns.clear()
-        self._leaving.clear()
-        self._longest.clear()
-        self._victims.clear()
-
-    @property
-    def num_pending(self) -> int:
-        found = len(self._found) + len(self._loaded)
-        of_sequences = len(self._added) + found + len(self._victims)
-        return of_sequences + len(self._arrivals_ns) + len(self._longest) + len(self._leaving)
+    def on_lost(self) -> None:
+        self._untold = 0
 
     def _introduced(self, event: Hello) -> None:
         self._are_sequences = event.requests_are == "sequence"
@@ -100,30 +76,29 @@ class Vllm(Fold):
     def _sized(self, event: PoolCreated | PoolSnapshot | PoolCounted) -> None:
         self._block_size = event.block_size
 
-    def _arrived(self, event: SequenceAdded) -> None:
-        self._added[event.sequence] = event
-
     def _looked_up(self, event: PrefixLookup) -> None:
-        if not (event.hit_blocks or event.loaded_tokens):
+        if not (event.hit_blocks or event.loaded_tokens) or event.resumed:
             return
-        if event.resumed or event.sequence not in self._added:
-            return
-        hit_tokens = event.hit_blocks * self._block_size
-        self._found[event.sequence] = hit_tokens + event.loaded_tokens
-        if event.loaded_tokens:
-            self._loaded[event.sequence] = event.loaded_tokens
+        sequence = self.calls.sequences.get(event.sequence)
+        if sequence is not None:
+            sequence.found_tokens = event.hit_blocks * self._block_size + event.loaded_tokens
+            sequence.loaded_tokens = event.loaded_tokens or sequence.loaded_tokens
 
-    def _scheduled(self, event: RequestScheduled) -> None:
+    def on_admitted(self, event: RequestScheduled, request: Request | None) -> None:
         """Tokens loaded by a connector are not computed; known only for a call's single
         sequence."""
-        if self._are_sequences and event.cached_tokens and event.request in self._added:
-            self._found[event.request] = event.cached_tokens
+        if self._are_sequences and event.cached_tokens:
+            sequence = self.calls.sequences.get(event.request)
+            if sequence is not None:
+                sequence.found_tokens = event.cached_tokens
 
-    def _preempted(self, event: RequestPreempted) -> None:
-        self._victims[event.sequence] = self._victims.get(event.sequence, 0) + 1
+    def on_preempted(self, event: RequestPreempted, sequence: Sequence) -> None:
+        sequence.untold_preemptions += 1
+        self._untold += 1
 
-    def _first_token(self, event: FirstToken) -> None:
-        self._arrivals_ns[event.request] = self.batch.time_ns - event.elapsed_ns
+    def on_first_token(self, event: FirstToken, request: Request | None) -> None:
+        if request is not None:
+            request.first_ns = self.batch.time_ns - event.elapsed_ns
 
     def _completed(self, event: StepCompleted) -> None:
         emitted = event.emitted
@@ -132,46 +107,48 @@ class Vllm(Fold):
             self.generation_tokens += produced
             computed = self._begin(event.first_tokens) if event.first_tokens else 0
             self.iteration_tokens.observe(computed + produced)
-            if self._victims:
-                for sequence in emitted:
-                    self.preemptions += self._victims.pop(sequence, 0)
-        if self._leaving:
-            for request in self._leaving:
-                self._arrivals_ns.pop(request, None)
-            self._leaving.clear()
+            if self._untold:
+                for number in emitted:
+                    self.preemptions += self._tell(self.calls.sequences.get(number))
 
     def _begin(self, sequences: list[int]) -> int:
         """Count sequences with their first token; returns the prompt tokens computed for them."""
         computed = 0
-        for sequence in sequences:
-            added = self._added.pop(sequence, None)
-            if added is None:  # before a gap
-                continue
-            found = self._found.pop(sequence, 0)
-            if self._loaded:
-                self.loaded_tokens += min(found, self._loaded.pop(sequence, 0))
-            self.prompt_tokens += added.prompt_tokens
+        for number in sequences:
+            sequence = self.calls.sequences.get(number)
+            if sequence is None or sequence.added is None or sequence.has_token:
+                continue  # it began before a gap
+            sequence.has_token = True
+            found, prompt_tokens = sequence.found_tokens, sequence.added.prompt_tokens
+            self.loaded_tokens += min(found, sequence.loaded_tokens)
+            self.prompt_tokens += prompt_tokens
             self.cached_tokens += found
-            computed += added.prompt_tokens - found
-            arrival_ns = self._arrivals_ns.get(added.request)
+            computed += prompt_tokens - found
+            arrival_ns = sequence.request.first_ns
             if arrival_ns is not None:
                 self.first_token.observe((self.batch.time_ns - arrival_ns) / 1e9)
         return computed
 
-    def _ended(self, event: SequenceFinished) -> None:
-        if event.reason in ("abort", "error"):  # the others end with a token
-            self._added.pop(event.sequence, None)
-            self._found.pop(event.sequence, None)
-            self._loaded.pop(event.sequence, None)
-        victim = self._victims.pop(event.sequence, 0)
+    def _tell(self, sequence: Sequence | None) -> int:
+        """Its preemptions since its last token, which are then no longer pending."""
+        if sequence is None:
+            return 0
+        count, sequence.untold_preemptions = sequence.untold_preemptions, 0
+        self._untold -= count
+        return count
+
+    def on_ended(self, event: SequenceFinished, sequence: Sequence | None) -> None:
+        if sequence is not None and event.reason in ("abort", "error"):
+            sequence.has_token = True  # the others end with one
+        victim = self._tell(sequence)
         if event.reason == "abort":
             return
         self.finished["stop" if event.reason == "stop_string_or_abort" else event.reason] += 1
         if event.reason in ("stop", "length"):  # it ends with a token, whose step may come later
             self.preemptions += victim
-        longest = self._longest.get(event.request, 0)
-        if event.output_tokens > longest:
-            self._longest[event.request] = event.output_tokens
+        request = self.calls.requests.get(event.request)
+        if request is not None:
+            request.longest_output = max(request.longest_output, event.output_tokens)
         self.request_prompt_tokens.observe(event.prompt_tokens)
         self.request_generation_tokens.observe(event.output_tokens)
         if event.computed_tokens is not None:
@@ -186,8 +163,7 @@ class Vllm(Fold):
             gaps = event.output_tokens - 1
             self.time_per_output_token.observe(event.decode_ns / gaps / 1e9 if gaps > 0 else 0.0)
 
-    def _finished(self, event: RequestFinished) -> None:
-        longest = self._longest.pop(event.request, None)
-        if longest is not None:
-            self.request_longest_tokens.observe(longest)
-        self._leaving.append(event.request)
+    def on_finished(self, event: RequestFinished, request: Request | None) -> None:
+        if request is not None and request.longest_output:
+            self.request_longest_tokens.observe(request.longest_output)
+            request.longest_output = 0

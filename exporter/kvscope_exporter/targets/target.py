@@ -37,6 +37,8 @@ from kvscope_exporter.state import (
     Ledger,
     Requests,
 )
+from kvscope_exporter.state.call_fold import CallFold
+from kvscope_exporter.state.engine import Engine
 from kvscope_exporter.state.timeline import PERIOD_NS, Timeline, figures_of
 from kvscope_exporter.targets.asking import PageQuestions, readable
 from kvscope_exporter.targets.compact import Signals, signals_of
@@ -161,12 +163,18 @@ class Target:
     def attach(self, listener: Listener) -> None:
         """Hand a further listener all batches from now on; called within `pipeline.settled`."""
         self._further = (*self._further, listener)
-        self.pipeline.add(listener)
+        if isinstance(listener, CallFold):
+            listener.join(self._engine)
+        else:
+            self.pipeline.add(listener)
 
     def detach(self, listener: Listener) -> None:
         """The opposite of `attach`; called within `pipeline.settled`."""
         self._further = tuple(other for other in self._further if other is not listener)
-        self.pipeline.remove(listener)
+        if isinstance(listener, CallFold):
+            self._engine.detach(listener)
+        else:
+            self.pipeline.remove(listener)
 
     @property
     def further(self) -> tuple[Listener, ...]:
@@ -355,7 +363,14 @@ class Target:
         self.folds = Folds(part.fold for part in self._parts)
         self._signals = Signals(("", ""))
         self.timeline.renew()
-        return (*self.folds, *self._further)
+        self._engine = Engine(self._clock.monotonic_ns)
+        listeners: list[Listener] = []
+        for listener in (*self.folds, *self._further):
+            if isinstance(listener, CallFold):
+                listener.join(self._engine)
+            else:
+                listeners.append(listener)
+        return (*listeners, self._engine)
 
     def _tellable(self, families: list[Family]) -> list[Family]:
         """The families that the engine can report; only sums while its present state is unknown."""

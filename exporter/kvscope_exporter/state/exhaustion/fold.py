@@ -15,20 +15,21 @@ from kvscope_events.events import (
     PoolSnapshot,
     RequestPreempted,
     RequestResumed,
-    SequenceAdded,
     SequenceFinished,
     StepCompleted,
 )
+from kvscope_exporter.state.block_demand import BlockDemand, Footprint
+from kvscope_exporter.state.call_fold import CallFold
+from kvscope_exporter.state.calls import Sequence
 from kvscope_exporter.state.exhaustion.probability import Pool, Probability
-from kvscope_exporter.state.exhaustion.sequences import Copies, Footprint, Sequences
+from kvscope_exporter.state.exhaustion.sequences import Copies, Sequences
 from kvscope_exporter.state.exhaustion.trend import Trend
-from kvscope_exporter.state.fold import Fold
 
 _TERMINAL = frozenset({"finished", "aborted", "preempted", "swapped_out"})
 """Causes of a release after which the sequence holds no block."""
 
 
-class Exhaustion(Fold):
+class Exhaustion(CallFold):
     """Demand of the running sequences, a straight line through a minute, and a probability.
 
     Cached blocks count as available: they are evicted, not waited for. A sequence runs while it
@@ -43,11 +44,7 @@ class Exhaustion(Fold):
             {
                 PoolCreated: self._sized,
                 PoolSnapshot: self._sized,
-                SequenceAdded: self._added,
                 AllocationFailed: self._failed,
-                RequestPreempted: self._preempted,
-                RequestResumed: self._resumed,
-                SequenceFinished: self._finished,
                 BlocksAllocated: self._allocated,
                 BlocksShared: self._shared,
                 BlocksReleased: self._gave_back,
@@ -61,7 +58,7 @@ class Exhaustion(Fold):
         self._usable = 0
         self._footprint: Footprint | None = None
         self._block_size = 0
-        self._sequences = Sequences()
+        self._sequences = Sequences(self._known)
         self._copies = Copies()
         self._active: int | None = None
         self._is_counted = False  # its blocks are counted, not numbered
@@ -69,7 +66,6 @@ class Exhaustion(Fold):
         self._num_waiting: int | None = None  # None: no step has said so
         self._trend = Trend()
         self._probability = Probability()
-        self._seconds = 0.0  # of the latest batch
 
     @property
     def committed_blocks(self) -> int | None:
@@ -98,12 +94,11 @@ class Exhaustion(Fold):
         return {} if pool is None else self._probability.at(self._seconds, pool)
 
     @property
-    def num_pending(self) -> int:
-        return len(self._sequences.known)
+    def _seconds(self) -> float:
+        """Time of the latest batch."""
+        return self.batch.time_ns / 1e9
 
-    def on_batch(self, batch: Batch) -> None:
-        self._seconds = batch.time_ns / 1e9
-        Fold.on_batch(self, batch)  # faster than super()
+    def on_settled(self, batch: Batch) -> None:
         if self._active is not None:
             self._trend.observe(self._seconds, self._active)  # an idle engine has a flat one
         if self._probability.is_due(self._seconds):
@@ -111,13 +106,19 @@ class Exhaustion(Fold):
             if pool is not None:
                 self._probability.observe(self._seconds, pool)
 
-    def on_gap(self) -> None:
+    def on_lost(self) -> None:
         self._active = None
         self._num_waiting = None
         self._forget()
 
+    def _known(self, number: int) -> BlockDemand | None:
+        sequence = self.calls.sequences.get(number)
+        return None if sequence is None else sequence.demand
+
     def _forget(self) -> None:
         self._trend = Trend()
+        for sequence in self.calls.sequences.values():
+            sequence.demand = None
         self._sequences.clear()
         self._copies.clear()
         self._probability.forget()
@@ -144,26 +145,26 @@ class Exhaustion(Fold):
         self._active = self._num_running = 0
         self._num_waiting = 0
 
-    def _added(self, event: SequenceAdded) -> None:
-        if self._footprint is not None:
-            self._sequences.add(
-                event.sequence, event.prompt_tokens, event.max_tokens, self._footprint
-            )
+    def on_added(self, sequence: Sequence) -> None:
+        event = sequence.added
+        if self._footprint is not None and event is not None:
+            sequence.demand = self._footprint.demand(event.prompt_tokens, event.max_tokens)
 
     def _failed(self, _event: AllocationFailed) -> None:
         self._probability.exhausted(self._seconds)
 
-    def _preempted(self, event: RequestPreempted) -> None:
+    def on_preempted(self, event: RequestPreempted, sequence: Sequence) -> None:
         if self._is_counted and event.cause == "out_of_blocks":
             self._probability.exhausted(self._seconds)  # no AllocationFailed precedes it
         self._stop(event.sequence)
 
-    def _resumed(self, event: RequestResumed) -> None:
+    def on_resumed(self, event: RequestResumed, sequence: Sequence) -> None:
         self._sequences.resume(event.sequence)
 
-    def _finished(self, event: SequenceFinished) -> None:
+    def on_ended(self, event: SequenceFinished, sequence: Sequence | None) -> None:
         self._stop(event.sequence)
-        self._sequences.known.pop(event.sequence, None)
+        if sequence is not None:
+            sequence.demand = None
 
     def _allocated(self, event: BlocksAllocated) -> None:
         if event.sequence is not None:
@@ -176,7 +177,7 @@ class Exhaustion(Fold):
                 self._forked(event.sequence, event.blocks)
 
     def _forked(self, number: int, blocks: list[int]) -> None:
-        sequence = self._sequences.known.get(number)
+        sequence = self._known(number)
         if sequence is not None and blocks and sequence.prompt_tokens % self._block_size:
             self._copies.share(blocks[-1])
 

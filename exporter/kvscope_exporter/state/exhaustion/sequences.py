@@ -4,78 +4,31 @@ Tokens are counted without a look at every sequence in every step: a clock count
 sequence gets, and each sequence remembers the clock at its first token.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
-from kvscope_events.events import CacheGroup, StepCompleted
-
-
-class Footprint:
-    """The groups of one pool. All groups share its blocks."""
-
-    def __init__(self, groups: Collection[CacheGroup]) -> None:
-        self._groups = tuple(groups)
-
-    def blocks(self, tokens: int) -> int:
-        """Blocks that a sequence of this many tokens holds at once."""
-        return sum(_blocks(tokens, group) for group in self._groups)
-
-
-def _blocks(tokens: int, group: CacheGroup) -> int:
-    blocks = -(-tokens // group.block_size)
-    most = _most_blocks(group)
-    return blocks if most is None else min(blocks, most)
-
-
-def _most_blocks(group: CacheGroup) -> int | None:
-    """Blocks that a sequence of any length holds at most; None: they grow with it."""
-    if group.kind == "state":
-        return 2  # the latest state, and while it is copied into a new block the one before
-    if group.window is None:
-        return None
-    return -(-group.window // group.block_size) + 1  # a window may begin in a block
-
-
-class Sequence:
-    """A sequence that was added and has not ended."""
-
-    __slots__ = ("held", "most", "produced", "prompt_tokens", "since")
-
-    def __init__(self, prompt_tokens: int, most: int) -> None:
-        self.prompt_tokens = prompt_tokens
-        self.most = most
-        """Blocks that it holds at max_tokens."""
-        self.held = 0
-        """Blocks in its table."""
-        self.produced = 0.0
-        """Output tokens when it last stopped running."""
-        self.since: float | None = None
-        """The clock when it had produced nothing; None: it produces nothing now."""
+from kvscope_events.events import StepCompleted
+from kvscope_exporter.state.block_demand import BlockDemand, Footprint
 
 
 class Sequences:
-    """All known sequences, and the running ones of them; a sequence runs while it holds blocks."""
+    """The running sequences among those that are known; a sequence runs while it holds blocks."""
 
-    def __init__(self) -> None:
-        self.known: dict[int, Sequence] = {}
-        self.running: dict[int, Sequence] = {}
+    def __init__(self, known: Callable[[int], BlockDemand | None]) -> None:
+        """known: the demand of a sequence by its number; None: it is not known."""
+        self._known = known
+        self.running: dict[int, BlockDemand] = {}
         self.owed = 0
         """Blocks that the running sequences may still take."""
         self.clock = 0.0
         """Tokens that a sequence running all the time would have got."""
 
     def clear(self) -> None:
-        self.known.clear()
         self.running.clear()
         self.owed = 0
 
-    def add(self, number: int, prompt_tokens: int, max_tokens: int, footprint: Footprint) -> None:
-        # The KV of the last token is never written: nothing follows it.
-        most = footprint.blocks(prompt_tokens + max_tokens - 1)
-        self.known[number] = Sequence(prompt_tokens, most)
-
     def take(self, number: int, count: int) -> bool:
         """Blocks went to a sequence; returns whether it begins to run."""
-        sequence = self.known.get(number)
+        sequence = self._known(number)
         if sequence is None:
             return False
         begins = number not in self.running
@@ -124,11 +77,11 @@ class Sequences:
 
     def resume(self, number: int) -> None:
         """A preempted sequence continues where it was."""
-        sequence = self.known.get(number)
+        sequence = self._known(number)
         if sequence is not None and sequence.produced:
             sequence.since = self.clock - sequence.produced
 
-    def produced(self, sequence: Sequence) -> float:
+    def produced(self, sequence: BlockDemand) -> float:
         """Output tokens so far."""
         return sequence.produced if sequence.since is None else self.clock - sequence.since
 
@@ -139,7 +92,7 @@ class Sequences:
             return
         tokens = 1.0 if event.output_tokens is None else event.output_tokens / rows
         for number in event.first_tokens:
-            sequence = self.known.get(number)
+            sequence = self._known(number)
             if sequence is not None:
                 sequence.since = self.clock
         self.clock += tokens

@@ -4,6 +4,6 @@ blocks.
 
 from kvscope_exporter.state.preemption.costs import SWAPPED, UNATTRIBUTED, Costs, Kind
 from kvscope_exporter.state.preemption.fold import Preemption
-from kvscope_exporter.state.preemption.victim import Victim
+from kvscope_exporter.state.victim import Victim
 
 __all__ = ["SWAPPED", "UNATTRIBUTED", "Costs", "Kind", "Preemption", "Victim"]

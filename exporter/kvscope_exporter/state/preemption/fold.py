@@ -1,6 +1,7 @@
 """The fold of preemption: costs by mode and cause, and the latest preemptions one by one."""
 
 from collections import deque
+from collections.abc import Iterator
 
 from kvscope_events.events import (
     AllocationFailed,
@@ -16,7 +17,8 @@ from kvscope_events.events import (
     StepCompleted,
 )
 from kvscope_events.vocabulary import Tier
-from kvscope_exporter.state.fold import Fold
+from kvscope_exporter.state.call_fold import CallFold
+from kvscope_exporter.state.calls import Sequence
 from kvscope_exporter.state.preemption.costs import (
     SWAPPED,
     UNATTRIBUTED,
@@ -24,8 +26,8 @@ from kvscope_exporter.state.preemption.costs import (
     Kind,
     costs_by_kind,
 )
-from kvscope_exporter.state.preemption.victim import Victim
 from kvscope_exporter.state.preemption.whereabouts import Whereabouts
+from kvscope_exporter.state.victim import Victim
 
 HISTORY = 100
 """Preemptions remembered one by one."""
@@ -37,7 +39,7 @@ MAX_RELEASES = 128
 """Events that give back one victim's blocks: two for each group of layers."""
 
 
-class Preemption(Fold):
+class Preemption(CallFold):
     """Sums since the start, and the latest victims.
 
     A resumption has the mode and cause of its preemption. One whose preemption was not seen is
@@ -54,12 +56,9 @@ class Preemption(Fold):
                 PoolCreated: self._created,
                 AllocationFailed: self._fell_short,
                 BlocksReleased: self._released,
-                RequestPreempted: self._preempted,
                 BlocksAllocated: self._allocated,
                 BlocksEvicted: self._evicted,
                 ContentDropped: self._dropped,
-                RequestResumed: self._resumed,
-                SequenceFinished: self._ended,
                 StepCompleted: self._stepped,
             }
         )
@@ -71,20 +70,23 @@ class Preemption(Fold):
         self.num_gaps = 0
         """Gaps in the stream; their events are missing from the sums."""
         self._whereabouts = Whereabouts(followed_blocks)
-        self._waiting: dict[int, Victim] = {}  # by sequence
+        self._num_waiting = 0
         # The preceding event, which may be the cause of a RequestPreempted.
         self._shortage: AllocationFailed | None = None
         self._given: deque[BlocksReleased] = deque(maxlen=MAX_RELEASES)
 
     @property
-    def num_pending(self) -> int:
-        return len(self._waiting)
+    def _waiting(self) -> Iterator[Victim]:
+        """The victims that wait."""
+        for sequence in self.calls.sequences.values() if self._num_waiting else ():
+            if sequence.victim is not None:
+                yield sequence.victim
 
-    def on_gap(self) -> None:
+    def on_lost(self) -> None:
         self.num_gaps += 1
-        for victim in self._waiting.values():
+        for victim in self._waiting:
             self._lose(victim)
-        self._waiting.clear()
+        self._num_waiting = 0
         self._stepped(None)
 
     def num_kept(self, victim: Victim) -> int | None:
@@ -93,7 +95,7 @@ class Preemption(Fold):
 
     def waiting_tokens(self, kind: Kind) -> int:
         """Tokens discarded by the waiting victims."""
-        events = (victim.preempted for victim in self._waiting.values())
+        events = (victim.preempted for victim in self._waiting)
         return sum(e.discarded_tokens for e in events if (e.mode, e.cause) == kind)
 
     def check(self) -> None:
@@ -105,7 +107,7 @@ class Preemption(Fold):
             self.costs.setdefault(SWAPPED, Costs())
 
     def _created(self, event: PoolCreated) -> None:
-        for victim in self._waiting.values():
+        for victim in self._waiting:
             self._whereabouts.drop(victim)  # no block is what it was before
 
     def _fell_short(self, event: AllocationFailed) -> None:
@@ -118,18 +120,31 @@ class Preemption(Fold):
         self._given.clear()
 
     def _released(self, event: BlocksReleased) -> None:
-        if self._waiting and event.free:
+        if self._num_waiting and event.free:
             self._whereabouts.empty(event.free)  # shared with a victim until now
         if event.cause not in ("preempted", "swapped_out") or event.sequence is None:
             return
-        victim = self._waiting.get(event.sequence)
+        victim = self._victim(event.sequence)
         if victim is None:
             self._given.append(event)
         else:  # a server may give them back after reporting it
             self._whereabouts.follow(victim, event)
 
-    def _preempted(self, event: RequestPreempted) -> None:
-        before = self._waiting.pop(event.sequence, None)
+    def _victim(self, number: int) -> Victim | None:
+        """This sequence as one that waits."""
+        sequence = self.calls.sequences.get(number) if self._num_waiting else None
+        return None if sequence is None else sequence.victim
+
+    def _settle(self, sequence: Sequence | None) -> Victim | None:
+        """It does not wait any more."""
+        if sequence is None or sequence.victim is None:
+            return None
+        victim, sequence.victim = sequence.victim, None
+        self._num_waiting -= 1
+        return victim
+
+    def on_preempted(self, event: RequestPreempted, sequence: Sequence) -> None:
+        before = self._settle(sequence)
         if before is not None:  # it ran in between, unreported
             self._lose(before)
         victim = Victim(
@@ -146,29 +161,30 @@ class Preemption(Fold):
         costs = self._costs_of(victim)
         costs.preemptions += 1
         costs.discarded_tokens += event.discarded_tokens
-        self._waiting[event.sequence] = victim
+        sequence.victim = victim
+        self._num_waiting += 1
         self.history.append(victim)
 
     def _allocated(self, event: BlocksAllocated) -> None:
-        if not self._waiting:
+        if not self._num_waiting:
             return
         if event.sequence is not None:
-            victim = self._waiting.get(event.sequence)
+            victim = self._victim(event.sequence)
             if victim is not None:  # what it takes now is its own
                 self._whereabouts.leave(victim)
         self._whereabouts.take(event.blocks, event.sequence)
 
     def _evicted(self, event: BlocksEvicted) -> None:
         # Blocks evicted for room are handed out by the next event, which names the new owner.
-        if self._waiting and event.cause != "capacity":
+        if self._num_waiting and event.cause != "capacity":
             self._whereabouts.empty(event.blocks)
 
     def _dropped(self, event: ContentDropped) -> None:
-        if self._waiting:
+        if self._num_waiting:
             self._whereabouts.empty(event.blocks)
 
-    def _resumed(self, event: RequestResumed) -> None:
-        victim = self._waiting.pop(event.sequence, None)
+    def on_resumed(self, event: RequestResumed, sequence: Sequence) -> None:
+        victim = self._settle(sequence)
         if victim is None:
             costs = self.costs.setdefault(UNATTRIBUTED, Costs())
         else:
@@ -186,8 +202,8 @@ class Preemption(Fold):
         costs.recomputed_tokens += event.recompute_tokens
         costs.stalled_ns += event.stalled_ns
 
-    def _ended(self, event: SequenceFinished) -> None:
-        victim = self._waiting.pop(event.sequence, None)
+    def on_ended(self, event: SequenceFinished, sequence: Sequence | None) -> None:
+        victim = self._settle(sequence)
         if victim is None:
             return
         self._whereabouts.leave(victim)

@@ -7,7 +7,7 @@ whether or not others refer to it.
 from collections.abc import Iterable
 
 from kvscope_events.events import BlocksReleased
-from kvscope_exporter.state.preemption.victim import Victim
+from kvscope_exporter.state.victim import Victim
 
 MAX_TAKERS = 16
 """Sequences named for one victim; later ones share one figure."""
