@@ -90,6 +90,8 @@ class Admission:
             reason = "sequences"
         elif not self.admitted and (self._queue != "waiting" or not self._passes_over):
             reason = "unexplained"
+        if not own:
+            return reason, [], []
         found = [(self._find(request.request_id), kind) for request, kind in own]
         known = [(sequence.number, kind) for sequence, kind in found if sequence is not None]
         return reason, [number for number, _ in known], [kind for _, kind in known]
@@ -97,10 +99,12 @@ class Admission:
     def _passed_over(self) -> tuple[list[tuple[Any, Deferral]], list[Any]]:
         """Those whose status says what they wait for, and others that were set apart."""
         queue = getattr(self._scheduler, self._queue)
+        if not queue:
+            return [], []
         heap = getattr(queue, "_heap", None)
         own: list[tuple[Any, Deferral]] = []
         others: list[Any] = []
-        for entry in islice(queue if heap is None else heap, MAX_PASSED_OVER) if queue else ():
+        for entry in islice(queue if heap is None else heap, MAX_PASSED_OVER):
             request = entry[-1] if type(entry) is tuple else entry
             kind = self._waits_for.get(request.status)
             if kind is not None:
