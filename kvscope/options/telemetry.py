@@ -1,4 +1,4 @@
-"""Where an engine's events go, and under which names they are on a page: `--compat` and others."""
+"""Destinations of an engine's events, and the names of metrics on a page: `--compat` and others."""
 
 from dataclasses import dataclass
 
