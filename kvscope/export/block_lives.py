@@ -28,18 +28,7 @@ class BlockLives(Fold):
     name = "block_lives"
 
     def __init__(self, engine: str, give: Callable[[BlockLife], None]) -> None:
-        super().__init__(
-            {
-                PoolCreated: self._created,
-                PoolSnapshot: self._synchronised,
-                BlocksAllocated: self._allocated,
-                BlocksShared: self._shared,
-                BlocksCached: self._cached,
-                BlocksReleased: self._released,
-                BlocksEvicted: self._evicted,
-                ContentDropped: self._dropped,
-            }
-        )
+        super().__init__()
         self._engine = engine
         self._give = give
         self._span = Span(0, 0)
@@ -62,11 +51,11 @@ class BlockLives(Fold):
         self._idle.clear()
         self._num_blocks = 0
 
-    def _created(self, event: PoolCreated) -> None:
+    def on_pool_created(self, event: PoolCreated) -> None:
         self.cut()
         self._num_blocks = event.num_blocks
 
-    def _synchronised(self, event: PoolSnapshot) -> None:
+    def on_pool_snapshot(self, event: PoolSnapshot) -> None:
         """Blocks that hold something had been allocated before."""
         if self._num_blocks != event.num_blocks:
             self.cut()
@@ -78,7 +67,7 @@ class BlockLives(Fold):
                 self._begin(block).name = None if name is None else name.hex()
         self._idle = {block for block in event.lru if block in self._lives}
 
-    def _allocated(self, event: BlocksAllocated) -> None:
+    def on_blocks_allocated(self, event: BlocksAllocated) -> None:
         at = self._span.begin_ns // 1000
         for block in event.blocks:
             if 0 <= block < self._num_blocks:
@@ -86,7 +75,7 @@ class BlockLives(Fold):
                 life.allocated_at, life.sequence = at, event.sequence
                 life.cause, life.layer_group = event.cause, event.group
 
-    def _shared(self, event: BlocksShared) -> None:
+    def on_blocks_shared(self, event: BlocksShared) -> None:
         self._idle.difference_update(event.blocks)
         if event.cause != "prefix_hit":
             return
@@ -97,23 +86,23 @@ class BlockLives(Fold):
                 life.hits += 1
                 life.last_hit_at = at
 
-    def _cached(self, event: BlocksCached) -> None:
+    def on_blocks_cached(self, event: BlocksCached) -> None:
         at = self._span.end_ns // 1000
         for block, name in zip(event.blocks, event.hashes, strict=False):
             life = self._lives.get(block)
             if life is not None:
                 life.cached_at, life.name = at, name.hex()
 
-    def _released(self, event: BlocksReleased) -> None:
+    def on_blocks_released(self, event: BlocksReleased) -> None:
         self._idle.update(block for block in event.cached if block in self._lives)
         for block in event.free:
             self._end(block, "released")
 
-    def _evicted(self, event: BlocksEvicted) -> None:
+    def on_blocks_evicted(self, event: BlocksEvicted) -> None:
         for block in event.blocks:
             self._end(block, event.cause)
 
-    def _dropped(self, event: ContentDropped) -> None:
+    def on_content_dropped(self, event: ContentDropped) -> None:
         for block in event.blocks:
             life = self._lives.get(block)
             if life is not None and block in self._idle:

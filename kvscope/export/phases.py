@@ -45,14 +45,8 @@ class Phases(Fold):
     def __init__(self, sink: Sink) -> None:
         super().__init__(
             {
-                SequenceAdded: self._added,
-                PrefixLookup: self._looked_up,
                 BlocksAllocated: self._allocated,
                 PagesAllocated: self._allocated,
-                RequestPreempted: self._preempted,
-                RequestResumed: self._resumed,
-                StepCompleted: self._stepped,
-                SequenceFinished: self._finished,
             }
         )
         self._sink = sink
@@ -76,7 +70,7 @@ class Phases(Fold):
             self._sink.end(sequence, wall_ns, {})
         self._phases.clear()
 
-    def _added(self, event: SequenceAdded) -> None:
+    def on_sequence_added(self, event: SequenceAdded) -> None:
         self._begin(
             event.sequence,
             "queued",
@@ -87,7 +81,7 @@ class Phases(Fold):
             },
         )
 
-    def _looked_up(self, event: PrefixLookup) -> None:
+    def on_prefix_lookup(self, event: PrefixLookup) -> None:
         if not event.resumed and self._phases.get(event.sequence) in (None, "queued"):
             self._begin(event.sequence, "prefill", {"hit_blocks": event.hit_blocks})
 
@@ -96,7 +90,7 @@ class Phases(Fold):
         if event.sequence is not None and self._phases.get(event.sequence) == "queued":
             self._begin(event.sequence, "prefill", {})
 
-    def _preempted(self, event: RequestPreempted) -> None:
+    def on_request_preempted(self, event: RequestPreempted) -> None:
         self._begin(
             event.sequence,
             "preempted",
@@ -108,7 +102,7 @@ class Phases(Fold):
             },
         )
 
-    def _resumed(self, event: RequestResumed) -> None:
+    def on_request_resumed(self, event: RequestResumed) -> None:
         details: Details = {
             "recompute_tokens": event.recompute_tokens,
             "cached_tokens": event.cached_tokens,
@@ -116,14 +110,14 @@ class Phases(Fold):
         }
         self._begin(event.sequence, "prefill" if event.recompute_tokens else "decode", details)
 
-    def _stepped(self, event: StepCompleted) -> None:
+    def on_step_completed(self, event: StepCompleted) -> None:
         phases = self._phases
         for sequence in event.emitted:
             # A token of the step before may come after the preemption.
             if phases.get(sequence) not in ("decode", "preempted") and sequence not in self._ended:
                 self._begin(sequence, "decode", {}, self._span.end_ns)
 
-    def _finished(self, event: SequenceFinished) -> None:
+    def on_sequence_finished(self, event: SequenceFinished) -> None:
         self._ended[event.sequence] = {
             "reason": event.reason,
             "output_tokens": event.output_tokens,

@@ -108,14 +108,7 @@ class Requests(Fold):
     name = "request_rows"
 
     def __init__(self, engine: str, give: Callable[[Row], None]) -> None:
-        super().__init__(
-            {
-                RequestArrived: self._arrived,
-                RequestScheduled: self._scheduled,
-                FirstToken: self._first_token,
-                RequestFinished: self._finished,
-            }
-        )
+        super().__init__()
         self._engine = engine
         self._give = give
         self._span = Span(0, 0)
@@ -139,7 +132,7 @@ class Requests(Fold):
             row = self._open[request] = Request(engine=self._engine, request=request)
         return row
 
-    def _arrived(self, event: RequestArrived) -> None:
+    def on_request_arrived(self, event: RequestArrived) -> None:
         row = self._row(event.request)
         row.arrived_at = self._span.begin_ns // 1000
         row.tenant = name_of(event) or None
@@ -148,15 +141,15 @@ class Requests(Fold):
         row.prompt_tokens = event.prompt_tokens
         row.max_tokens = event.max_tokens
 
-    def _scheduled(self, event: RequestScheduled) -> None:
+    def on_request_scheduled(self, event: RequestScheduled) -> None:
         row = self._row(event.request)
         row.queue_seconds = event.queue_ns / 1e9
         row.cached_tokens = event.cached_tokens
 
-    def _first_token(self, event: FirstToken) -> None:
+    def on_first_token(self, event: FirstToken) -> None:
         self._row(event.request).first_token_seconds = event.elapsed_ns / 1e9
 
-    def _finished(self, event: RequestFinished) -> None:
+    def on_request_finished(self, event: RequestFinished) -> None:
         row = self._row(event.request)
         row.ended_at = self._span.end_ns // 1000
         row.prompt_tokens = event.prompt_tokens

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import get_args
 
 from kvscope_events.events import EngineEvent
+from kvscope_exporter.state.fold import METHODS
 from tests.repo.checkout import python_files
 
 ROOMS = (
@@ -43,12 +44,14 @@ def classes() -> Iterator[ast.ClassDef]:
 
 
 def handlers() -> Counter[str]:
-    """By event: classes with a table of methods in which it is a key."""
+    """By event: classes with a method for it, by its name or in a table."""
     found: Counter[str] = Counter()
     for each in classes():
         tables = (node for node in ast.walk(each) if isinstance(node, ast.Dict))
         keys = {key.id for table in tables for key in table.keys if isinstance(key, ast.Name)}
-        found.update(keys & EVENTS)
+        names = {node.name for node in each.body if isinstance(node, ast.FunctionDef)}
+        named = {event.__name__ for event, name in METHODS.items() if name in names}
+        found.update(keys & EVENTS | named)
     return found
 
 

@@ -74,31 +74,8 @@ class LiveFold(Fold):
         self.is_shared = is_shared
         super().__init__(
             {
-                Hello: self._introduced,
                 PoolCreated: self._began,
                 PoolSnapshot: self._began,
-                PoolCounted: self._counted,
-                PagesReleased: self._gave_back,
-                NamesStored: self._stored,
-                NamesRemoved: self._removed,
-                NamesCleared: self._cleared,
-                BlocksAllocated: self._allocated,
-                BlocksShared: self._shared,
-                BlocksCached: self._cached,
-                BlocksReleased: self._released,
-                BlocksEvicted: self._evicted,
-                ContentDropped: self._dropped,
-                BlockCopied: self._copied,
-                PrefixCacheReset: self._reset,
-                PrefixLookup: self._looked_up,
-                RequestArrived: self._arrived,
-                SequenceAdded: self._added,
-                RequestScheduled: self._scheduled,
-                RequestPreempted: self._preempted,
-                RequestResumed: self._resumed,
-                SequenceFinished: self._ended,
-                RequestFinished: self._finished,
-                StepCompleted: self._stepped,
             }
         )
         self.epoch = next(_EPOCHS)
@@ -135,7 +112,7 @@ class LiveFold(Fold):
 
     def join_names(self, hello: Hello, num_cells: int) -> None:
         """Begin in the middle of the stream of an engine that may number no blocks."""
-        self._introduced(hello)
+        self.on_hello(hello)
         if self.named.is_followed:
             self.named.clear(num_cells)
 
@@ -170,28 +147,28 @@ class LiveFold(Fold):
         if isinstance(event, PoolCreated):
             self.sequences.forget()
 
-    def _introduced(self, event: Hello) -> None:
+    def on_hello(self, event: Hello) -> None:
         self.named.introduce(event)
         self.sequences.have_tables = "BlocksAllocated" in event.tells
 
-    def _counted(self, event: PoolCounted) -> None:
+    def on_pool_counted(self, event: PoolCounted) -> None:
         if self.named.is_followed and len(self.named.names) < event.num_blocks:
             self.renew()
             self.named.lose()
             self.named.clear(event.num_blocks)
 
-    def _stored(self, event: NamesStored) -> None:
+    def on_names_stored(self, event: NamesStored) -> None:
         if self._is_named(event):
             if self.named.store(event, self.batch.time_ns):
                 self.renew()
             self.lives.note(event, self.batch.time_ns)
 
-    def _removed(self, event: NamesRemoved) -> None:
+    def on_names_removed(self, event: NamesRemoved) -> None:
         if self._is_named(event):
             self.named.remove(event)
             self.lives.note(event, self.batch.time_ns)
 
-    def _cleared(self, event: NamesCleared) -> None:
+    def on_names_cleared(self, event: NamesCleared) -> None:
         if self._is_named(event):
             self.named.clear()
             self.renew()
@@ -199,7 +176,7 @@ class LiveFold(Fold):
     def _is_named(self, event: NamesStored | NamesRemoved | NamesCleared) -> bool:
         return self.named.is_followed and event.tier == "device"
 
-    def _gave_back(self, event: PagesReleased) -> None:
+    def on_pages_released(self, event: PagesReleased) -> None:
         if event.cause in ENDS:
             self.named.end(event.sequence)
 
@@ -214,7 +191,7 @@ class LiveFold(Fold):
                 if groups:
                     groups[block] = NO_GROUP if group is None else min(group, NO_GROUP)
 
-    def _allocated(self, event: BlocksAllocated) -> None:
+    def on_blocks_allocated(self, event: BlocksAllocated) -> None:
         self.changed.update(event.blocks)
         self._own(event.sequence, event.blocks, event.group)
         self.sequences.take(
@@ -222,7 +199,7 @@ class LiveFold(Fold):
         )
         self.lives.note(event, self.batch.time_ns)
 
-    def _shared(self, event: BlocksShared) -> None:
+    def on_blocks_shared(self, event: BlocksShared) -> None:
         self.changed.update(event.blocks)
         if event.cause in ("prefix_hit", "fork"):
             self._own(event.sequence, event.blocks, event.group)
@@ -231,7 +208,7 @@ class LiveFold(Fold):
         )
         self.lives.note(event, self.batch.time_ns)
 
-    def _cached(self, event: BlocksCached) -> None:
+    def on_blocks_cached(self, event: BlocksCached) -> None:
         self.changed.update(event.blocks)
         if event.parent is None and event.hashes:
             self.sequences.begin_chain(event.sequence, event.hashes[0])
@@ -242,7 +219,7 @@ class LiveFold(Fold):
                 prefixes[block] = root
         self.lives.note(event, self.batch.time_ns)
 
-    def _released(self, event: BlocksReleased) -> None:
+    def on_blocks_released(self, event: BlocksReleased) -> None:
         self.changed.update(event.cached, event.free, event.shared)
         owners, prefixes, count = self.owners, self.prefixes, len(self.owners)
         for block in event.free:
@@ -251,7 +228,7 @@ class LiveFold(Fold):
         self.sequences.give_back(event)
         self.lives.note(event, self.batch.time_ns)
 
-    def _evicted(self, event: BlocksEvicted) -> None:
+    def on_blocks_evicted(self, event: BlocksEvicted) -> None:
         self.changed.update(event.blocks)
         self.evicted.update(event.blocks)
         owners, prefixes, count = self.owners, self.prefixes, len(self.owners)
@@ -260,46 +237,46 @@ class LiveFold(Fold):
                 owners[block] = prefixes[block] = 0
         self.lives.note(event, self.batch.time_ns)
 
-    def _dropped(self, event: ContentDropped) -> None:
+    def on_content_dropped(self, event: ContentDropped) -> None:
         self.changed.update(event.blocks)
         self.lives.note(event, self.batch.time_ns)
 
-    def _copied(self, event: BlockCopied) -> None:
+    def on_block_copied(self, event: BlockCopied) -> None:
         self.sequences.copy(event)
         self.lives.note(event, self.batch.time_ns)
 
-    def _reset(self, event: PrefixCacheReset) -> None:
+    def on_prefix_cache_reset(self, event: PrefixCacheReset) -> None:
         self.lives.note(event, self.batch.time_ns)
 
-    def _looked_up(self, event: PrefixLookup) -> None:
+    def on_prefix_lookup(self, event: PrefixLookup) -> None:
         self.sequences.look_up(event, self.batch.time_ns)
         if self.named.is_followed:
             if self.named.look_up(event, self.batch.time_ns):
                 self.renew()
             self.lives.note(event, self.batch.time_ns)
 
-    def _arrived(self, event: RequestArrived) -> None:
+    def on_request_arrived(self, event: RequestArrived) -> None:
         self.sequences.arrive(event)
 
-    def _added(self, event: SequenceAdded) -> None:
+    def on_sequence_added(self, event: SequenceAdded) -> None:
         self.sequences.add(event, self.batch.time_ns)
 
-    def _scheduled(self, event: RequestScheduled) -> None:
+    def on_request_scheduled(self, event: RequestScheduled) -> None:
         self.sequences.schedule(event.request, self.batch.time_ns)
 
-    def _preempted(self, event: RequestPreempted) -> None:
+    def on_request_preempted(self, event: RequestPreempted) -> None:
         self.sequences.preempt(event, self.batch.time_ns)
 
-    def _resumed(self, event: RequestResumed) -> None:
+    def on_request_resumed(self, event: RequestResumed) -> None:
         self.sequences.resume(event, self.batch.time_ns)
 
-    def _ended(self, event: SequenceFinished) -> None:
+    def on_sequence_finished(self, event: SequenceFinished) -> None:
         self.sequences.end(event, self.batch.time_ns)
 
-    def _finished(self, event: RequestFinished) -> None:
+    def on_request_finished(self, event: RequestFinished) -> None:
         self.sequences.finish(event)
 
-    def _stepped(self, event: StepCompleted) -> None:
+    def on_step_completed(self, event: StepCompleted) -> None:
         self.num_steps += 1
         self.named.settle(self.batch.time_ns)
         self.sequences.step(event, self.batch.time_ns)

@@ -90,7 +90,7 @@ class CallFold(Fold):
     def on_admitted(self, event: RequestScheduled, request: Request | None) -> None:
         """The first sequence of a request runs."""
 
-    def on_first_token(self, event: FirstToken, request: Request | None) -> None:
+    def on_answered(self, event: FirstToken, request: Request | None) -> None:
         """A request has its first token."""
 
     def on_preempted(self, event: RequestPreempted, sequence: Sequence) -> None:
@@ -113,7 +113,7 @@ class CallFold(Fold):
 
 
 TRANSITIONS = (
-    *("arrived", "added", "admitted", "first_token", "preempted", "resumed", "left_waiting"),
+    *("arrived", "added", "admitted", "answered", "preempted", "resumed", "left_waiting"),
     *("ended", "finished", "settled", "lost"),
 )
 """Each is a method of `CallFold` with `on_` before it."""

@@ -11,7 +11,6 @@ its next preemption, resumption or end, and has no arrival.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 from kvscope_events.events import (
     Batch,
@@ -27,6 +26,7 @@ from kvscope_events.events import (
 )
 from kvscope_exporter.state.block_demand import BlockDemand
 from kvscope_exporter.state.demand import Demand
+from kvscope_exporter.state.fold import handlers_of
 from kvscope_exporter.state.victim import Victim
 
 
@@ -126,16 +126,7 @@ class Calls:
         self._hand_on = hand_on
         self._ended: list[Sequence] = []
         self._finished: list[Request] = []
-        self.handlers: dict[type[Any], Callable[[Any], None]] = {
-            RequestArrived: self._arrive,
-            SequenceAdded: self._add,
-            RequestScheduled: self._admit,
-            FirstToken: self._first_token,
-            RequestPreempted: self._preempt,
-            RequestResumed: self._resume,
-            SequenceFinished: self._end,
-            RequestFinished: self._finish,
-        }
+        self.handlers = handlers_of(self)
 
     def __len__(self) -> int:
         return len(self.requests) + len(self.sequences)
@@ -158,13 +149,13 @@ class Calls:
             assert sequence.preempted is not None
         assert self.num_traced == sum(each.is_traced for each in self.sequences.values())
 
-    def _arrive(self, event: RequestArrived) -> None:
+    def on_request_arrived(self, event: RequestArrived) -> None:
         number = event.request
         request = self.requests[number] = self.waiting[number] = Request(number, event)
         request.waits_since_ns = self.batch.arrived_ns
         self._hand_on("arrived", request)
 
-    def _add(self, event: SequenceAdded) -> None:
+    def on_sequence_added(self, event: SequenceAdded) -> None:
         request = self._met(event.request)
         request.unpreempted = (request.unpreempted or 0) + 1
         former = self.sequences.get(event.sequence)
@@ -172,17 +163,17 @@ class Calls:
         self.num_traced += sequence.is_traced - (former is not None and former.is_traced)
         self._hand_on("added", sequence)
 
-    def _admit(self, event: RequestScheduled) -> None:
+    def on_request_scheduled(self, event: RequestScheduled) -> None:
         request = self.requests.get(event.request)
         if request is not None:
             request.is_admitted = True
             self._run(request)
         self._hand_on("admitted", event, request)
 
-    def _first_token(self, event: FirstToken) -> None:
-        self._hand_on("first_token", event, self.requests.get(event.request))
+    def on_first_token(self, event: FirstToken) -> None:
+        self._hand_on("answered", event, self.requests.get(event.request))
 
-    def _preempt(self, event: RequestPreempted) -> None:
+    def on_request_preempted(self, event: RequestPreempted) -> None:
         sequence = self._met_sequence(event)
         sequence.preempted = event
         if event.mode == "swap":
@@ -194,7 +185,7 @@ class Calls:
             self._wait(request)
         self._hand_on("preempted", event, sequence)
 
-    def _resume(self, event: RequestResumed) -> None:
+    def on_request_resumed(self, event: RequestResumed) -> None:
         sequence = self._met_sequence(event)
         sequence.preempted = None
         self.swapped.pop(event.sequence, None)
@@ -204,7 +195,7 @@ class Calls:
             self._run(request)
         self._hand_on("resumed", event, sequence)
 
-    def _end(self, event: SequenceFinished) -> None:
+    def on_sequence_finished(self, event: SequenceFinished) -> None:
         sequence = self.sequences.get(event.sequence)
         self.swapped.pop(event.sequence, None)
         request = self._met(event.request)
@@ -220,7 +211,7 @@ class Calls:
             self._ended.append(sequence)
         self._hand_on("ended", event, sequence)
 
-    def _finish(self, event: RequestFinished) -> None:
+    def on_request_finished(self, event: RequestFinished) -> None:
         request = self.requests.get(event.request)
         self.waiting.pop(event.request, None)
         if request is not None:

@@ -35,16 +35,6 @@ class Churn(Fold):
             {
                 PoolCreated: self._begin,
                 PoolSnapshot: self._begin,
-                BlocksAllocated: self._allocated,
-                BlocksReleased: self._released,
-                BlocksEvicted: self._evicted,
-                BlockCopied: self._copied,
-                AllocationFailed: self._failed,
-                BlocksSwapped: self._swapped,
-                PoolCounted: self._begin_counted,
-                PagesAllocated: self._pages_allocated,
-                PagesReleased: self._pages_released,
-                PagesEvicted: self._pages_evicted,
             }
         )
         self.allocations: dict[str, int] = dict.fromkeys(get_args(AllocationCause), 0)
@@ -65,36 +55,36 @@ class Churn(Fold):
         if states:
             self.releases.setdefault("superseded", 0)
 
-    def _allocated(self, event: BlocksAllocated) -> None:
+    def on_blocks_allocated(self, event: BlocksAllocated) -> None:
         self.allocations[event.cause] += len(event.blocks)
 
-    def _released(self, event: BlocksReleased) -> None:
+    def on_blocks_released(self, event: BlocksReleased) -> None:
         is_state = event.cause == "out_of_window" and event.group in self._states
         cause = "superseded" if is_state else event.cause
         self.releases[cause] += len(event.cached) + len(event.free) + len(event.shared)
 
-    def _evicted(self, event: BlocksEvicted) -> None:
+    def on_blocks_evicted(self, event: BlocksEvicted) -> None:
         # A producer may know only names and no block ids, or, without a prefix cache, no names.
         self.evictions[event.cause] += max(len(event.blocks), len(event.hashes))
 
-    def _copied(self, event: BlockCopied) -> None:
+    def on_block_copied(self, event: BlockCopied) -> None:
         self.copies += 1
 
-    def _swapped(self, event: BlocksSwapped) -> None:
+    def on_blocks_swapped(self, event: BlocksSwapped) -> None:
         self.swapped[event.direction] += event.blocks
 
-    def _failed(self, event: AllocationFailed) -> None:
+    def on_allocation_failed(self, event: AllocationFailed) -> None:
         self.allocation_failures += 1
 
-    def _begin_counted(self, event: PoolCounted) -> None:
+    def on_pool_counted(self, event: PoolCounted) -> None:
         self.releases.setdefault("duplicate", 0)
 
-    def _pages_allocated(self, event: PagesAllocated) -> None:
+    def on_pages_allocated(self, event: PagesAllocated) -> None:
         self.allocations[event.cause] += event.pages
 
-    def _pages_released(self, event: PagesReleased) -> None:
+    def on_pages_released(self, event: PagesReleased) -> None:
         pages = event.cached + event.free + event.shared
         self.releases[event.cause] = self.releases.get(event.cause, 0) + pages
 
-    def _pages_evicted(self, event: PagesEvicted) -> None:
+    def on_pages_evicted(self, event: PagesEvicted) -> None:
         self.evictions[event.cause] += event.pages

@@ -41,14 +41,7 @@ class DeviceMemory(Fold):
     name = "device_memory"
 
     def __init__(self) -> None:
-        super().__init__(
-            {
-                DeviceMemorySampled: self._sampled,
-                DeviceOutOfMemory: self._out_of_memory,
-                StartupProfiled: self._profiled,
-                StartProgressed: self._progressed,
-            }
-        )
+        super().__init__()
         self.oom_events: dict[str, int] = dict.fromkeys(get_args(OutOfMemoryAction), 0)
         """Out-of-memory errors by what the engine did."""
         self.activation_peaks: dict[str, int] = {}
@@ -74,7 +67,7 @@ class DeviceMemory(Fold):
             for phase, end_ns in zip(phases, ends, strict=False)
         }
 
-    def _sampled(self, event: DeviceMemorySampled) -> None:
+    def on_device_memory_sampled(self, event: DeviceMemorySampled) -> None:
         uuid = event.device_uuid
         history = self._history.get(uuid)
         if history is None:
@@ -86,11 +79,11 @@ class DeviceMemory(Fold):
             peak = self.activation_peaks.get(uuid, 0)
             self.activation_peaks[uuid] = max(peak, event.activation_peak_bytes)
 
-    def _out_of_memory(self, event: DeviceOutOfMemory) -> None:
+    def on_device_out_of_memory(self, event: DeviceOutOfMemory) -> None:
         self.oom_events[event.action] += 1
 
-    def _profiled(self, event: StartupProfiled) -> None:
+    def on_startup_profiled(self, event: StartupProfiled) -> None:
         self.startup_terms = event.memory_terms
 
-    def _progressed(self, event: StartProgressed) -> None:
+    def on_start_progressed(self, event: StartProgressed) -> None:
         self.start = event

@@ -1,16 +1,29 @@
 """The base of all folds, state machines that know no reader, and the folds of an engine."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, get_args
 
 from kvscope_events.events import Batch, EngineEvent
 
 Handlers = dict[type[Any], Callable[[Any], None]]
 """Event type to bound method: one look-up per event, while a match would compare type by type."""
+METHODS = {
+    event: re.sub("(?=[A-Z])", "_", f"on{event.__name__}").lower()
+    for event in get_args(EngineEvent)
+}
+"""By type of event: the method that takes it, as `on_pool_created`."""
+
+
+def handlers_of(owner: object) -> Handlers:
+    """Its methods for events, by their type."""
+    return {e: getattr(owner, name) for e, name in METHODS.items() if hasattr(owner, name)}
 
 
 class Fold:
     """Applies events in order, and skips those without a handler.
+
+    A method named for an event is its handler, as `on_pool_created` for PoolCreated.
 
     A fold is made without arguments and is a `Listener`.
     """
@@ -19,7 +32,8 @@ class Fold:
     """Value of the label `fold`; unique."""
 
     def __init__(self, handlers: Handlers | None = None) -> None:
-        self.handlers = handlers or {}
+        """handlers: those with other names."""
+        self.handlers = {**handlers_of(self), **(handlers or {})}
         self.batch = Batch(0, 0, [])
         """The batch being applied, for its times: `time_ns` for intervals within the stream,
         `arrived_ns` for comparisons with our clock."""

@@ -15,7 +15,7 @@ class FrontEnd(Fold):
     name = "front_end"
 
     def __init__(self) -> None:
-        super().__init__({AnswerSent: self._sent, FrontEndSampled: self._sampled})
+        super().__init__()
         self.answers: dict[tuple[str, ...], int] = {
             (route, kind): 0 for route in ("generation", "other") for kind in CLASSES
         }
@@ -27,7 +27,7 @@ class FrontEnd(Fold):
         """The same, of the tokenizer's threads."""
         self.now: FrontEndSampled | None = None
 
-    def _sent(self, event: AnswerSent) -> None:
+    def on_answer_sent(self, event: AnswerSent) -> None:
         self.answers[event.route, class_of(event)] += 1
         if event.route != "generation":
             return
@@ -43,7 +43,7 @@ class FrontEnd(Fold):
                 requests, seconds = sums[name]
                 sums[name] = requests + 1, seconds + spent_ns / 1e9
 
-    def _sampled(self, event: FrontEndSampled) -> None:
+    def on_front_end_sampled(self, event: FrontEndSampled) -> None:
         self.now = event
 
 

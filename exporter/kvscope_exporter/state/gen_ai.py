@@ -36,7 +36,7 @@ class GenAi(CallFold):
         }
         """Mean after the first token, of sequences that succeeded."""
 
-    def on_first_token(self, event: FirstToken, request: Request | None) -> None:
+    def on_answered(self, event: FirstToken, request: Request | None) -> None:
         self._observe(self.first_token[_operation(request),], event.elapsed_ns, request)
 
     def on_ended(self, event: SequenceFinished, sequence: Sequence | None) -> None:

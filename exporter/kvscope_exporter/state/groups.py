@@ -33,11 +33,6 @@ class Groups(Fold):
             {
                 PoolCreated: self._begin,
                 PoolSnapshot: self._begin,
-                BlocksAllocated: self._allocated,
-                BlocksShared: self._shared,
-                BlocksReleased: self._released,
-                BlocksEvicted: self._evicted,
-                ContentDropped: self._dropped,
             }
         )
         self.known = False
@@ -136,7 +131,7 @@ class Groups(Fold):
         if state:
             (self._active if state == _ACTIVE else self._cached)[group] += 1
 
-    def _allocated(self, event: BlocksAllocated) -> None:
+    def on_blocks_allocated(self, event: BlocksAllocated) -> None:
         if not self.known:
             return
         group = self._known_group(event.group)
@@ -146,12 +141,12 @@ class Groups(Fold):
                 self._groups[block] = group
             self._become(block, _ACTIVE)
 
-    def _shared(self, event: BlocksShared) -> None:
+    def on_blocks_shared(self, event: BlocksShared) -> None:
         if self.known:
             for block in event.blocks:
                 self._become(block, _ACTIVE)
 
-    def _released(self, event: BlocksReleased) -> None:
+    def on_blocks_released(self, event: BlocksReleased) -> None:
         if self.known:
             for block in event.cached:
                 self._become(block, _CACHED)
@@ -160,7 +155,7 @@ class Groups(Fold):
             for block in event.free:
                 self._become(block, _FREE)
 
-    def _evicted(self, event: BlocksEvicted) -> None:
+    def on_blocks_evicted(self, event: BlocksEvicted) -> None:
         kinds = self.kinds
         if not kinds:
             return
@@ -184,7 +179,7 @@ class Groups(Fold):
             self.idle_seconds[kind] += max(0, self.batch.time_ns - since_ns) / 1e9
             self.idle_evictions[kind] += 1
 
-    def _dropped(self, event: ContentDropped) -> None:
+    def on_content_dropped(self, event: ContentDropped) -> None:
         """A block that no sequence references holds nothing any more; others stay active."""
         if self.known:
             for block in event.blocks:

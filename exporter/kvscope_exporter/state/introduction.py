@@ -38,17 +38,17 @@ class HelloTracker(Fold):
     name = "introduction"
 
     def __init__(self) -> None:
-        super().__init__({Hello: self._introduced, ObserverStopped: self._stopped})
+        super().__init__()
         self.hello: Hello | None = None
         """The last Hello; None before the first."""
         self.stopped: str | None = None
         """The reason why the observer is off, by its own fault or by order; None: it is not."""
 
-    def _introduced(self, event: Hello) -> None:
+    def on_hello(self, event: Hello) -> None:
         self.hello = event
         self.stopped = None
 
-    def _stopped(self, event: ObserverStopped) -> None:
+    def on_observer_stopped(self, event: ObserverStopped) -> None:
         self.stopped = event.reason[:MAX_REASON]
         who = "an engine" if self.hello is None else f"{self.hello.model_name} {self.hello.engine}"
         logger.warning("the observer of %s is off: %s", who, self.stopped)

@@ -27,7 +27,7 @@ class Latency(CallFold):
     name = "latency"
 
     def __init__(self) -> None:
-        super().__init__({StepCompleted: self._stepped})
+        super().__init__()
         self.queue = Histogram(buckets.QUEUE_SECONDS)
         self.first_token = Histogram(buckets.FIRST_TOKEN_SECONDS)
         self.inter_token = Histogram(
@@ -61,7 +61,7 @@ class Latency(CallFold):
     def on_admitted(self, event: RequestScheduled, request: Request | None) -> None:
         self._observe(self.queue, event.queue_ns, request)
 
-    def on_first_token(self, event: FirstToken, request: Request | None) -> None:
+    def on_answered(self, event: FirstToken, request: Request | None) -> None:
         self._observe(self.first_token, event.elapsed_ns, request)
 
     def on_ended(self, event: SequenceFinished, sequence: Sequence | None) -> None:
@@ -72,7 +72,7 @@ class Latency(CallFold):
         if event.reason == "abort" and not event.output_tokens:
             self._observe(self.abandoned, event.elapsed_ns, request)
 
-    def _stepped(self, event: StepCompleted) -> None:
+    def on_step_completed(self, event: StepCompleted) -> None:
         emitted, tokens = event.emitted, event.emitted_tokens
         if tokens and len(tokens) == len(emitted):
             if self.inter_output is self.inter_token:

@@ -32,13 +32,7 @@ class Requests(CallFold):
     name = "requests"
 
     def __init__(self) -> None:
-        super().__init__(
-            {
-                PoolCreated: self._created,
-                RequestRejected: self._rejected,
-                StepCompleted: self._counted,
-            }
-        )
+        super().__init__()
         self.known = False
         self.waiting = 0
         self.running = 0
@@ -76,7 +70,7 @@ class Requests(CallFold):
     def on_lost(self) -> None:
         self.known = self.waiting_known = self._all_swapped_known = False
 
-    def _created(self, event: PoolCreated) -> None:
+    def on_pool_created(self, event: PoolCreated) -> None:
         if not self._began:  # the engine has just started: no request waits yet
             self.known = self.waiting_known = self._began = True
 
@@ -86,7 +80,7 @@ class Requests(CallFold):
     def on_added(self, sequence: Sequence) -> None:
         self.sequences_waiting += 1
 
-    def _rejected(self, event: RequestRejected) -> None:
+    def on_request_rejected(self, event: RequestRejected) -> None:
         self.rejected[event.reason] += 1
 
     def on_admitted(self, event: RequestScheduled, request: Request | None) -> None:
@@ -125,7 +119,7 @@ class Requests(CallFold):
         else:
             self.running -= 1
 
-    def _counted(self, event: StepCompleted) -> None:
+    def on_step_completed(self, event: StepCompleted) -> None:
         self.known = self._began = True
         self.waiting = event.requests_waiting
         self.running = event.requests_running

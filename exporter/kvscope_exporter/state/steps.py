@@ -15,7 +15,7 @@ class Steps(Fold):
     name = "steps"
 
     def __init__(self) -> None:
-        super().__init__({PoolCreated: self._created, StepCompleted: self._completed})
+        super().__init__()
         self.duration = Histogram(buckets.STEP_SECONDS)
         self.prefill_tokens = 0
         self.decode_tokens = 0
@@ -27,10 +27,10 @@ class Steps(Fold):
         """When the last step ended, on our monotonic clock. Before the first one, the time at which
         the pool was created: the first step can hang as well."""
 
-    def _created(self, event: PoolCreated) -> None:
+    def on_pool_created(self, event: PoolCreated) -> None:
         self._mark()
 
-    def _completed(self, event: StepCompleted) -> None:
+    def on_step_completed(self, event: StepCompleted) -> None:
         self.duration.observe(event.duration_ns / 1e9)
         self.prefill_tokens += event.prefill_tokens
         self.decode_tokens += event.decode_tokens

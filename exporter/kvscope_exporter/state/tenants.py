@@ -80,7 +80,7 @@ class Tenants(CallFold):
             demand.scheduled += 1
             demand.queued_ns += event.queue_ns
 
-    def on_first_token(self, event: FirstToken, request: Request | None) -> None:
+    def on_answered(self, event: FirstToken, request: Request | None) -> None:
         for demand in _owners(request):
             demand.answered += 1
             demand.first_token_ns += event.elapsed_ns

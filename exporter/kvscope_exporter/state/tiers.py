@@ -149,15 +149,9 @@ class Tiers(Fold):
     def __init__(self) -> None:
         super().__init__(
             {
-                NamesStored: self._stored,
-                NamesRemoved: self._removed,
-                NamesCleared: self._cleared,
                 PoolCreated: self._sized,
                 PoolSnapshot: self._sized,
                 PoolCounted: self._sized,
-                PrefixLookup: self._looked_up,
-                TierCreated: self._created,
-                TierTransferred: self._transferred,
             }
         )
         self.tiers: dict[Tier, TierContent] = {}
@@ -188,7 +182,7 @@ class Tiers(Fold):
             self.tiers[name] = tier
         return tier
 
-    def _stored(self, event: NamesStored) -> None:
+    def on_names_stored(self, event: NamesStored) -> None:
         tier = self.tiers.get(event.tier) or self._of(event.tier)
         was_known = tier.known
         tier.store(event.names)
@@ -201,17 +195,17 @@ class Tiers(Fold):
                 else "too many names",
             )
 
-    def _removed(self, event: NamesRemoved) -> None:
+    def on_names_removed(self, event: NamesRemoved) -> None:
         tier = self.tiers.get(event.tier) or self._of(event.tier)
         tier.remove(event.names)
 
-    def _cleared(self, event: NamesCleared) -> None:
+    def on_names_cleared(self, event: NamesCleared) -> None:
         self._of(event.tier).clear()
 
     def _sized(self, event: PoolCreated | PoolSnapshot | PoolCounted) -> None:
         self._block_size = event.block_size
 
-    def _created(self, event: TierCreated) -> None:
+    def on_tier_created(self, event: TierCreated) -> None:
         tier = self._of(event.tier)
         if event.empty:
             tier.known = True
@@ -223,7 +217,7 @@ class Tiers(Fold):
         for direction in get_args(TransferDirection):
             self.copied.setdefault((event.tier, direction), (0, 0))
 
-    def _looked_up(self, event: PrefixLookup) -> None:
+    def on_prefix_lookup(self, event: PrefixLookup) -> None:
         source: Tier = event.loaded_from or "other"
         loaded = event.loaded_tokens
         if not event.resumed:
@@ -239,7 +233,7 @@ class Tiers(Fold):
             end = event.hit_blocks + -(-loaded // self._block_size)
             tier.find(event.hashes[event.hit_blocks : end])
 
-    def _transferred(self, event: TierTransferred) -> None:
+    def on_tier_transferred(self, event: TierTransferred) -> None:
         total, took_ns = self.copied.get((event.tier, event.direction), (0, 0))
         kind = (event.tier, event.direction)
         self.copied[kind] = (total + event.bytes, took_ns + event.duration_ns)

@@ -34,12 +34,9 @@ class Vllm(CallFold):
     def __init__(self) -> None:
         super().__init__(
             {
-                Hello: self._introduced,
                 PoolCreated: self._sized,
                 PoolSnapshot: self._sized,
                 PoolCounted: self._sized,
-                PrefixLookup: self._looked_up,
-                StepCompleted: self._completed,
             }
         )
         self.preemptions = 0
@@ -70,13 +67,13 @@ class Vllm(CallFold):
     def on_lost(self) -> None:
         self._untold = 0
 
-    def _introduced(self, event: Hello) -> None:
+    def on_hello(self, event: Hello) -> None:
         self._are_sequences = event.requests_are == "sequence"
 
     def _sized(self, event: PoolCreated | PoolSnapshot | PoolCounted) -> None:
         self._block_size = event.block_size
 
-    def _looked_up(self, event: PrefixLookup) -> None:
+    def on_prefix_lookup(self, event: PrefixLookup) -> None:
         if not (event.hit_blocks or event.loaded_tokens) or event.resumed:
             return
         sequence = self.calls.sequences.get(event.sequence)
@@ -96,11 +93,11 @@ class Vllm(CallFold):
         sequence.untold_preemptions += 1
         self._untold += 1
 
-    def on_first_token(self, event: FirstToken, request: Request | None) -> None:
+    def on_answered(self, event: FirstToken, request: Request | None) -> None:
         if request is not None:
             request.first_ns = self.batch.time_ns - event.elapsed_ns
 
-    def _completed(self, event: StepCompleted) -> None:
+    def on_step_completed(self, event: StepCompleted) -> None:
         emitted = event.emitted
         if emitted:
             produced = len(emitted) if event.output_tokens is None else event.output_tokens

@@ -163,18 +163,12 @@ class Target:
     def attach(self, listener: Listener) -> None:
         """Hand a further listener all batches from now on; called within `pipeline.settled`."""
         self._further = (*self._further, listener)
-        if isinstance(listener, CallFold):
-            listener.join(self._engine)
-        else:
-            self.pipeline.add(listener)
+        self.pipeline.add(listener)
 
     def detach(self, listener: Listener) -> None:
         """The opposite of `attach`; called within `pipeline.settled`."""
         self._further = tuple(other for other in self._further if other is not listener)
-        if isinstance(listener, CallFold):
-            self._engine.detach(listener)
-        else:
-            self.pipeline.remove(listener)
+        self.pipeline.remove(listener)
 
     @property
     def further(self) -> tuple[Listener, ...]:
@@ -363,14 +357,14 @@ class Target:
         self.folds = Folds(part.fold for part in self._parts)
         self._signals = Signals(("", ""))
         self.timeline.renew()
-        self._engine = Engine(self._clock.monotonic_ns)
-        listeners: list[Listener] = []
-        for listener in (*self.folds, *self._further):
-            if isinstance(listener, CallFold):
-                listener.join(self._engine)
+        engine = Engine(self._clock.monotonic_ns)
+        others: list[Listener] = []
+        for fold in self.folds:
+            if isinstance(fold, CallFold):
+                fold.join(engine)
             else:
-                listeners.append(listener)
-        return (*listeners, self._engine)
+                others.append(fold)
+        return (*others, engine, *self._further)
 
     def _tellable(self, families: list[Family]) -> list[Family]:
         """The families that the engine can report; only sums while its present state is unknown."""

@@ -111,18 +111,7 @@ class Spans(Fold):
     def __init__(
         self, sink: Callable[[RequestSpan], None], dropped: Callable[[int], None], max_open: int
     ) -> None:
-        super().__init__(
-            {
-                Hello: self._introduced,
-                RequestArrived: self._arrived,
-                RequestScheduled: self._scheduled,
-                FirstToken: self._first_token,
-                RequestPreempted: self._preempted,
-                RequestResumed: self._resumed,
-                SequenceFinished: self._sequence_finished,
-                RequestFinished: self._finished,
-            }
-        )
+        super().__init__()
         self._sink = sink
         self._dropped = dropped
         self._max_open = max_open
@@ -139,7 +128,7 @@ class Spans(Fold):
         self._dropped(len(self._open))
         self._open.clear()
 
-    def _introduced(self, event: Hello) -> None:
+    def on_hello(self, event: Hello) -> None:
         self._model = event.model_name
         self._about = {
             "gen_ai.provider.name": event.server,
@@ -147,13 +136,13 @@ class Spans(Fold):
             "kvscope.engine": event.engine,
         }
 
-    def _arrived(self, event: RequestArrived) -> None:
+    def on_request_arrived(self, event: RequestArrived) -> None:
         if len(self._open) >= self._max_open or event.request in self._open:
             self._dropped(1)
         if len(self._open) < self._max_open or event.request in self._open:
             self._open[event.request] = _OpenRequest(event, self.batch.time_ns)
 
-    def _scheduled(self, event: RequestScheduled) -> None:
+    def on_request_scheduled(self, event: RequestScheduled) -> None:
         request = self._open.get(event.request)
         if request is None:
             return
@@ -164,13 +153,13 @@ class Spans(Fold):
             found = {"kvscope.cached_tokens": _integer(event.cached_tokens)}
             request.mark("kvscope.prefix_hit", event.queue_ns, found, is_duration=True)
 
-    def _first_token(self, event: FirstToken) -> None:
+    def on_first_token(self, event: FirstToken) -> None:
         request = self._open.get(event.request)
         if request is not None:
             request.elapsed(self.batch.time_ns, event.elapsed_ns)
             request.mark("kvscope.first_token", event.elapsed_ns, {}, is_duration=True)
 
-    def _preempted(self, event: RequestPreempted) -> None:
+    def on_request_preempted(self, event: RequestPreempted) -> None:
         request = self._open.get(event.request)
         if request is None:
             return
@@ -184,7 +173,7 @@ class Spans(Fold):
             },
         )
 
-    def _resumed(self, event: RequestResumed) -> None:
+    def on_request_resumed(self, event: RequestResumed) -> None:
         request = self._open.get(event.request)
         if request is None:
             return
@@ -199,7 +188,7 @@ class Spans(Fold):
             },
         )
 
-    def _sequence_finished(self, event: SequenceFinished) -> None:
+    def on_sequence_finished(self, event: SequenceFinished) -> None:
         request = self._open.get(event.request)
         if request is None:
             return
@@ -211,7 +200,7 @@ class Spans(Fold):
         elif request.cached_tokens is not None:
             request.cached_tokens += max(0, event.prompt_tokens - event.computed_tokens)
 
-    def _finished(self, event: RequestFinished) -> None:
+    def on_request_finished(self, event: RequestFinished) -> None:
         request = self._open.pop(event.request, None)
         if request is None:
             return

@@ -44,15 +44,6 @@ class Exhaustion(CallFold):
             {
                 PoolCreated: self._sized,
                 PoolSnapshot: self._sized,
-                AllocationFailed: self._failed,
-                BlocksAllocated: self._allocated,
-                BlocksShared: self._shared,
-                BlocksReleased: self._gave_back,
-                PoolCounted: self._counted,
-                PagesAllocated: self._pages_allocated,
-                PagesShared: self._pages_shared,
-                PagesReleased: self._pages_released,
-                StepCompleted: self._stepped,
             }
         )
         self._usable = 0
@@ -150,7 +141,7 @@ class Exhaustion(CallFold):
         if self._footprint is not None and event is not None:
             sequence.demand = self._footprint.demand(event.prompt_tokens, event.max_tokens)
 
-    def _failed(self, _event: AllocationFailed) -> None:
+    def on_allocation_failed(self, _event: AllocationFailed) -> None:
         self._probability.exhausted(self._seconds)
 
     def on_preempted(self, event: RequestPreempted, sequence: Sequence) -> None:
@@ -166,11 +157,11 @@ class Exhaustion(CallFold):
         if sequence is not None:
             sequence.demand = None
 
-    def _allocated(self, event: BlocksAllocated) -> None:
+    def on_blocks_allocated(self, event: BlocksAllocated) -> None:
         if event.sequence is not None:
             self._take(event.sequence, len(event.blocks))
 
-    def _shared(self, event: BlocksShared) -> None:
+    def on_blocks_shared(self, event: BlocksShared) -> None:
         if event.sequence is not None and event.cause != "pin":  # a pin is not in its table
             self._take(event.sequence, len(event.blocks))
             if event.cause == "fork":
@@ -185,7 +176,7 @@ class Exhaustion(CallFold):
         if self._sequences.take(sequence, count):
             self._num_running += 1
 
-    def _gave_back(self, event: BlocksReleased) -> None:
+    def on_blocks_released(self, event: BlocksReleased) -> None:
         # The next heartbeat states the count, but none follows an end while the engine idles.
         if self._active is not None:
             self._active = max(0, self._active - len(event.cached) - len(event.free))
@@ -202,25 +193,25 @@ class Exhaustion(CallFold):
             return
         self._sequences.give_back(sequence, references)
 
-    def _counted(self, event: PoolCounted) -> None:
+    def on_pool_counted(self, event: PoolCounted) -> None:
         self._is_counted = True
         self._usable = event.num_blocks - event.reserved
         self._block_size = event.block_size
         self._footprint = Footprint([CacheGroup("full_attention", event.block_size)])
         self._active = event.private + event.protected
 
-    def _pages_allocated(self, event: PagesAllocated) -> None:
+    def on_pages_allocated(self, event: PagesAllocated) -> None:
         self._is_counted = True
         if event.sequence is not None:
             self._grow(event.sequence)
             self._take(event.sequence, event.pages)
 
-    def _pages_shared(self, event: PagesShared) -> None:
+    def on_pages_shared(self, event: PagesShared) -> None:
         if event.sequence is not None:
             self._grow(event.sequence)
             self._take(event.sequence, event.pages)
 
-    def _pages_released(self, event: PagesReleased) -> None:
+    def on_pages_released(self, event: PagesReleased) -> None:
         if event.sequence is not None:
             self._grow(event.sequence)
         if self._active is not None:
@@ -239,7 +230,7 @@ class Exhaustion(CallFold):
             self._num_running = max(0, self._num_running - 1)
         return stopped
 
-    def _stepped(self, event: StepCompleted) -> None:
+    def on_step_completed(self, event: StepCompleted) -> None:
         self._active = event.active_blocks
         self._num_running = event.running
         self._num_waiting = event.waiting

@@ -62,16 +62,10 @@ class Projection(Fold):
         self._group: int | None = None  # in whose names lookups ask; None: the only one, or unknown
         super().__init__(
             {
-                PoolCreated: self._created,
                 PoolSnapshot: self._synchronised,
                 PoolCounted: self._synchronised,
-                PrefixLookup: self._looked_up,
-                BlocksCached: self._cached,
                 BlocksEvicted: self._lost,
                 ContentDropped: self._lost,
-                NamesStored: self._stored,
-                NamesRemoved: self._removed,
-                NamesCleared: self._cleared,
             }
         )
 
@@ -132,7 +126,7 @@ class Projection(Fold):
             names = [name for name in names if group_of(name) == group]
         return b"".join([name[:NAME_BYTES] for name in names])
 
-    def _created(self, event: PoolCreated) -> None:
+    def on_pool_created(self, event: PoolCreated) -> None:
         self._has_groups = len(event.groups) > 1
         self._group = None
         self._named = 0
@@ -148,14 +142,14 @@ class Projection(Fold):
             self._events.append(Lost())
         self._named = named
 
-    def _looked_up(self, event: PrefixLookup) -> None:
+    def on_prefix_lookup(self, event: PrefixLookup) -> None:
         if self._has_groups and self._group is None and event.hashes:
             self._group = group_of(event.hashes[0])
         if self._is_wanted and event.named and not event.resumed and event.hashes:
             names = b"".join([name[:NAME_BYTES] for name in event.hashes])
             self._events.append(FirstLookup(names, event.hit_blocks))
 
-    def _cached(self, event: BlocksCached) -> None:
+    def on_blocks_cached(self, event: BlocksCached) -> None:
         if self._named is not None:
             self._named += len(event.hashes)
         if self._is_wanted and (names := self._cut(event.hashes)):
@@ -167,16 +161,16 @@ class Projection(Fold):
         if self._is_wanted and (names := self._cut(event.hashes)):
             self._events.append(RemovedNames(names))
 
-    def _stored(self, event: NamesStored) -> None:
+    def on_names_stored(self, event: NamesStored) -> None:
         if self._is_wanted and event.tier == "device":
             parent = (event.parent or b"")[:NAME_BYTES]
             self._events.append(StoredNames(self._cut(event.names), parent))
 
-    def _removed(self, event: NamesRemoved) -> None:
+    def on_names_removed(self, event: NamesRemoved) -> None:
         if self._is_wanted and event.tier == "device":
             self._events.append(RemovedNames(self._cut(event.names)))
 
-    def _cleared(self, event: NamesCleared) -> None:
+    def on_names_cleared(self, event: NamesCleared) -> None:
         if self._is_wanted and event.tier == "device":
             self._events.append(PoolReset())
 

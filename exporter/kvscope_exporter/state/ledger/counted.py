@@ -14,21 +14,14 @@ from kvscope_events.events import (
     PoolCounted,
     PoolCreated,
 )
-from kvscope_exporter.state.fold import Handlers
+from kvscope_exporter.state.fold import handlers_of
 
 
 class CountedPages:
     """Reads are meaningful only while `known`."""
 
     def __init__(self) -> None:
-        self.handlers: Handlers = {
-            PagesAllocated: self._allocated,
-            PagesShared: self._shared,
-            PagesCached: self._cached,
-            PagesReleased: self._released,
-            PagesEvicted: self._evicted,
-            PagesLoaded: self._loaded,
-        }
+        self.handlers = handlers_of(self)
         self.known = False
         self.num_private = 0
         """Active pages that cannot be found."""
@@ -71,26 +64,26 @@ class CountedPages:
         assert min(parts) >= 0
         assert sum(parts) <= self._usable
 
-    def _allocated(self, event: PagesAllocated) -> None:
+    def on_pages_allocated(self, event: PagesAllocated) -> None:
         if self.known:
             free = self._usable - self.num_active - self.num_cached
             self.num_private += self._of(event.pages, free)
             self._refer(event.pages)
 
-    def _shared(self, event: PagesShared) -> None:
+    def on_pages_shared(self, event: PagesShared) -> None:
         if self.known:
             activated = self._of(event.activated, self.num_cached)
             self.num_cached -= activated
             self.num_protected += activated
             self._refer(event.pages)
 
-    def _cached(self, event: PagesCached) -> None:
+    def on_pages_cached(self, event: PagesCached) -> None:
         if self.known:
             pages = self._of(event.pages, self.num_private)
             self.num_private -= pages
             self.num_protected += pages
 
-    def _released(self, event: PagesReleased) -> None:
+    def on_pages_released(self, event: PagesReleased) -> None:
         if self.known:
             cached = self._of(event.cached, self.num_protected)
             self.num_protected -= cached
@@ -98,11 +91,11 @@ class CountedPages:
             self.num_private -= self._of(event.free, self.num_private)
             self._refer(-event.cached - event.free - event.shared)
 
-    def _evicted(self, event: PagesEvicted) -> None:
+    def on_pages_evicted(self, event: PagesEvicted) -> None:
         if self.known:
             self.num_cached -= self._of(event.pages, self.num_cached)
 
-    def _loaded(self, event: PagesLoaded) -> None:
+    def on_pages_loaded(self, event: PagesLoaded) -> None:
         if self.known:
             free = self._usable - self.num_active - self.num_cached
             self.num_cached += self._of(event.pages, free)

@@ -33,12 +33,6 @@ class Ledger(Fold):
                 **self.holds.handlers,
                 **self.blocks.handlers,
                 **self.pages.handlers,
-                Hello: self._introduced,
-                PoolCreated: self._created,
-                PoolSnapshot: self._synchronised,
-                PoolCounted: self._counted,
-                BlocksSwapped: self._swapped,
-                StepCompleted: self._compared,
             }
         )
         self._state: NumberedBlocks | CountedPages = self.blocks
@@ -165,7 +159,7 @@ class Ledger(Fold):
     def on_gap(self) -> None:
         self._state.lose()
 
-    def _introduced(self, event: Hello) -> None:
+    def on_hello(self, event: Hello) -> None:
         counted = "PoolCounted" in event.tells
         if counted != self.is_counted:
             self._state.lose()
@@ -174,7 +168,7 @@ class Ledger(Fold):
             event.keeps_blocks is not False and not counted, self.blocks.num_references
         )
 
-    def _created(self, event: PoolCreated) -> None:
+    def on_pool_created(self, event: PoolCreated) -> None:
         self._unfilled_slots = None
         self._resize(event)
         self.memory_terms = _consistent(event.memory_terms)
@@ -184,7 +178,7 @@ class Ledger(Fold):
         self.swap_blocks, self.swap_used = event.swap_blocks, 0
         self._state.replace(event)
 
-    def _synchronised(self, event: PoolSnapshot) -> None:
+    def on_pool_snapshot(self, event: PoolSnapshot) -> None:
         if not self.known:
             self._unfilled_slots = None
         self._resize(event)
@@ -196,7 +190,7 @@ class Ledger(Fold):
         self._state = self.blocks
         self.blocks.replace(event)
 
-    def _counted(self, event: PoolCounted) -> None:
+    def on_pool_counted(self, event: PoolCounted) -> None:
         self._resize(event)
         self._state = self.pages
         self.pages.replace(event)
@@ -210,10 +204,10 @@ class Ledger(Fold):
         self.longest_sequences = event.longest_sequences
         self._difference = 0
 
-    def _swapped(self, event: BlocksSwapped) -> None:
+    def on_blocks_swapped(self, event: BlocksSwapped) -> None:
         self.swap_used = event.used
 
-    def _compared(self, event: StepCompleted) -> None:
+    def on_step_completed(self, event: StepCompleted) -> None:
         state = self._state
         if not state.known:
             return

@@ -16,7 +16,7 @@ from kvscope_events.events import (
     RequestResumed,
     SequenceFinished,
 )
-from kvscope_exporter.state.fold import Handlers
+from kvscope_exporter.state.fold import handlers_of
 
 HoldReason = Literal["transfer", "load"]
 """Reasons for blocks of ended requests. transfer: a connector sends them to another server or
@@ -35,11 +35,7 @@ class Holds:
 
     def __init__(self, now_ns: Callable[[], int]) -> None:
         """now_ns: arrival of the present batch."""
-        self.handlers: Handlers = {
-            RequestPreempted: self._preempted,
-            RequestResumed: self._resumed,
-            SequenceFinished: self._finished,
-        }
+        self.handlers = handlers_of(self)
         self.tracked = True
         """Whether the engine may hold blocks, and references are reported here."""
         self._now_ns = now_ns
@@ -131,7 +127,7 @@ class Holds:
                 self._taken[sequence] = array("i", self._blocks(sequence))
                 del self._returned[sequence]
 
-    def _preempted(self, event: RequestPreempted) -> None:
+    def on_request_preempted(self, event: RequestPreempted) -> None:
         """It waits; blocks that it gets before it resumes are loaded into."""
         if not self.tracked:
             return
@@ -139,10 +135,10 @@ class Holds:
             self._victims.clear()
         self._victims.add(event.sequence)
 
-    def _resumed(self, event: RequestResumed) -> None:
+    def on_request_resumed(self, event: RequestResumed) -> None:
         self._victims.discard(event.sequence)
 
-    def _finished(self, event: SequenceFinished) -> None:
+    def on_sequence_finished(self, event: SequenceFinished) -> None:
         """A sequence ended: whatever it still references is held."""
         sequence = event.sequence
         waited = event.queue_ns is None or sequence in self._victims

@@ -17,7 +17,7 @@ from kvscope_events.events import (
     PoolCreated,
     PoolSnapshot,
 )
-from kvscope_exporter.state.fold import Handlers
+from kvscope_exporter.state.fold import handlers_of
 from kvscope_exporter.state.ledger.holds import Holds
 
 
@@ -27,14 +27,7 @@ class NumberedBlocks:
     def __init__(self, now_ns: Callable[[], int]) -> None:
         """now_ns: our monotonic clock when the batch being applied arrived."""
         self.holds = Holds(now_ns)
-        self.handlers: Handlers = {
-            BlocksAllocated: self._allocated,
-            BlocksShared: self._shared,
-            BlocksCached: self._cached,
-            BlocksEvicted: self._evicted,
-            ContentDropped: self._dropped,
-            BlocksReleased: self._released,
-        }
+        self.handlers = handlers_of(self)
         self.known = False
         self.num_active = 0
         self.num_cached = 0
@@ -115,7 +108,7 @@ class NumberedBlocks:
         assert not any(counts[block] for block in lru), "a cached block is referenced"
         assert all(self.hashes[block] is not None for block in lru), "cached, no content"
 
-    def _allocated(self, event: BlocksAllocated) -> None:
+    def on_blocks_allocated(self, event: BlocksAllocated) -> None:
         if not self.known:
             return
         ref_counts, hashes = self.ref_counts, self.hashes
@@ -136,7 +129,7 @@ class NumberedBlocks:
         if self.holds.tracked:
             self.holds.take(event.sequence, blocks)
 
-    def _shared(self, event: BlocksShared) -> None:
+    def on_blocks_shared(self, event: BlocksShared) -> None:
         if not self.known:
             return
         ref_counts, places = self.ref_counts, self._places
@@ -159,7 +152,7 @@ class NumberedBlocks:
             owner = None if event.cause == "cow" else event.sequence
             self.holds.take(owner, blocks, shared=True)
 
-    def _cached(self, event: BlocksCached) -> None:
+    def on_blocks_cached(self, event: BlocksCached) -> None:
         if not self.known:
             return
         ref_counts, hashes = self.ref_counts, self.hashes
@@ -174,7 +167,7 @@ class NumberedBlocks:
                 self.violations += 1  # full once only
             hashes[block] = block_hash
 
-    def _evicted(self, event: BlocksEvicted) -> None:
+    def on_blocks_evicted(self, event: BlocksEvicted) -> None:
         if not self.known:
             return
         hashes, places = self.hashes, self._places
@@ -193,7 +186,7 @@ class NumberedBlocks:
             hashes[block] = None
         self.num_cached -= gone
 
-    def _dropped(self, event: ContentDropped) -> None:
+    def on_content_dropped(self, event: ContentDropped) -> None:
         if not self.known:
             return
         hashes = self.hashes
@@ -206,7 +199,7 @@ class NumberedBlocks:
             hashes[block] = None
             self._remove(block)  # without references and content it is free
 
-    def _released(self, event: BlocksReleased) -> None:
+    def on_blocks_released(self, event: BlocksReleased) -> None:
         if not self.known:
             return
         ref_counts, hashes, places = self.ref_counts, self.hashes, self._places

@@ -50,18 +50,7 @@ class Preemption(CallFold):
     name = "preemption"
 
     def __init__(self, followed_blocks: int = FOLLOWED_BLOCKS) -> None:
-        super().__init__(
-            {
-                Hello: self._introduced,
-                PoolCreated: self._created,
-                AllocationFailed: self._fell_short,
-                BlocksReleased: self._released,
-                BlocksAllocated: self._allocated,
-                BlocksEvicted: self._evicted,
-                ContentDropped: self._dropped,
-                StepCompleted: self._stepped,
-            }
-        )
+        super().__init__()
         self.costs: dict[Kind, Costs] = costs_by_kind()
         """By mode and cause; SWAPPED is present if the producer can swap, UNATTRIBUTED once there
         is such a resumption."""
@@ -87,7 +76,7 @@ class Preemption(CallFold):
         for victim in self._waiting:
             self._lose(victim)
         self._num_waiting = 0
-        self._stepped(None)
+        self.on_step_completed(None)
 
     def num_kept(self, victim: Victim) -> int | None:
         """Its blocks that keep their content, or did until it resumed or ended; None: unknown."""
@@ -102,24 +91,24 @@ class Preemption(CallFold):
         """Assert that the tracked blocks are consistent; for tests."""
         self._whereabouts.check()
 
-    def _introduced(self, event: Hello) -> None:
+    def on_hello(self, event: Hello) -> None:
         if "BlocksSwapped" in event.tells:
             self.costs.setdefault(SWAPPED, Costs())
 
-    def _created(self, event: PoolCreated) -> None:
+    def on_pool_created(self, event: PoolCreated) -> None:
         for victim in self._waiting:
             self._whereabouts.drop(victim)  # no block is what it was before
 
-    def _fell_short(self, event: AllocationFailed) -> None:
+    def on_allocation_failed(self, event: AllocationFailed) -> None:
         self._shortage = event
         self._given.clear()
 
-    def _stepped(self, event: StepCompleted | None) -> None:
+    def on_step_completed(self, event: StepCompleted | None) -> None:
         """Earlier events have no further consequences."""
         self._shortage = None
         self._given.clear()
 
-    def _released(self, event: BlocksReleased) -> None:
+    def on_blocks_released(self, event: BlocksReleased) -> None:
         if self._num_waiting and event.free:
             self._whereabouts.empty(event.free)  # shared with a victim until now
         if event.cause not in ("preempted", "swapped_out") or event.sequence is None:
@@ -157,7 +146,7 @@ class Preemption(CallFold):
         for given in self._given:
             if given.sequence == event.sequence:
                 self._whereabouts.follow(victim, given)
-        self._stepped(None)
+        self.on_step_completed(None)
         costs = self._costs_of(victim)
         costs.preemptions += 1
         costs.discarded_tokens += event.discarded_tokens
@@ -165,7 +154,7 @@ class Preemption(CallFold):
         self._num_waiting += 1
         self.history.append(victim)
 
-    def _allocated(self, event: BlocksAllocated) -> None:
+    def on_blocks_allocated(self, event: BlocksAllocated) -> None:
         if not self._num_waiting:
             return
         if event.sequence is not None:
@@ -174,12 +163,12 @@ class Preemption(CallFold):
                 self._whereabouts.leave(victim)
         self._whereabouts.take(event.blocks, event.sequence)
 
-    def _evicted(self, event: BlocksEvicted) -> None:
+    def on_blocks_evicted(self, event: BlocksEvicted) -> None:
         # Blocks evicted for room are handed out by the next event, which names the new owner.
         if self._num_waiting and event.cause != "capacity":
             self._whereabouts.empty(event.blocks)
 
-    def _dropped(self, event: ContentDropped) -> None:
+    def on_content_dropped(self, event: ContentDropped) -> None:
         if self._num_waiting:
             self._whereabouts.empty(event.blocks)
 
