@@ -52,7 +52,7 @@ def row() -> Row:
                 height=9,
                 span=8,
             ),
-            first_token_time(506),
+            first_token_time(506, span=8),
             quantiles(
                 504,
                 "Whole request",

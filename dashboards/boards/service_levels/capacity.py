@@ -6,7 +6,7 @@ from dashboards.kit.frame import Row
 from dashboards.kit.panels import COUNT, RATIO, TOKENS_PER_SECOND, Q, graph
 from dashboards.kit.queries import ENGINE, rate, series, total
 from dashboards.kit.tables import Column, rows
-from dashboards.kit.time_parts import first_token_time
+from dashboards.kit.time_parts import first_token_time, late_time
 from kvscope_monitoring import formulas
 from kvscope_monitoring.formulas import share
 
@@ -48,7 +48,8 @@ def row() -> Row:
                 height=6,
                 worst_first=("Mean",),
             ),
-            first_token_time(305),
+            first_token_time(305, span=12),
+            late_time(306),
             graph(
                 302,
                 "Active share of all pools",
