@@ -89,13 +89,15 @@ def shape_from_config(
     changes: Mapping[str, int] | None = None,
     *,
     stored: bool = True,
+    float_bits: int = 16,
     files: WeightFiles | None = None,
     layers: tuple[int, tuple[KVLayer, ...]] | None = None,
 ) -> ModelShape:
     """config: config.json. changes: `layers`, `kv_heads`, `head_dim` that replace its own.
 
-    stored: False: the types of the weights are given elsewhere, and not read. files: those of the
-    weights. layers: their number and what they keep, which is then not read.
+    stored: False: the types of the weights are given elsewhere, and not read. float_bits: bits of
+    a float as it is served, in which those of the files are cast. files: those of the weights.
+    layers: their number and what they keep, which is then not read.
 
     Raises ConfigError, also for a model type whose layers are not known here, or ValueError for
     changes that no model has.
@@ -130,8 +132,8 @@ def shape_from_config(
         max_positions=fields.optional_integer("max_position_embeddings", "n_positions"),
         notes=(*notes, *_layer_notes(kept), *_reuse_note(fields)),
     )
-    if stored and files is not None and not changes:
-        shape = _with_files(shape, files)
+    if files is not None and not changes and (stored or files.plain):
+        shape = _with_files(shape, files, float_bits)
     elif inner.keys() != config.keys():
         encoder = "the text decoder only: an encoder of images or sound is not counted"
         shape = replace(shape, notes=(encoder, *shape.notes))
@@ -146,7 +148,7 @@ def shape_from_config(
     return replace(shape, unread=passed, notes=(*shape.notes, *_unread_note(passed)))
 
 
-def _with_files(shape: ModelShape, files: WeightFiles) -> ModelShape:
+def _with_files(shape: ModelShape, files: WeightFiles, float_bits: int) -> ModelShape:
     """The weights as the files have them; counted ones scaled where there is only their sum."""
     if not files.tensors:
         if shape.weights is not None:
@@ -154,7 +156,7 @@ def _with_files(shape: ModelShape, files: WeightFiles) -> ModelShape:
         return replace(shape, weights=bulk(files.nbytes, shape.num_layers, bits=8))
     latent = any(layer.kind == "latent" for layer in shape.layers)
     kv_heads = 0 if shape.heads is None or latent else shape.heads[1]
-    weights, drafter = stored_weights(files, shape.num_layers, kv_heads)
+    weights, drafter = stored_weights(files, shape.num_layers, kv_heads, float_bits)
     notes = shape.notes
     if drafter:
         notes = (f"a drafter of {format_bytes(drafter)} is in the files and not loaded", *notes)
@@ -215,16 +217,9 @@ def shape_from_numbers(*, layers: int, kv_heads: int, head_dim: int) -> ModelSha
     """
     at_most(MAX_LAYERS, layers=layers)
     at_most(MAX_SIZE, kv_heads=kv_heads, head_dim=head_dim)
-    return ModelShape(
-        name="by numbers",
-        attention=f"{kv_heads} KV heads of {head_dim}, {layers} layers",
-        num_layers=layers,
-        layers=tuple(
-            KVLayer(kind="full", layer=layer, heads=kv_heads, head_elements=2 * head_dim)
-            for layer in range(layers)
-        ),
-        heads=(kv_heads, kv_heads),
-    )
+    each = KVLayer(kind="full", heads=kv_heads, head_elements=2 * head_dim)
+    equal = tuple(replace(each, layer=layer) for layer in range(layers))
+    return replace(shape_from_layers((layers, equal), "by numbers"), heads=(kv_heads, kv_heads))
 
 
 def _attention(heads: tuple[int, int] | None, layers: tuple[KVLayer, ...]) -> str:

@@ -43,12 +43,14 @@ def _shape(model: str | None, options: PlanOptions) -> ModelShape:
         raise ValueError(f"--layers-file says what --{next(iter(given)).replace('_', '-')} says")
     if model is not None:
         files = find_checkpoint(model)
+        dtype = _dtype(options.dtype) or Dtype.BF16
         shape = shape_from_config(
             files.config,
             model,
             given,
             stored=options.dtype == "auto",
-            files=files.weights,
+            float_bits=dtype.bits,
+            files=None if dtype.quantized else files.weights,
             layers=layers,
         )
     elif layers is not None:

@@ -17,6 +17,7 @@ from kvscope_engine.json_file import JsonFileError, parse_json_object, read_json
 from kvscope_engine.sizing.config_json import ConfigError
 from kvscope_engine.sizing.units import MAX_BYTES, MAX_SIZE
 
+_FLOATS = ("F32", "F16", "BF16")
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
 _MAX_INDEX = 64 * 2**20
 _MAX_HEADER = 100 * 2**20
@@ -53,6 +54,11 @@ class WeightFiles:
     """Bytes of all tensors."""
     tensors: Mapping[str, Tensor]
     """Empty where there is only an index."""
+
+    @property
+    def plain(self) -> bool:
+        """Headers are there, and every tensor is of floats that a server casts as it loads them."""
+        return bool(self.tensors) and all(each.dtype in _FLOATS for each in self.tensors.values())
 
 
 def read_weight_files(folder: Path) -> WeightFiles | None:
@@ -117,10 +123,12 @@ def _tensor(value: object, place: str) -> Tensor:
     return Tensor(dtype, tuple(sizes))
 
 
-def stored_weights(files: WeightFiles, layers: int, kv_heads: int) -> tuple[Weights, int]:
+def stored_weights(
+    files: WeightFiles, layers: int, kv_heads: int, float_bits: int
+) -> tuple[Weights, int]:
     """The tensors as the parts of a decoder, and the bytes of a drafter that is left out.
 
-    kv_heads: 0 where K and V are no matrices of heads.
+    kv_heads: 0 where K and V are no matrices of heads. float_bits: bits of a float as it is served.
     """
     inside: list[Counter[Matrix]] = [Counter() for _ in range(layers)]
     embedding: Counter[Matrix] = Counter()
@@ -133,6 +141,8 @@ def stored_weights(files: WeightFiles, layers: int, kv_heads: int) -> tuple[Weig
             drafter += -(-prod(tensor.shape) * tensor.bits // 8)
             continue
         matrix = _matrix(found[2] if found else name, tensor, kv_heads, found is not None)
+        if tensor.dtype in _FLOATS and "scale" not in name:
+            matrix = replace(matrix, bits=float_bits)
         part = embedding if number is None else inside[number]
         if number is None and re.search(r"(?:^|\.)(?:lm_head|output|norm|ln_f)\b", name):
             part = head
@@ -175,6 +185,5 @@ def _matrix(name: str, tensor: Tensor, kv_heads: int, inside: bool) -> Matrix:
         experts=experts,
         kv_heads=heads if split is Split.ROWS else 0,
         linear=len(shape) > 1,
-        # vLLM serves weights of 32 bits in 16, but for scales.
-        bits=16 if tensor.dtype == "F32" and "scale" not in name else tensor.bits,
+        bits=tensor.bits,
     )
