@@ -217,66 +217,6 @@ spec:
             command: [sh, -c, "start-ray.sh worker --address=$(LWS_LEADER_ADDRESS)"]
 """
 
-ROLES = """\
-apiVersion: disaggregatedset.x-k8s.io/v1
-kind: DisaggregatedSet
-metadata:
-  name: roles
-spec:
-  roles:
-  - name: prefill
-    spec:
-      replicas: 2
-      leaderWorkerTemplate:
-        leaderTemplate:
-          metadata: {labels: {role: prefill}}
-          spec:
-            containers:
-            - {name: leader, image: "vllm/vllm-openai:v0.32.0", args: [--model=m]}
-        workerTemplate:
-          spec:
-            containers:
-            - name: worker
-              image: vllm/vllm-openai:v0.32.0
-              command: [vllm, serve, m, --headless]
-  - name: decode
-    spec:
-      leaderWorkerTemplate:
-        workerTemplate:
-          spec:
-            containers:
-            - name: worker
-              image: vllm/vllm-openai:v0.32.0
-"""
-
-RAY_EACH_NIGHT = """\
-apiVersion: ray.io/v1
-kind: RayCronJob
-metadata:
-  name: nightly
-spec:
-  schedule: "0 3 * * *"
-  jobTemplate:
-    entrypoint: python batch.py
-    rayClusterSpec:
-      headGroupSpec:
-        rayStartParams: {}
-        template:
-          spec:
-            containers:
-            - name: ray-head
-              image: ours/llm:1
-              command: [vllm, serve, m]
-              securityContext: {runAsUser: 1000}
-      workerGroupSpecs:
-      - groupName: gpu
-        template:
-          spec:
-            containers:
-            - name: ray-worker
-              image: ours/llm:1
-"""
-
 KSERVE = """\
 apiVersion: serving.kserve.io/v1beta1
 kind: InferenceService

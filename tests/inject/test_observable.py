@@ -14,8 +14,6 @@ from tests.inject.odd_inputs import (
     EXISTING_PATH_AND_PLUGINS,
     NO_PLUGINS_ALLOWED,
     OBSERVABLE,
-    RAY_EACH_NIGHT,
-    ROLES,
     SHELL_FORM,
     VARIABLES_FROM_A_CONFIG_MAP,
     WINDOWS_LINES,
@@ -115,26 +113,6 @@ def test_a_script_after_more_options_of_its_shell_is_read(shell: str) -> None:
 def test_a_script_may_speak_of_vllm_before_it_starts_one(before: str) -> None:
     outcome = run(SHELL_FORM.replace("export HF_HOME=/models", before))
     assert "observed: container vllm (vLLM, http://127.0.0.1:8200)" in outcome.said
-
-
-def test_each_role_of_a_set_is_observed() -> None:
-    outcome = run(ROLES)
-    for container in (
-        "leader (vLLM, http",
-        "worker (vLLM, its page is not read",
-        "worker (vLLM, http",
-    ):
-        assert f"DisaggregatedSet/roles: observed: container {container}" in outcome.said
-
-
-def test_workers_of_a_ray_job_each_night_are_left_alone_unless_named() -> None:
-    outcome = run(RAY_EACH_NIGHT)
-    assert "RayCronJob/nightly: observed: container ray-head" in outcome.said
-    assert "container ray-worker left alone: its command starts no vLLM" in outcome.said
-    assert (
-        "observed: container ray-worker"
-        in run(RAY_EACH_NIGHT, "--container=ray-worker", "--user=1000").said
-    )
 
 
 def test_containers_of_ours_have_the_users_id_of_the_server() -> None:

@@ -14,7 +14,6 @@ from tests.inject.test_compose_files import NAMED as COMPOSE_FILES
 
 OPTIONS = ("--user=1000", "--key-secret=key")
 UNMERGED = ("json", "many_documents", "template_of_openshift")
-"""Lists and streams whose objects kustomize names otherwise, or does not build."""
 
 
 @pytest.mark.kubectl
@@ -31,8 +30,8 @@ def test_kustomize_makes_of_manifest_and_patch_what_inject_makes(name: str, tmp_
     for number, document in enumerate(loaded(patch.text)):
         (tmp_path / f"{number}.yaml").write_text(yaml.safe_dump(document))
         entries.append({"path": f"{number}.yaml"})
-    kustomization = {"resources": ["vllm.yaml"], "patches": entries}
-    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+    made = yaml.safe_dump({"resources": ["vllm.yaml"], "patches": entries})
+    (tmp_path / "kustomization.yaml").write_text(made)
     built = subprocess.run(
         [kubectl, "kustomize", str(tmp_path)], capture_output=True, text=True, check=False
     )

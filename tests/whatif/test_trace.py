@@ -162,9 +162,6 @@ def test_the_picture_is_drawn(trace: Path, tmp_path: Path) -> None:
         ([row([0], 5), row([0], 4)], "trace.jsonl:2: timestamp: 4 after 5"),
         (['{"further": ' + "[" * 100_000], "trace.jsonl:1: nested too deeply"),
     ],
-    ids=[
-        *("blank", "gzip", "csv", "cut", "foreign", "pretty", "no-blocks", "order", "deep"),
-    ],
 )
 def test_what_is_no_trace_is_one_line(tmp_path: Path, lines: list[str], says: str) -> None:
     result = kvscope(write(tmp_path, *lines))

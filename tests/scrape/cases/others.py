@@ -45,6 +45,11 @@ dynamo_frontend_worker_active_decode_blocks{{dp_rank="1",worker_id="4027"}} 0
 {histogram("dynamo_frontend_inter_token_latency_seconds", 'model="m"', 8, 9, total=2.5)}\
 {histogram("dynamo_frontend_request_duration_seconds", 'model="m"', 0, 2, total=9.5)}"""
 
+_OF_SGLANG = (
+    ("SGLang", sglang.LOADED_PAGE, sglang.LOADED_READ),
+    ("an older SGLang", sglang.OLD_PAGE, sglang.OLD_READ),
+    ("a hybrid model on SGLang", sglang.HYBRID_PAGE, sglang.HYBRID_READ),
+)
 DYNAMO = (
     Case(
         name="frontend",
@@ -88,9 +93,7 @@ DYNAMO = (
             ("vLLM", vllm.CURRENT_PAGE, vllm.CURRENT_READ),
             ("the first vLLM", vllm.OLD_PAGE, vllm.OLD_READ),
             ("an older vLLM", vllm.BEFORE_SOURCES_PAGE, vllm.BEFORE_SOURCES_READ),
-            ("SGLang", sglang.LOADED_PAGE, sglang.LOADED_READ),
-            ("an older SGLang", sglang.OLD_PAGE, sglang.OLD_READ),
-            ("a hybrid model on SGLang", sglang.HYBRID_PAGE, sglang.HYBRID_READ),
+            *_OF_SGLANG,
         )
     ),
 )
@@ -99,7 +102,7 @@ DYNAMO = (
 def through_ray(page: str, replica: str) -> str:
     """As Ray's agent writes it: no colons, labels of its own."""
     inside = f'ReplicaId="{replica}",WorkerId="w{replica}",Component="core_worker"'
-    renamed = re.sub(r"^(vllm|sglang):", r"ray_\1_", page, flags=re.MULTILINE)
+    renamed = re.sub(r"^(vllm|(?:serve_)?sglang):", r"ray_\1_", page, flags=re.MULTILINE)
     return re.sub(r"^(ray_\w+)\{", rf"\1{{{inside},", renamed, flags=re.MULTILINE)
 
 
@@ -113,24 +116,11 @@ RAY = (
             ("vLLM", vllm.CURRENT_PAGE, vllm.CURRENT_READ),
             ("the first vLLM", vllm.OLD_PAGE, vllm.OLD_READ),
             ("an older vLLM", vllm.BEFORE_SOURCES_PAGE, vllm.BEFORE_SOURCES_READ),
-            ("SGLang", sglang.LOADED_PAGE, sglang.LOADED_READ),
-            ("an older SGLang", sglang.OLD_PAGE, sglang.OLD_READ),
-            ("a hybrid model on SGLang", sglang.HYBRID_PAGE, sglang.HYBRID_READ),
-        )
-    ),
-    *(
-        Case(
-            name=f"SGLang's collectors for Ray Serve, {name}",
-            kind="ray",
-            page=through_ray(page, "r1")
-            .replace("ray_sglang_", "ray_serve_sglang_")
-            .replace("ReplicaId=", "replica="),
-            expected={("m", "r1"): dict(read)},
-        )
-        for name, page, read in (
-            ("loaded", sglang.LOADED_PAGE, sglang.LOADED_READ),
-            ("an older one", sglang.OLD_PAGE, sglang.OLD_READ),
-            ("a hybrid model", sglang.HYBRID_PAGE, sglang.HYBRID_READ),
+            *_OF_SGLANG,
+            *(
+                (f"{name} in Ray Serve", page.replace("sglang:", "serve_sglang:"), read)
+                for name, page, read in _OF_SGLANG
+            ),
         )
     ),
     Case(
