@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
+from kvscope_alerts import promises
 from kvscope_alerts.objectives import Objectives
 from kvscope_alerts.rule import MODEL, SERVERS, Alert, Group, Record, Rule, Severity, Topic
 from kvscope_alerts.timing import Timing
@@ -38,8 +39,6 @@ FAST = Text(
 )
 SLOWLY = Text(*("slowly", promised.SLOWLY, "1h"), windows="in the last day, or in the last three")
 PACES = (FAST, SLOWLY)
-PROMISED = "model:kvscope_promised:max"
-"""A series for each latency objective that was set for a model: only these page."""
 _PAIRS = [pair for text in PACES for pair in text.pace.pairs]
 _LONG = sorted({pair.long for pair in _PAIRS})
 _WINDOWS = sorted({pair.short for pair in _PAIRS} | {*_LONG})
@@ -120,15 +119,9 @@ SLOS = (TTFT, ITL, ERRORS)
 
 
 def slo_groups(timing: Timing, objectives: Objectives) -> list[Group]:
-    promises = [
-        Record(
-            record=PROMISED, expr="vector(1)", labels={"model_name": model, "objective": slo.flag}
-        )
-        for slo, own in ((TTFT, objectives.ttft), (ITL, objectives.itl))
-        for model in own
-    ]
+    own = promises.promises({TTFT.flag: objectives.ttft, ITL.flag: objectives.itl})
     return [
-        *([Group(name="kvscope-promised.rules", rules=[*promises])] if promises else []),
+        *([Group(name="kvscope-promised.rules", rules=[*own])] if own else []),
         *(
             Group(
                 name=f"kvscope-slo-{slo.flag}.rules",
@@ -252,14 +245,9 @@ def _enough(slo: Slo, bad: str) -> str:
     return f"{bad} >= {slo.min_bad} and {bad} > {hour:g} * {_ordinary(slo)}"
 
 
-def _promised(slo: Slo) -> str:
-    return f'on (model_name) {PROMISED}{{objective="{slo.flag}"}}'
-
-
 def _pages(slo: Slo, objectives: Objectives) -> Alert:
-    """A latency has to be promised for the model: what suits all models suits none. A request that
-    fails is a failure whatever the model."""
-    own = "" if slo is ERRORS else f"\nand {_promised(slo)}"
+    own = promises.promised(slo.flag)
+    own = f"\nand {own}" if own else ""
     return _alert(
         slo, FAST, objectives, lambda bad: f"and ({_enough(slo, bad)}){own}", "critical", slo.alert
     )
@@ -269,9 +257,7 @@ def _warns(slo: Slo, text: Text, objectives: Objectives) -> Alert:
     """Fast burns that do not page: with few bad ones hardly anyone is affected."""
 
     def least(bad: str) -> str:
-        pages = f"({_enough(slo, bad)})"
-        if slo is not ERRORS:
-            pages = f"({_enough(slo, bad)} and {_promised(slo)})"
+        pages = f"({' and '.join(filter(None, (_enough(slo, bad), promises.promised(slo.flag))))})"
         return f"and {bad} >= {slo.warn_bad}" + (f"\nunless {pages}" if text is FAST else "")
 
     return _alert(slo, text, objectives, least, "warning", "KvscopeBudgetBurnsSlowly")

@@ -13,6 +13,7 @@ from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.alertmanager, pytest.mark.slow]
 
+OWN = ("sign", "objective")
 PLACE = {"cluster": "west", "namespace": "chat"}
 both = pytest.mark.parametrize("server", SERVERS, ids=lambda server: server.word)
 
@@ -26,11 +27,11 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def fired(server: Server, name: str, **labels: str) -> dict[str, str]:
     """Labels of an alert of the pack, and those of its series."""
-    sign = labels.get("sign")
     (rule,) = (
         rule
         for rule in alerts(server)
-        if rule.name == server.prefix + name and (sign is None or rule.labels["sign"] == sign)
+        if rule.name == server.prefix + name
+        and all(rule.labels.get(own, labels.get(own)) == labels.get(own) for own in OWN)
     )
     own = {"alertname": rule.name, "severity": rule.severity, "topic": rule.topic, **rule.labels}
     return {**PLACE, **own, **labels}
@@ -68,7 +69,7 @@ def test_a_server_that_is_down_is_all_that_is_told_of_it(url: str, server: Serve
         {f"{server.prefix}TargetDown"},
         fired(server, "TargetDown", **target),
         fired(server, "ServerFails", **target, sign="http"),
-        fired(server, "KvCacheFull", **engine_of(server)),
+        fired(server, "KvCacheFull", **engine_of(server), sign="full"),
         fired(server, "ServerSlow", **target, sign="first-token", model_name="demo"),
     )
 
@@ -76,9 +77,11 @@ def test_a_server_that_is_down_is_all_that_is_told_of_it(url: str, server: Serve
 @both
 def test_a_server_that_is_down_says_nothing_of_another(url: str, server: Server) -> None:
     down = fired(server, "TargetDown", instance="a:8000", job=server.word)
-    full = fired(server, "KvCacheFull", **engine_of(server) | {"instance": "b:8000"})
+    full = fired(
+        server, "KvCacheFull", **engine_of(server) | {"instance": "b:8000", "sign": "full"}
+    )
     failing = fired(server, "ServerFails", instance="a:8000", job=server.word, sign="http")
-    expected = {down["alertname"], full["alertname"]}
+    expected = {down["alertname"], full["alertname"] + "full"}
     check(url, f"other-{server.word}", expected, down, full, failing)
 
 
@@ -94,7 +97,7 @@ def test_an_engine_that_hangs_is_not_called_slow_or_failing(url: str, server: Se
         fired(server, "ServerFails", **target, sign="http"),
         fired(server, "ServerSlow", **target, sign="inter-token", model_name="demo"),
         fired(server, "PrefixHitRateCollapsed", **engine_of(server)),
-        fired(server, "TtftBudgetBurnsSlowly", model_name="demo"),
+        fired(server, "BudgetBurnsSlowly", model_name="demo", objective="ttft", sign="slowly"),
     )
 
 
@@ -104,17 +107,18 @@ def test_one_server_that_fails_is_named_not_the_budget(url: str, server: Server)
     if server.word == "vllm":
         named = fired(server, "ServerFails", **engine_of(server), sign="engine")
         same = [fired(server, "ServerFails", **target, sign="http")]
-        budget = fired(server, "ErrorBudgetBurnsFast", model_name="demo")
+        budget = fired(server, "ErrorBudgetBurns", model_name="demo")
     else:
         named = fired(server, "ServerFails", **target, sign="http")
         same = []
-        budget = fired(server, "ErrorBudgetBurnsFast", job=server.word)
+        budget = fired(server, "ErrorBudgetBurns", job=server.word)
     expected = {named["alertname"] + named["sign"]}
     check(url, f"fails-{server.word}", expected, named, budget, *same)
 
 
 def test_of_the_objectives_of_a_model_the_first_that_is_missed_calls(url: str) -> None:
     server = SERVERS[0]
-    names = ("ErrorBudgetBurnsFast", "TtftBudgetBurnsFast", "ItlBudgetBurnsFast", "KvCacheFull")
+    names = ("ErrorBudgetBurns", "TtftBudgetBurns", "ItlBudgetBurns")
     burning = [fired(server, name, model_name="demo") for name in names]
-    check(url, "objectives", {"VllmErrorBudgetBurnsFast"}, *burning)
+    burning.append(fired(server, "KvCacheFull", model_name="demo", sign="full"))
+    check(url, "objectives", {"VllmErrorBudgetBurns"}, *burning)
