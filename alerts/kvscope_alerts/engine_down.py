@@ -122,14 +122,24 @@ def _unanswered(scope: Scope) -> Alert:
 _AGE = f"time() - {LAST_ANSWER}"
 
 
+_PLACE = "cluster, namespace, pod"
+_READY = 'kube_pod_container_status_ready{container!~"kvscope.*"}'
+
+
+def blind(scope: Scope) -> str:
+    """Servers whose container is ready, says kube-state-metrics, and whose sidecar is silent."""
+    ready = f"on ({_PLACE}) (min by ({_PLACE}) ({_READY}) == 1)"
+    return f"{UP} == 0 and on ({scope.server}) {SIDECAR_SEEN} and {ready}"
+
+
 def _pod_not_ready(scope: Scope) -> Alert:
     """A sidecar that does not answer says nothing about its server; kube-state-metrics does."""
-    place = "cluster, namespace, pod"
-    ready = 'kube_pod_container_status_ready{container!~"kvscope.*"}'
     silent_sidecar = f"{UP} == 0 and on ({scope.server}) {SIDECAR_SEEN}"
     return _sign(
         "pod",
-        _named(f"{silent_sidecar} and on ({place}) (max by ({place}) ({ready}) == 0)", scope, _AGE),
+        _named(
+            f"{silent_sidecar} and on ({_PLACE}) (max by ({_PLACE}) ({_READY}) == 0)", scope, _AGE
+        ),
         "5m",
         f"The pod of {SERVER} is not ready, and its sidecar answered Prometheus {{{{ $value | "
         "humanizeDuration }} ago: its server, or its node, is gone.",

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Collection
 
-from kvscope_alerts.engine_down import DOWN, DOWN_SUMMARY
+from kvscope_alerts.engine_down import DOWN, DOWN_SUMMARY, blind
 from kvscope_alerts.recordings import ENGINES, ENGINES_SEEN, LAST_ANSWER
 from kvscope_alerts.rule import COUNT, MODEL, Alert, Group
 from kvscope_alerts.scope import Scope
@@ -53,7 +53,8 @@ def _gone(scope: Scope, to_zero: Collection[str]) -> Alert:
         topic="fleet",
         expr=f"{seen}\nunless on ({scope.model}) {ENGINES}\n"
         # no engine is heard, but its server answers: only its sockets have vanished
-        f"unless on ({scope.model}) (\n  {LAST_ANSWER} and on ({scope.server}) {ready} == 1\n)"
+        f"unless on ({scope.model}) (\n  {LAST_ANSWER} and on ({scope.server}) {ready} == 1\n)\n"
+        f"unless on ({scope.model}) (\n  {LAST_ANSWER} and on ({scope.server}) ({blind(scope)})\n)"
         f"{renamed}\nunless on ({scope.model}) {unwanted(scope)}",
         wait="5m",
         summary="No engine serves a model any more.",

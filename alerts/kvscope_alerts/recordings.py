@@ -107,7 +107,9 @@ def _models(timing: Timing, scope: Scope) -> list[Rule]:
     """Figures by which a model is compared with what it was."""
     by, minutes, quarter = f"by ({scope.model})", timing.range("10m"), timing.range("15m")
     ended = "kvscope_requests_finished_total"
-    left = f"sum {by} (rate({series(ended, reason='abort')}[{quarter}]))"
+    # A vLLM's page does not count what its clients gave up; its observer sees those before a token.
+    given_up = series(ended, reason="abort"), series("kvscope_request_abandoned_seconds_count")
+    left = " or ".join(f"sum {by} (rate({counter}[{quarter}]) > 0)" for counter in given_up)
     total = f"sum {by} (rate({series(ended)}[{quarter}]))"
     return [
         Record(
@@ -115,8 +117,8 @@ def _models(timing: Timing, scope: Scope) -> list[Rule]:
             expr=formulas.mean("kvscope_inter_token_latency_seconds", minutes, by),
         ),
         Record(record=MODEL_TOKENS, expr=formulas.token_gaps(minutes, by)),
-        Record(record=GIVEN_UP_SHARE, expr=formulas.share(left, total)),
-        Record(record=GIVEN_UP_TOTAL, expr=f"{left} * {timing.seconds('15m'):g}"),
+        Record(record=GIVEN_UP_SHARE, expr=formulas.share(f"({left})", total)),
+        Record(record=GIVEN_UP_TOTAL, expr=f"({left}) * {timing.seconds('15m'):g}"),
     ]
 
 
