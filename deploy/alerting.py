@@ -1,4 +1,4 @@
-"""What other Alertmanagers need of deploy/alertmanager/alertmanager.yml: values for the one of
+"""Forms of deploy/alertmanager/alertmanager.yml for other Alertmanagers: values for the one of
 kube-prometheus-stack, an AlertmanagerConfig, and the example of a webhook."""
 
 import copy
@@ -41,7 +41,7 @@ def shipped() -> Any:
 
 
 def webhook() -> Any:
-    """The configuration with addresses for everyone who is told anything."""
+    """The configuration with an address for each receiver but `page-only`."""
     config = copy.deepcopy(shipped())
     for receiver in config["receivers"]:
         if receiver["name"] != "page-only":

@@ -1,7 +1,7 @@
 """Alerts that compare a model with itself at the same hour of yesterday and of the week before.
 
 What hits every replica alike makes no outlier: a router that sends nothing, an upgrade that decodes
-more slowly, answers that nobody waits for.
+more slowly, answers for which clients do not wait.
 """
 
 from kvscope_alerts.recordings import (

@@ -107,8 +107,8 @@ def _ended(timing: Timing, scope: Scope) -> Alert:
 
 
 def _unanswered(scope: Scope) -> Alert:
-    """Where exporter and engine are one process. Only if it answered before: a pod that has yet to
-    come up does not page. It fires as long as the target is remembered."""
+    """The exporter and the engine are one process. Only if it answered before: a pod that has yet
+    to come up does not page. It fires as long as the target is remembered."""
     return _sign(
         "unanswered",
         _named(f"{UP} == 0 unless on ({scope.server}) {SIDECAR_SEEN}", scope, _AGE),

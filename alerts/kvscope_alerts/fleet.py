@@ -88,7 +88,7 @@ def _fewer(timing: Timing, scope: Scope, to_zero: Collection[str]) -> Alert:
         topic="fleet",
         expr=f"(\n  {lost}\n  > on ({place}) group_left () {unknown}\n"
         f"  or ({lost} unless on ({place}) {unknown})\n){renamed}\n"
-        f"unless on ({scope.model}) {complete(scope)}",
+        f"unless on ({scope.model}) {complete(scope)}\nunless on ({scope.model}) {unwanted(scope)}",
         wait="30m",
         summary=DOWN_SUMMARY,
         description=f"{MODEL} has had {COUNT} engines fewer than an hour before, for half an hour: "

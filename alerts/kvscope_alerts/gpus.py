@@ -1,4 +1,4 @@
-"""Alerts about GPUs, by our NVML or, where there is none, by DCGM's exporter."""
+"""Alerts about GPUs, by our NVML or by DCGM's exporter."""
 
 from collections.abc import Iterable
 

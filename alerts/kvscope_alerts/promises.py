@@ -19,5 +19,5 @@ def promises(own: Mapping[str, Mapping[str, float]]) -> list[Record]:
 
 
 def promised(flag: str) -> str:
-    """What an alert about a model is joined with; empty for errors."""
+    """The matching clause of an alert about a model; empty for errors."""
     return "" if flag == "errors" else f'on (model_name) {PROMISED}{{objective="{flag}"}}'

@@ -13,7 +13,6 @@ from kvscope_alerts.timing import Timing
 from kvscope_monitoring import formulas
 from kvscope_monitoring.selectors import series
 
-PREEMPTIONS = "kvscope_preemptions_total"
 GIVEN_UP_SHARE = "model:kvscope_requests_given_up:ratio_rate15m"
 GIVEN_UP_TOTAL = "model:kvscope_requests_given_up:increase15m"
 MODEL_ITL_MEAN = "model:kvscope_inter_token_latency_seconds:mean_rate10m"
@@ -27,7 +26,6 @@ HIT_RATIO_10M = "engine:kvscope_prefix_cache_hit:ratio_rate10m"
 HIT_RATIO_6H = "engine:kvscope_prefix_cache_hit:ratio_rate6h"
 RECOMPUTED_RATIO = "engine:kvscope_recomputed_tokens:ratio_rate5m"
 RECOMPUTED_RATIO_10M = "engine:kvscope_recomputed_tokens:ratio_rate10m"
-PREEMPTION_RATE = "engine:kvscope_preemptions:rate5m"
 ERROR_SHARE_10M = "engine:kvscope_request_errors:ratio_rate10m"
 TTFT_MEAN_10M = "engine:kvscope_time_to_first_token_seconds:mean_rate10m"
 ITL_MEAN_10M = "engine:kvscope_inter_token_latency_seconds:mean_rate10m"
@@ -60,16 +58,9 @@ def _prefix(timing: Timing) -> list[Rule]:
 
 
 def _preemption(timing: Timing) -> list[Rule]:
-    rate = f"rate({series(PREEMPTIONS)}[{timing.range('5m')}])"
     return [
-        Record(record=PREEMPTION_RATE, expr=f"sum without (mode, cause) ({rate})"),
-        *(
-            Record(record=record, expr=formulas.recomputed_share(timing.range(window)))
-            for record, window in (
-                (RECOMPUTED_RATIO, "5m"),
-                (RECOMPUTED_RATIO_10M, "10m"),
-            )
-        ),
+        Record(record=record, expr=formulas.recomputed_share(timing.range(window)))
+        for record, window in ((RECOMPUTED_RATIO, "5m"), (RECOMPUTED_RATIO_10M, "10m"))
     ]
 
 

@@ -84,7 +84,7 @@ given 96 % of the limit stays there: that is a warning."""
 SLOWED_SHARE = 0.4
 """Share of five minutes: two minutes in total."""
 HOT_CELSIUS = 87
-"""Where data centre cards begin to lower their clocks (NVIDIA's data sheets: 85 to 93); DCGM's
+"""Data centre cards begin to lower their clocks there (NVIDIA's data sheets: 85 to 93); DCGM's
 exporter does not report by default that they do."""
 LINK_SHARE = 0.75
 """Share of the rate that the device and its slot allow: half the lanes, or one generation less,

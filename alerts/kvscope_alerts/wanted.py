@@ -1,4 +1,4 @@
-"""Whether a model's replicas are wanted, by kube-state-metrics: a release or a scale-in is no loss.
+"""Whether replicas are wanted, by kube-state-metrics: neither a release nor a scale-in is a loss.
 
 A model's workloads are those whose pods served it; they are remembered as long as the model. Where
 kube-state-metrics is not scraped, or pods have no label `pod`, nothing is known, and every loss

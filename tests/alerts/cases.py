@@ -26,7 +26,7 @@ class Expected:
 
     name: str
     labels: dict[str, str]
-    """Without those that its rule adds, except for what tells rules of one name apart."""
+    """Without those that its rule adds, except for those by which rules of one name differ."""
     says: str
     servers: str = "-"
     only: str = ""

@@ -1,7 +1,7 @@
 """The alerts that test_provoked.py provokes, by the part of its run in which each of them fires.
 
-A key is an alert's name and what tells its rules apart. An engine that is down and a card that has
-failed have two names, by how many replicas are heard: here they have the first.
+A key is an alert's name and the labels by which its rules differ. An engine that is down and a card
+that has failed have two names, by how many replicas are heard: here they have the first.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ _OF_FAILED = {"xid", "lost", "recovery", "xid-dcgm"}
 
 
 def key(labels: Mapping[str, str]) -> str:
-    """Of an alert's labels."""
+    """The key of an alert with these labels."""
     name, sign = labels["alertname"], labels.get("sign", "")
     if (name == "KvscopeReplicaDown" and sign != "fewer") or sign in _OF_FAILED:
         name = _FEW.get(name, name)

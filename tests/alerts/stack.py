@@ -27,7 +27,7 @@ from tests.support.waiting import wait_for
 DIVISOR = 60
 START_SECONDS = 120.0
 PROMISED = Objectives.parse(["crowd=2.5"], ["slow=0.5"])
-"""Of these two models, late tokens page."""
+"""Late tokens of these two models page."""
 
 
 @dataclass

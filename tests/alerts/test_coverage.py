@@ -36,7 +36,7 @@ CASES = [
     if path.name.partition(".")[0] not in ("slow", "slo", "before", "kubernetes")
     for case in cases_of(path)
 ]
-"""Of the others some take days, and the rest ask for what kube-state-metrics and DCGM report."""
+"""The other files take days, or ask for what kube-state-metrics and DCGM report."""
 
 
 def test_the_document_has_the_table() -> None:

@@ -79,7 +79,7 @@ _PLAYED: dict[str, Timeline] = {}
 
 
 def _timelines(folder: Path) -> dict[str, Timeline]:
-    """What fires, evaluated once."""
+    """The alerts that fire, evaluated once."""
     if not _PLAYED:
         _PLAYED.update(firing(folder, SITUATIONS.values(), promtools()[0]))
     return _PLAYED

@@ -167,7 +167,7 @@ def test_a_pool_that_is_too_small_is_made_larger_and_a_full_device_gets_a_smalle
 
 @each_page
 def test_whoever_drains_is_told_how_to_find_what_selects_the_pod(path: Path) -> None:
-    """The label of our overlays drains nobody else's pods."""
+    """The label of our overlays drains no other pods."""
     typed = [command.text for command in commands(path)]
     for number, text in enumerate(typed):
         if " label pod " in text:
