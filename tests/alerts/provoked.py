@@ -27,10 +27,9 @@ def _of(name: str, *signs: str) -> set[str]:
 
 
 SIDE_BY_SIDE = {
-    *("KvscopePreemptionStorm", "KvscopeTtftBudgetBurns", "KvscopeItlBudgetBurns"),
-    *("KvscopePrefixHitRateCollapsed", "KvscopeHostOomRisk", "KvscopeEngineStalled"),
-    "KvscopeQueueStuck",
-    *_of("BudgetBurnsSlowly", "ttft slowly", "itl slowly"),
+    *("KvscopePreemptionStorm", "KvscopePrefixHitRateCollapsed", "KvscopeHostOomRisk"),
+    *("KvscopeEngineStalled", "KvscopeQueueStuck"),
+    *_of("BudgetBurnsSlowly", "ttft fast", "ttft slowly", "itl fast", "itl slowly"),
     *_of("FiguresWrong", "events"),
     *_of("EngineDown", "unanswered", "ended", "restarts"),
     *_of("ServerNotReady", "unanswered", "state"),
@@ -61,7 +60,7 @@ NOT_HERE = {
     *_of("GpuSlow", "link", "heat"),
     *_of("GpuFailed", "xid-dcgm"),
     *_of("GpuDegraded", "xid-dcgm-warning"),
-    *_of("BudgetBurnsSlowly", "ttft fast", "itl fast", "errors fast"),
+    *("KvscopeTtftBudgetBurns", "KvscopeItlBudgetBurns", "KvscopeBudgetBurnsSlowly errors fast"),
 }
 """Engines that are fewer are compared with an hour ago for half an hour; shortened, both are twenty
 seconds, and it is over when it could begin, as is a day with the one before. A model is gone when
@@ -69,7 +68,8 @@ each of its servers is. An engine that is not heard while its server is ready ta
 Replicas here differ in size and traffic all the time. NVML's double changes its link in tests/gpu.
 A server whose API fails by itself is a vLLM, a queue that is served in turn starves no one, and our
 engine holds no blocks of ended requests. No process follows these servers as a fleet, no sidecar
-has a configuration file, and there is neither kube-state-metrics nor DCGM's exporter.
+has a configuration file, and there is neither kube-state-metrics nor DCGM's exporter. No model here
+has a limit of its own, and few errors are many within seconds.
 test_messages.py plays most of these, and alerts/tests/ has the cases of all."""
 STANDING = _of("GpuFailed", "xid")
 """Fires until the process is replaced; here, until it is not scraped."""

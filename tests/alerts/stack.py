@@ -17,7 +17,6 @@ import httpx
 import yaml
 
 from deploy.alerting import stack_values
-from kvscope_alerts.objectives import Objectives
 from kvscope_alerts.rules import rule_file
 from kvscope_alerts.timing import Timing, seconds_of
 from tests.alerts.provoked import key
@@ -26,8 +25,6 @@ from tests.support.waiting import wait_for
 
 DIVISOR = 60
 START_SECONDS = 120.0
-PROMISED = Objectives.parse(["crowd=2.5"], ["slow=0.5"])
-"""Late tokens of these two models page."""
 
 
 @dataclass
@@ -213,9 +210,7 @@ def stack(folder: Path, *targets: str) -> Iterator[Stack]:
         hook = parts.enter_context(webhook())
         manager = parts.enter_context(alertmanager(folder, hook.url, inhibit=False))
         url = f"http://127.0.0.1:{free_port()}"
-        (folder / "kvscope.rules.yml").write_text(
-            rule_file(Timing(divisor=DIVISOR), objectives=PROMISED)
-        )
+        (folder / "kvscope.rules.yml").write_text(rule_file(Timing(divisor=DIVISOR)))
         everything = Stack(url, manager, hook, folder)
         everything.scrape(*targets)
         config = {
