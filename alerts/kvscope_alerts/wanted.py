@@ -49,7 +49,8 @@ def _renamed(selector: str, label: str, pattern: str) -> str:
 def unwanted(scope: Scope) -> str:
     """Models none of whose workloads wants a replica, or whose workloads serve another by now."""
     left = f"({WORKLOADS_SEEN} and on ({_PLACE}) {WANTED} > 0)"
-    kept = f"({left} unless on ({_PLACE}) {WORKLOADS})"
+    same = f"on ({clause(*dict.fromkeys((*scope.labels, 'cluster', 'namespace', 'workload')))})"
+    kept = f"({left} unless on ({_PLACE}) {WORKLOADS}\n  or {left} and {same} {WORKLOADS})"
     known = f"({WORKLOADS_SEEN} and on (cluster) {WANTED})"
     return f"(\n  {known} unless on ({scope.model}) {kept}\n)"
 

@@ -27,7 +27,7 @@ class Expected:
     name: str
     labels: dict[str, str]
     """Without those that its rule adds, except for those by which rules of one name differ."""
-    says: str
+    says: str = ""
     servers: str = "-"
     only: str = ""
     """`pending` or `firing`, if it is not both when the others are."""
@@ -150,16 +150,7 @@ def cases_of(path: Path) -> tuple[Case, ...]:
 
 
 def _case(raw: Any, evaluation: str) -> Case:
-    alerts = [
-        Expected(
-            each.get("alert", raw["name"]),
-            each["labels"],
-            each.get("says", ""),
-            each.get("servers", "-"),
-            each.get("only", ""),
-        )
-        for each in raw["alerts"]
-    ]
+    alerts = [Expected(**{"name": raw["name"], **each}) for each in raw["alerts"]]
     return Case(
         name=raw["name"],
         about=raw["about"],

@@ -243,24 +243,15 @@ def scrape_path() -> Situation:
     return situation
 
 
-def sidecar_killed() -> Situation:
-    """The kernel kills the sidecar of one replica of two for lack of memory; its server serves."""
-    situation = Situation("sidecar", END)
+def silent_pod(name: str, *, node_lost: bool) -> Situation:
+    """Of two replicas, the kernel kills the sidecar of one for lack of memory, and its server
+    serves; or its machine is lost, and the pod stays, not ready, until it is evicted."""
+    situation = Situation(name, END)
     _wanted(situation, "llm", (END + 1, 2))
     for number in range(2):
         pod = Pod(situation, "p", f"llm-7f-{number}", "llama")
         pod.lives(heard_until=CALM if number == 0 else END + 1)
-    return situation
-
-
-def node_lost() -> Situation:
-    """The machine of one replica of two; its pod stays, not ready, until it is evicted."""
-    situation = Situation("node", END)
-    _wanted(situation, "llm", (END + 1, 2))
-    for number in range(2):
-        pod = Pod(situation, "p", f"llm-7f-{number}", "llama")
-        pod.lives(heard_until=CALM if number == 0 else END + 1)
-        if number == 0:
+        if number == 0 and node_lost:
             pod.ready((CALM, 1), (END + 1, 0))
     return situation
 
