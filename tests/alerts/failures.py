@@ -244,8 +244,8 @@ def scrape_path() -> Situation:
 
 
 def silent_pod(name: str, *, node_lost: bool) -> Situation:
-    """Of two replicas, the kernel kills the sidecar of one for lack of memory, and its server
-    serves; or its machine is lost, and the pod stays, not ready, until it is evicted."""
+    """The kernel kills the sidecar of one replica of two for lack of memory, and its server serves;
+    or the machine is lost, and the pod stays, not ready, until it is evicted."""
     situation = Situation(name, END)
     _wanted(situation, "llm", (END + 1, 2))
     for number in range(2):

@@ -92,16 +92,7 @@ def test_the_stacks_own_alertmanager_gets_every_rule_and_keeps_its_own() -> None
 
 
 @pytest.mark.amtool
-@pytest.mark.parametrize(
-    ("labels", "receiver"),
-    [
-        ({"alertname": "KvscopeWatchdog"}, "null"),
-        ({"alertname": "KvscopeModelGone", "severity": "critical"}, "yours"),
-    ],
-)
-def test_the_stack_routes_the_watchdog_and_leaves_receivers_to_you(
-    labels: dict[str, str], receiver: str, tmp_path: Path
-) -> None:
+def test_the_stack_routes_the_watchdog_and_leaves_receivers_to_you(tmp_path: Path) -> None:
     """With the receivers of the chart's own values, and one of yours as the default."""
     config: Any = alerting.stack_values()["alertmanager"]["config"]
     config["route"]["receiver"] = "yours"
@@ -109,12 +100,9 @@ def test_the_stack_routes_the_watchdog_and_leaves_receivers_to_you(
     path = tmp_path / "alertmanager.yml"
     path.write_text(yaml.safe_dump(config))
     run("amtool", "check-config", str(path))
-    asked = (f"{name}={value}" for name, value in labels.items())
-    run(
-        *("amtool", "config", "routes", "test", f"--config.file={path}"),
-        f"--verify.receivers={receiver}",
-        *asked,
-    )
+    test = ("amtool", "config", "routes", "test", f"--config.file={path}")
+    for alert, receiver in (("KvscopeWatchdog", "null"), ("KvscopeModelGone", "yours")):
+        run(*test, f"--verify.receivers={receiver}", f"alertname={alert}")
 
 
 def test_replicas_behind_one_cause_make_one_message() -> None:

@@ -1,6 +1,5 @@
 """Options of the generators about who is paged, for which models, and after how long."""
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -129,13 +128,3 @@ def test_a_model_may_take_longer_to_load(tmp_path: Path) -> None:
     for tool in promtools():
         run(tool, "check", "rules", "--lint=all", "--lint-fatal", str(tmp_path / "rules.yml"))
         run(tool, "test", "rules", str(tmp_path / "case.yml"))
-
-
-def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["--help"])
-    said = capsys.readouterr().out
-    for flag in (
-        *("--loading", "--scale-to-zero", "--page-when", "--disable", "--severity", "--for"),
-    ):
-        assert re.search(rf"^  {flag} ", said, re.MULTILINE), flag
