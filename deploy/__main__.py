@@ -5,14 +5,14 @@ import argparse
 import os
 from pathlib import Path
 
-from deploy import alerting, remote_write
+from deploy import remote_write
 from deploy.manifests import (
     DASHBOARDS,
     FOLDER,
     KUSTOMIZATION,
     MARK,
-    example,
     manifests,
+    of_alertmanager,
     of_dashboards,
 )
 from deploy.monitoring import RELEASE
@@ -56,7 +56,8 @@ def main(arguments: list[str] | None = None) -> None:
             path.unlink()
     if folder == FOLDER:
         KUSTOMIZATION.write_text(of_dashboards())
-        alerting.WEBHOOK.write_text(example())
+        for path, text in of_alertmanager().items():
+            path.write_text(text)
         remote_write.FILE.write_text(remote_write.remote_write(DASHBOARDS))
 
 

@@ -10,6 +10,7 @@ import yaml
 
 SHIPPED = Path(__file__).parent / "alertmanager" / "alertmanager.yml"
 WEBHOOK = SHIPPED.with_name("alertmanager.webhook.yml")
+STACK_VALUES = SHIPPED.with_name("kube-prometheus-stack-values.yaml")
 _MATCHER = re.compile(r'(\w+)(=~|!~|!=|=)"(.*)"')
 _HOOK = "http://host.docker.internal:9095"
 """A program on the machine itself, which the stack's containers reach by this name."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from deploy.alerting import alertmanager_config, stack_values, webhook
+from deploy.alerting import STACK_VALUES, WEBHOOK, alertmanager_config, stack_values, webhook
 from deploy.fleet import NAME as FLEET
 from deploy.fleet import fleet
 from deploy.monitoring import (
@@ -88,7 +88,6 @@ def manifests(
         **_folder("overlays/vllm", vllm(), _WORKLOAD, above="../../base"),
         "components/key/kustomization.yaml": to_yaml(_key(), _KUSTOMIZATION),
         **_folder("components/alertmanager", inhibition, _ALERTMANAGER, **_COMPONENT),
-        "alertmanager-values.yaml": to_yaml(stack_values(), _ALERTMANAGER),
         **_folder("components/network-policy", policy, _POLICY, **_COMPONENT),
         **_folder("components/other-ports", others, _OTHER_PORTS, **_COMPONENT),
         "components/nvml/kustomization.yaml": to_yaml(_nvml(), _KUSTOMIZATION),
@@ -102,9 +101,10 @@ def manifests(
     }
 
 
-def example() -> str:
-    """Text of deploy/alertmanager/alertmanager.webhook.yml."""
-    return to_yaml(webhook(), _ALERTMANAGER)
+def of_alertmanager() -> dict[Path, str]:
+    """Text of the files that are made of our Alertmanager's configuration."""
+    made = {WEBHOOK: webhook(), STACK_VALUES: stack_values()}
+    return {path: to_yaml(content, _ALERTMANAGER) for path, content in made.items()}
 
 
 def of_dashboards() -> str:

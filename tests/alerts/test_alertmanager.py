@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from deploy import alerting
-from deploy.manifests import example
+from deploy.manifests import of_alertmanager
 from kvscope_alerts.bare import packs
 from kvscope_alerts.bare.server import SERVERS
 from kvscope_alerts.rule import Alert
@@ -73,7 +73,8 @@ def test_an_alert_is_routed_by_its_severity(alert: Alert) -> None:
 
 
 def test_what_other_alertmanagers_need_is_as_generated() -> None:
-    assert alerting.WEBHOOK.read_text() == example(), "run `python -m deploy`"
+    for path, text in of_alertmanager().items():
+        assert path.read_text() == text, "run `python -m deploy`"
     plain, addressed = alerting.shipped(), alerting.webhook()
     named = [receiver.pop("webhook_configs", None) for receiver in addressed["receivers"]]
     assert addressed == plain

@@ -331,7 +331,6 @@ def test_the_worst_of_a_topic_speaks_alone() -> None:
         alert("KvscopeEngineStalled", "critical", "engine", here | {"instance": "g:8000"}),
         alert("KvscopeQueueStuck", "critical", "engine", here | {"instance": "h:8000"}),
         {"labels": {"alertname": "Theirs", "severity": "critical", "job": "node"}},
-        {"labels": {"alertname": "TheirsToo", "severity": "warning", "job": "node"}},
         alert("KvscopePreemptionStorm", "warning", "kv-pool", here | {"model_name": "other"}),
         alert("KvscopeEngineDown", "critical", "engine", here | {"instance": "c:8000"}),
         alert("KvscopeGpuDegraded", "warning", "gpu", gpu | {"instance": "c:8000", "sign": "ecc"}),
@@ -345,7 +344,6 @@ def test_the_worst_of_a_topic_speaks_alone() -> None:
         alert("KvscopeFiguresWrong", "warning", "exporter", here | {"instance": "g:8000"}),
         alert("KvscopePreemptionStorm", "warning", "kv-pool", here | {"instance": "h:8000"}),
         alert("KvscopeFiguresWrong", "warning", "exporter", here | {"instance": "c:8000"}),
-        alert("KvscopeServerNotReady", "warning", "target", here | {"instance": "c:8000"}),
     ]
     firings = {
         Firing(tuple(sorted(each["labels"].items())), 0, 60): each in silenced
