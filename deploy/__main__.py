@@ -1,12 +1,20 @@
-"""Generate deploy/kubernetes/, dashboards/kustomization.yaml and deploy/prometheus/remote-write.yml
-from the alert rules and the dashboards' JSON."""
+"""Generate deploy/kubernetes/, dashboards/kustomization.yaml, deploy/prometheus/remote-write.yml
+and the Alertmanager's webhook example, from the rules, our Alertmanager and the dashboards."""
 
 import argparse
 import os
 from pathlib import Path
 
 from deploy import remote_write
-from deploy.manifests import DASHBOARDS, FOLDER, KUSTOMIZATION, MARK, manifests, of_dashboards
+from deploy.manifests import (
+    DASHBOARDS,
+    FOLDER,
+    KUSTOMIZATION,
+    MARK,
+    manifests,
+    of_alertmanager,
+    of_dashboards,
+)
 from deploy.monitoring import RELEASE
 from kvscope_alerts.bare.server import SERVERS
 from kvscope_alerts.options import add_options, chosen
@@ -48,6 +56,8 @@ def main(arguments: list[str] | None = None) -> None:
             path.unlink()
     if folder == FOLDER:
         KUSTOMIZATION.write_text(of_dashboards())
+        for path, text in of_alertmanager().items():
+            path.write_text(text)
         remote_write.FILE.write_text(remote_write.remote_write(DASHBOARDS))
 
 

@@ -4,9 +4,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from deploy.alerting import STACK_VALUES, WEBHOOK, alertmanager_config, stack_values, webhook
 from deploy.fleet import NAME as FLEET
 from deploy.fleet import fleet
-from deploy.monitoring import NAME, RELEASE, dashboards, monitoring, network_policy, other_ports
+from deploy.monitoring import (
+    LABELS,
+    NAME,
+    RELEASE,
+    dashboards,
+    monitoring,
+    network_policy,
+    other_ports,
+)
 from deploy.packs import packs
 from deploy.workloads import engine, labelled, sglang, vllm
 from kvscope.inject.pod import KEY, KEYS, SIDECAR
@@ -39,6 +48,9 @@ does, for everyone."""
 _OTHER_PORTS = f"""\
 {MARK}: change deploy/monitoring.py. It opens all other ports of observed pods
 to everyone: only for namespaces in which no policy of yours limits who reaches them."""
+_ALERTMANAGER = f"""\
+{MARK} from deploy/alertmanager/alertmanager.yml: change that.
+docs/guides/alerts.md explains it."""
 KEY_SECRET = ("kvscope-key", "token")
 """Secret of the component `key`, and its key with the bearer token."""
 _PROMETHEUS = "monitoring"
@@ -67,6 +79,7 @@ def manifests(
     components = packs(places, release, jobs)
     policy = {"networkpolicy.yaml": network_policy(_PROMETHEUS, [labelled(FLEET)])}
     others = {"networkpolicy.yaml": other_ports()}
+    inhibition = {"alertmanagerconfig.yaml": alertmanager_config(dict(LABELS))}
     followed = _folder("components/fleet", fleet(release), _FLEET, **_COMPONENT)
     return {
         **_folder("base", base, _MONITORING, above=boards),
@@ -74,6 +87,7 @@ def manifests(
         **_folder("overlays/sglang", sglang(), _WORKLOAD, above="../../base"),
         **_folder("overlays/vllm", vllm(), _WORKLOAD, above="../../base"),
         "components/key/kustomization.yaml": to_yaml(_key(), _KUSTOMIZATION),
+        **_folder("components/alertmanager", inhibition, _ALERTMANAGER, **_COMPONENT),
         **_folder("components/network-policy", policy, _POLICY, **_COMPONENT),
         **_folder("components/other-ports", others, _OTHER_PORTS, **_COMPONENT),
         "components/nvml/kustomization.yaml": to_yaml(_nvml(), _KUSTOMIZATION),
@@ -85,6 +99,12 @@ def manifests(
             for path, text in _folder(f"components/{name}", objects, _PACK, **_COMPONENT).items()
         },
     }
+
+
+def of_alertmanager() -> dict[Path, str]:
+    """Text of the files that are made of our Alertmanager's configuration."""
+    made = {WEBHOOK: webhook(), STACK_VALUES: stack_values()}
+    return {path: to_yaml(content, _ALERTMANAGER) for path, content in made.items()}
 
 
 def of_dashboards() -> str:

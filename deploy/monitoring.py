@@ -105,6 +105,7 @@ def _endpoint(port: str, job: str = JOB) -> dict[str, object]:
                 "targetLabel": "instance",
             },
             {"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "node"},
+            {"sourceLabels": ["__meta_kubernetes_pod_label_llm_d_ai_role"], "targetLabel": "role"},
             {"action": "labeldrop", "regex": "endpoint"},
         ],
     }

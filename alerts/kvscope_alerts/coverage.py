@@ -11,6 +11,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from kvscope_alerts.promises import PROMISED
 from kvscope_alerts.rule import Group, Record
 from kvscope_alerts.rules import groups
 from kvscope_events.producers import (
@@ -52,7 +53,10 @@ _OF_PAGES = (
     "kvscope_page_errors_total",
 )
 """Families about a stream that a server's own page has as well."""
-_ALWAYS = ("up", "process_start_time_seconds", "process_cpu_seconds_total")
+_ALWAYS = ("up", "process_start_time_seconds", "process_cpu_seconds_total", PROMISED)
+_DCGM = "DCGM_"
+_KUBERNETES = "kube_"
+"""Prefixes of families of DCGM's exporter and of kube-state-metrics, which no server reports."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +77,8 @@ class Kind:
         name = selector.partition("{")[0]
         if name in _ALWAYS:
             return True
+        if name.startswith((_DCGM, _KUBERNETES)):
+            return self.nvml and name.startswith(_DCGM)
         if not self._has_family(name):
             return False
         wanted = _matchers(selector)
@@ -174,11 +180,11 @@ _KINDS = (
     Kind(title="SGLang by page", server="sglang", page=True),
 )
 KINDS = {kind.title: kind for kind in _KINDS}
-YES, WITH_NVML, NO = "yes", "with NVML", "-"
+YES, WITH_NVML, NO = "yes", "with NVML or DCGM", "-"
 
 
 def coverage() -> dict[str, dict[str, str]]:
-    """For each alert and title of a kind: yes, with NVML, or -."""
+    """For each alert and title of a kind: yes, with NVML or DCGM, or -."""
     all_groups = groups()
     return {
         name: {title: _answer(expressions, kind, all_groups) for title, kind in KINDS.items()}
@@ -205,11 +211,7 @@ def _by_name(all_groups: Iterable[Group]) -> dict[str, list[str]]:
 
 
 def _answer(expressions: list[str], kind: Kind, all_groups: Iterable[Group]) -> str:
-    records: dict[str, list[str]] = {}
-    for group in all_groups:
-        for rule in group.rules:
-            if isinstance(rule, Record):
-                records.setdefault(rule.record, []).append(rule.expr)
+    records = records_of(all_groups)
     with_nvml = Kind(
         title=kind.title, tells=kind.tells, server=kind.server, page=kind.page, nvml=True
     )
@@ -217,6 +219,16 @@ def _answer(expressions: list[str], kind: Kind, all_groups: Iterable[Group]) -> 
         if any(can_be(expression, each, records) for expression in expressions):
             return answer
     return NO
+
+
+def records_of(all_groups: Iterable[Group]) -> dict[str, list[str]]:
+    """Expressions of the recorded series, by name."""
+    records: dict[str, list[str]] = {}
+    for group in all_groups:
+        for rule in group.rules:
+            if isinstance(rule, Record):
+                records.setdefault(rule.record, []).append(rule.expr)
+    return records
 
 
 def can_be(expression: str, kind: Kind, records: Mapping[str, list[str]]) -> bool:

@@ -25,12 +25,12 @@ class Edits:
     @classmethod
     def parse(cls, disable: Iterable[str], severity: Iterable[str], wait: Iterable[str]) -> "Edits":
         """Edits from the command line: names, NAME=SEVERITY and NAME=DURATION."""
-        severities = _pairs("--severity", severity, "SEVERITY", "KvscopeTargetDown=warning")
+        severities = _pairs("--severity", severity, "SEVERITY", "KvscopeReplicaIdle=warning")
         for name, value in severities.items():
             if value not in SEVERITIES:
                 known = ", ".join(SEVERITIES)
                 raise ValueError(f"--severity {name}={value}: expected one of {known}")
-        waits = _pairs("--for", wait, "DURATION", "KvscopeTargetDown=15m")
+        waits = _pairs("--for", wait, "DURATION", "KvscopeReplicaIdle=15m")
         for name, value in waits.items():
             try:
                 seconds_of(value)

@@ -1,8 +1,7 @@
-"""Alerts about the engine and the exporter itself."""
+"""Alerts about an engine that is heard, and whose requests do not move."""
 
 from kvscope_alerts.rule import COUNT, ENGINE, Alert, Group
 from kvscope_alerts.scope import Scope
-from kvscope_alerts.server_state import silent
 from kvscope_alerts.thresholds import NOT_ADMITTED, STARVED_FACTOR, STARVED_SECONDS
 from kvscope_alerts.timing import Timing
 from kvscope_monitoring import formulas
@@ -11,30 +10,13 @@ from kvscope_monitoring.thresholds import STEP_AGE_SECONDS
 
 
 def engine_groups(timing: Timing, scope: Scope) -> list[Group]:
-    return [
-        Group(
-            name="kvscope-engine",
-            rules=[
-                _stalled(timing, scope),
-                *_dead(timing, scope),
-                _queue_stuck(timing, scope),
-                _not_admitting(timing),
-                _starved(timing, scope),
-            ],
-        ),
-        Group(
-            name="kvscope-exporter",
-            rules=[
-                _source_down(timing, scope),
-                _observer_stopped(),
-                _dropped(timing),
-                _folds(),
-                _page_incomplete(timing),
-                _not_reloaded(),
-                _imbalance(),
-            ],
-        ),
+    rules = [
+        _stalled(timing, scope),
+        _queue_stuck(timing, scope),
+        _not_admitting(timing),
+        _starved(timing, scope),
     ]
+    return [Group(name="kvscope-engine", rules=[*rules])]
 
 
 def _stalled(timing: Timing, scope: Scope) -> Alert:
@@ -51,57 +33,6 @@ def _stalled(timing: Timing, scope: Scope) -> Alert:
         "{{ $value | humanizeDuration }}: its requests hang.",
         board="kvscope-overview",
     )
-
-
-def _dead(timing: Timing, scope: Scope) -> tuple[Alert, ...]:
-    """A dead engine refuses requests, or is silent: it hangs where no Python runs, or its process
-    has ended, while other parts of its server go on."""
-    refused = series("kvscope_requests_rejected_total", reason="engine_dead")
-    summary = "An engine has failed and no longer serves requests."
-    return (
-        Alert(
-            name="KvscopeEngineDead",
-            severity="critical",
-            topic="engine",
-            expr=f"sum without (reason) (increase({refused}[{timing.range('5m')}])) > 0",
-            wait="10s",
-            summary=summary,
-            description=f"The step loop of {ENGINE} has ended with an exception: about "
-            f"{COUNT} requests were refused in the last five minutes, and no other "
-            "will be served until the engine is restarted.",
-            board="kvscope-overview",
-            labels={"sign": "refusals"},
-        ),
-        Alert(
-            name="KvscopeEngineDead",
-            severity="critical",
-            topic="engine",
-            expr=f"topk by ({scope.engine}) (1, {silent(timing)})\n"
-            f"unless on ({scope.engine}) ({formulas.in_engine()} > 0)\n"
-            f"unless on ({scope.engine}) ({_delivers(timing)})",
-            wait="10s",
-            keep="2m",  # requests that come to it now are of KvscopeEngineStalled, in a minute
-            summary=summary,
-            description='{{ if eq $labels.part "front_end" }}An API server{{ else if eq '
-            '$labels.part "worker" }}A worker{{ else }}The scheduler{{ end }} of '
-            f"{ENGINE} has not been heard for {{{{ $value | humanizeDuration }}}}, although it "
-            "reports every second even while it idles, and the engine was ready before. It hangs "
-            "or has ended, and the engine serves nothing until it is restarted.",
-            board="kvscope-overview",
-            labels={"sign": "silence"},
-        ),
-    )
-
-
-def _delivers(timing: Timing) -> str:
-    """Engines that their server's own page shows at work: then only our stream is cut off."""
-    first_tokens = series("kvscope_time_to_first_token_seconds_count")
-    return f"increase({first_tokens}[{timing.range('1m')}]) > 0"
-
-
-def _whole(*states: str) -> str:
-    """Servers in one of these states, which other alerts cover."""
-    return f"{series('kvscope_server_state', state=states)} == 1"
 
 
 def _queue_stuck(timing: Timing, scope: Scope) -> Alert:
@@ -164,123 +95,4 @@ def _starved(timing: Timing, scope: Scope) -> Alert:
         f"{STARVED_FACTOR} times as long as those that were served in the last ten minutes: others "
         "overtake it.",
         board="kvscope-overview",
-    )
-
-
-def _source_down(timing: Timing, scope: Scope) -> Alert:
-    """Not for a starting server, whose socket may be older than its scheduler; one of which a ready
-    engine has fallen silent has not been ready since, but does not start."""
-    same = f"on ({scope.server})"
-    return Alert(
-        name="KvscopeSourceDown",
-        severity="warning",
-        topic="exporter",
-        expr=f"{series('kvscope_source_up')} == 0\n"
-        f"unless {same} (\n"
-        f"  max by ({scope.server}) ({_whole('expected', 'loading', 'gone')})\n"
-        f"  unless {same} {silent(timing)}\n)",
-        wait="1m",
-        summary="The exporter does not hear an engine that it watches.",
-        description="For a minute the exporter of {{ $labels.instance }} has not heard "
-        "{{ if $labels.model_name }}{{ $labels.model_name }} (engine {{ $labels.engine }})"
-        "{{ else }}any engine{{ end }}{{ with $labels.endpoint }} at {{ . }}{{ end }}. What was "
-        "known of it is gone, and other alerts about it cannot fire.",
-        board="kvscope-exporter",
-        by=("instance",),
-    )
-
-
-def _observer_stopped() -> Alert:
-    return Alert(
-        name="KvscopeObserverStopped",
-        severity="warning",
-        topic="exporter",
-        expr=f"{series('kvscope_observer_stopped')} == 1",
-        wait="10s",
-        summary="The observer in an inference server is off.",
-        description=f"{ENGINE} serves requests as before, but its observer met something that it "
-        "does not understand and has switched itself off, or an operator has switched it off: the "
-        "engine's metrics are absent until the server is restarted, or `kvscope observer on`, and "
-        "alerts on them cannot fire.",
-        board="kvscope-exporter",
-    )
-
-
-def _dropped(timing: Timing) -> Alert:
-    dropped = series("kvscope_event_batches_dropped_total")
-    return Alert(
-        name="KvscopeEventsDropped",
-        severity="warning",
-        topic="exporter",
-        expr=f"increase({dropped}[{timing.range('5m')}]) > 0",
-        wait="10s",
-        summary="The exporter cannot keep up and loses the engine's events.",
-        description="The exporter of {{ $labels.instance }} lost about "
-        f"{COUNT} batches of events of {{{{ $labels.model_name }}}} (engine "
-        "{{ $labels.engine }}) in the last five minutes: counters are too low, and the pool's "
-        "gauges are absent until its state is known again.",
-        board="kvscope-exporter",
-    )
-
-
-def _folds() -> Alert:
-    return Alert(
-        name="KvscopeFoldFailed",
-        severity="warning",
-        topic="exporter",
-        expr=f"{series('kvscope_fold_errors_total')} > 0",
-        wait="10s",
-        summary="A part of the exporter has failed, and its metrics are gone.",
-        description=f"A fold for {ENGINE}, which the log names, raised an exception and was given "
-        "up: its families are absent until a restart, and alerts on them cannot fire. This is a "
-        "bug.",
-        board="kvscope-exporter",
-    )
-
-
-def _page_incomplete(timing: Timing) -> Alert:
-    failed = series("kvscope_collect_errors_total")
-    return Alert(
-        name="KvscopePageIncomplete",
-        severity="warning",
-        topic="exporter",
-        expr=f"increase({failed}[{timing.range('5m')}]) > 0",
-        wait="10s",
-        summary="A part of the exporter's page fails and is left out of it.",
-        description="Parts of the page of {{ $labels.instance }}, which the log names, raised an "
-        f"exception about {COUNT} times in the last five minutes: their families are absent, and "
-        "alerts on them cannot fire. This is a bug.",
-        board="kvscope-exporter",
-        by=("instance",),
-    )
-
-
-def _not_reloaded() -> Alert:
-    return Alert(
-        name="KvscopeReloadFailed",
-        severity="warning",
-        topic="exporter",
-        expr=f"{series('kvscope_config_last_reload_successful')} == 0",
-        wait="1m",
-        summary="A sidecar could not read its configuration again, and goes on with the old one.",
-        description="The sidecar of {{ $labels.instance }} had to read its configuration file "
-        "again, and the file, as its log says, cannot be used: what was changed is not in effect, "
-        "and a restart would fail.",
-        board="kvscope-exporter",
-        by=("instance",),
-    )
-
-
-def _imbalance() -> Alert:
-    return Alert(
-        name="KvscopeLedgerImbalance",
-        severity="warning",
-        topic="exporter",
-        expr=f"{series('kvscope_kv_ledger_imbalance_blocks')} != 0",
-        wait="1m",
-        summary="Block counts of the exporter and the engine differ.",
-        description="The events of "
-        f"{ENGINE} account for {COUNT} blocks differently than its own counts. This is a bug of "
-        "the engine or the exporter: do not trust the pool's figures.",
-        board="kvscope-kv-pool",
     )

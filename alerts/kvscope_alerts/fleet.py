@@ -1,54 +1,22 @@
-"""Alerts that compare replicas: one that is worse than the others, or some that are gone."""
+"""Alerts about a model whose engines are gone, all of them or some."""
 
 import json
 from collections.abc import Callable, Collection
 
-from kvscope_alerts.fleet_cache import fleet_cache_alerts
-from kvscope_alerts.paging import graded
-from kvscope_alerts.recordings import (
-    ENGINES,
-    ENGINES_SEEN,
-    ERROR_SHARE_10M,
-    ITL_MEAN_10M,
-    LAST_ANSWER,
-    TTFT_MEAN_10M,
-)
-from kvscope_alerts.rule import COUNT, ENGINE, MODEL, Alert, Group
+from kvscope_alerts.engine_down import DOWN, DOWN_SUMMARY, blind
+from kvscope_alerts.recordings import ENGINES, ENGINES_SEEN, LAST_ANSWER
+from kvscope_alerts.rule import COUNT, MODEL, Alert, Group
 from kvscope_alerts.scope import Scope
-from kvscope_alerts.thresholds import (
-    ERROR_OUTLIER_MIN,
-    ERROR_OUTLIER_PAGE,
-    ERROR_OUTLIER_SHARE,
-    ITL_OUTLIER_FACTOR,
-    ITL_OUTLIER_SECONDS,
-    JOB,
-    OUTLIER_MIN_FIRST_TOKENS,
-    OUTLIER_MIN_TOKENS,
-    OUTLIER_REPLICAS,
-    SEEN,
-    TTFT_OUTLIER_FACTOR,
-    TTFT_OUTLIER_SECONDS,
-)
+from kvscope_alerts.thresholds import GONE_FOR, JOB
 from kvscope_alerts.timing import Timing
-from kvscope_monitoring import formulas
+from kvscope_alerts.wanted import complete, unwanted
 from kvscope_monitoring.selectors import series
 
 
 def fleet_groups(timing: Timing, scope: Scope, to_zero: Collection[str]) -> list[Group]:
     """to_zero: models that may have fewer engines, or none, at any time."""
-    return [
-        Group(
-            name="kvscope-fleet",
-            rules=[
-                _gone(scope, to_zero),
-                _fewer(timing, scope, to_zero),
-                *_errors(timing, scope),
-                _first_tokens(timing, scope),
-                _token_gaps(timing, scope),
-                *fleet_cache_alerts(timing, scope),
-            ],
-        )
-    ]
+    rules = [_gone(scope, to_zero), _fewer(timing, scope, to_zero)]
+    return [Group(name="kvscope-fleet", rules=[*rules])]
 
 
 def _without(record: str, models: Collection[str]) -> str:
@@ -85,12 +53,14 @@ def _gone(scope: Scope, to_zero: Collection[str]) -> Alert:
         topic="fleet",
         expr=f"{seen}\nunless on ({scope.model}) {ENGINES}\n"
         # no engine is heard, but its server answers: only its sockets have vanished
-        f"unless on ({scope.model}) (\n  {LAST_ANSWER} and on ({scope.server}) {ready} == 1\n)"
-        f"{renamed}",
+        f"unless on ({scope.model}) (\n  {LAST_ANSWER} and on ({scope.server}) {ready} == 1\n)\n"
+        f"unless on ({scope.model}) (\n  {LAST_ANSWER} and on ({scope.server}) ({blind(scope)})\n)"
+        f"{renamed}\nunless on ({scope.model}) {unwanted(scope)}",
         wait="5m",
         summary="No engine serves a model any more.",
-        description=f"{MODEL} has had up to {COUNT} engines within the last {SEEN}, and none has "
-        "been heard for five minutes: unless only their sidecars have failed, requests to it fail.",
+        description=f"{MODEL} has had up to {COUNT} engines within the last {GONE_FOR}, and none "
+        "has been heard for five minutes: unless only their sidecars have failed, or the model was "
+        "retired, requests to it fail.",
         board="kvscope-overview",
         by=("model_name",),
     )
@@ -113,100 +83,17 @@ def _fewer(timing: Timing, scope: Scope, to_zero: Collection[str]) -> Alert:
     unknown = f"count by ({place}) (\n    {silent}\n  )"
     lost = f"({before} - ({engines} or 0 * {before}) > 0)"
     return Alert(
-        name="KvscopeEnginesFewer",
+        name=DOWN,
         severity="warning",
         topic="fleet",
         expr=f"(\n  {lost}\n  > on ({place}) group_left () {unknown}\n"
-        f"  or ({lost} unless on ({place}) {unknown})\n){renamed}",
+        f"  or ({lost} unless on ({place}) {unknown})\n){renamed}\n"
+        f"unless on ({scope.model}) {complete(scope)}\nunless on ({scope.model}) {unwanted(scope)}",
         wait="30m",
-        summary="Fewer engines serve a model than an hour ago.",
+        summary=DOWN_SUMMARY,
         description=f"{MODEL} has had {COUNT} engines fewer than an hour before, for half an hour: "
         "they are gone, and the others have their load.",
         board="kvscope-overview",
         by=("model_name",),
-    )
-
-
-def _median(record: str, scope: Scope) -> str:
-    return f"on ({scope.model}) group_left () quantile by ({scope.model}) (0.5, {record})"
-
-
-def _enough(record: str, scope: Scope) -> str:
-    """A median of two replicas lies between them."""
-    counted = f"count by ({scope.model}) ({record}) >= {OUTLIER_REPLICAS}"
-    return f"and on ({scope.model}) ({counted})"
-
-
-def _errors(timing: Timing, scope: Scope) -> tuple[Alert, Alert]:
-    """Critical: a replica that fails immediately looks idle, and a load balancer sends it more."""
-    window = timing.range("10m")
-    failed = formulas.failed_by_engine(window, f"by ({scope.engine})")
-    count = f"{failed} * {timing.seconds('10m'):g}"
-    alert = Alert(
-        name="KvscopeErrorOutlier",
-        severity="critical",
-        topic="slo-errors",
-        expr=f"{ERROR_SHARE_10M}\n- {_median(ERROR_SHARE_10M, scope)}\n> {ERROR_OUTLIER_SHARE}\n"
-        f"{_enough(ERROR_SHARE_10M, scope)}\nand {count} >= {ERROR_OUTLIER_MIN}",
-        wait="3m",
-        keep="10m",
-        summary="One replica fails requests that the others serve.",
-        description=f"{ENGINE} fails {{{{ $value | humanizePercentage }}}} more of its requests "
-        "than the median of the model's replicas.",
-        board="kvscope-service-levels",
-    )
-    many = f"({count} >= {ERROR_OUTLIER_PAGE})"
-    return graded(alert, f"and {many}", f"unless {many}")
-
-
-def _slow(record: str, scope: Scope, factor: float, floor: float, enough_of_it: str) -> str:
-    return (
-        f"{record}\n/ {_median(record, scope)}\n> {factor}\nand {record} > {floor}\n"
-        f"{_enough(record, scope)}\nand {enough_of_it}"
-    )
-
-
-def _first_tokens(timing: Timing, scope: Scope) -> Alert:
-    window = timing.range("10m")
-    count = f"{formulas.first_tokens(window, f'by ({scope.engine})')} * {timing.seconds('10m'):g}"
-    return Alert(
-        name="KvscopeTtftOutlier",
-        severity="warning",
-        topic="slo-ttft",
-        expr=_slow(
-            TTFT_MEAN_10M,
-            scope,
-            TTFT_OUTLIER_FACTOR,
-            TTFT_OUTLIER_SECONDS,
-            f"{count} >= {OUTLIER_MIN_FIRST_TOKENS}",
-        ),
-        wait="10m",
-        keep="10m",
-        summary="The first tokens of one replica come much later than those of the others.",
-        description=f'First tokens of {ENGINE} take {{{{ $value | printf "%.1f" }}}} times as '
-        "long as those of the median replica of the model.",
-        board="kvscope-overview",
-    )
-
-
-def _token_gaps(timing: Timing, scope: Scope) -> Alert:
-    window = timing.range("10m")
-    count = f"{formulas.token_gaps(window, f'by ({scope.engine})')} * {timing.seconds('10m'):g}"
-    return Alert(
-        name="KvscopeItlOutlier",
-        severity="warning",
-        topic="slo-itl",
-        expr=_slow(
-            ITL_MEAN_10M,
-            scope,
-            ITL_OUTLIER_FACTOR,
-            ITL_OUTLIER_SECONDS,
-            f"{count} >= {OUTLIER_MIN_TOKENS}",
-        ),
-        wait="10m",
-        keep="10m",
-        summary="The tokens of one replica come much more slowly than those of the others.",
-        description=f'Between two tokens {ENGINE} takes {{{{ $value | printf "%.1f" }}}} times as '
-        "long as the median replica of the model.",
-        board="kvscope-overview",
+        labels={"sign": "fewer"},
     )

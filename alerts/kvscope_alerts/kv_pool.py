@@ -1,102 +1,42 @@
-"""Alerts about the KV pool and preemption."""
+"""Alerts about the KV pool and the prefix cache in it."""
 
-from kvscope_alerts.recordings import RECOMPUTED_RATIO_10M
+from kvscope_alerts.recordings import HIT_RATIO_6H, HIT_RATIO_10M, RECOMPUTED_RATIO_10M
 from kvscope_alerts.rule import ENGINE, Alert, Group
-from kvscope_alerts.thresholds import HELD_SECONDS, HELD_SHARE
-from kvscope_alerts.timing import Timing
-from kvscope_monitoring.selectors import series
-from kvscope_monitoring.thresholds import (
-    EXHAUSTION_LEVEL,
-    EXHAUSTION_PROBABILITY,
-    EXHAUSTION_SECONDS,
-    POOL_SATURATED,
-    RECOMPUTED_NOTICEABLE,
-    RECOMPUTED_SHARE,
+from kvscope_alerts.thresholds import (
+    HELD_SECONDS,
+    HELD_SHARE,
+    HIT_RATIO_LEFT,
+    HIT_RATIO_WORTH,
+    PREFIX_TOKENS_PER_SECOND,
 )
+from kvscope_alerts.timing import Timing
+from kvscope_monitoring import formulas
+from kvscope_monitoring.selectors import series
+from kvscope_monitoring.thresholds import POOL_SATURATED, RECOMPUTED_NOTICEABLE
 
 _ACTIVE = series("kvscope_kv_active_ratio")
 
 
 def kv_pool_groups(timing: Timing) -> list[Group]:
-    return [
-        Group(
-            name="kvscope-kv-pool",
-            rules=[_saturated(timing), *_predicted(), _storm(), _held(timing)],
-        ),
-    ]
+    rules = [_storm(timing), _held(timing), _collapsed(timing)]
+    return [Group(name="kvscope-kv-pool", rules=[*rules])]
 
 
-def _saturated(timing: Timing) -> Alert:
+def _storm(timing: Timing) -> Alert:
     fullest = f"max_over_time({_ACTIVE}[{timing.range('10m')}])"
     return Alert(
-        name="KvscopeKvPoolSaturated",
+        name="KvscopePreemptionStorm",
         severity="warning",
         topic="kv-pool",
         expr=f"{RECOMPUTED_RATIO_10M} > {RECOMPUTED_NOTICEABLE:.2f}\n"
         f"and {fullest} > {POOL_SATURATED:.2f}",
-        wait="20m",  # no hurry: if users are affected, late first tokens page earlier
+        wait="20m",  # no hurry: if users are affected, late first tokens tell earlier
         keep="5m",
         summary="A KV pool is too small for its load: preempted requests are computed again.",
         description="The KV pool "
         f"of {ENGINE} fills again and again, and running requests lose their blocks: "
         "{{ $value | humanizePercentage }} of the tokens computed in the last ten minutes had been "
         "computed before.",
-        board="kvscope-kv-pool",
-    )
-
-
-def _predicted() -> tuple[Alert, Alert]:
-    long, short = EXHAUSTION_SECONDS
-    return (
-        Alert(
-            name="KvscopeKvExhaustionPredicted",
-            severity="info",
-            topic="kv-pool",
-            expr=_likely(long),
-            wait="15s",
-            keep="2m",
-            summary="A KV pool will probably run out of blocks within a minute.",
-            description="With a probability of {{ $value | humanizePercentage }} the KV pool of "
-            f"{ENGINE} will not have room for all its running requests within a minute. "
-            "Then they preempt each other.",
-            board="kvscope-kv-pool",
-        ),
-        Alert(
-            name="KvscopeKvExhaustionImminent",
-            severity="info",
-            topic="kv-pool",
-            expr=_likely(short),
-            wait="15s",
-            keep="2m",
-            summary="A KV pool will probably run out of blocks within half a minute.",
-            description="With a probability of {{ $value | humanizePercentage }} the KV pool "
-            f"of {ENGINE} will be unable to serve its running requests at some point in the next "
-            "half minute: preemption follows unless some of them end.",
-            board="kvscope-kv-pool",
-        ),
-    )
-
-
-def _likely(seconds: int) -> str:
-    """Exhaustion is likely; the horizon is dropped, so that the alert has its engine's labels."""
-    probability = series("kvscope_kv_exhaustion_probability", horizon_seconds=str(seconds))
-    return (
-        f"sum without (horizon_seconds) ({probability}) > {EXHAUSTION_PROBABILITY:.2f}\n"
-        f"and {_ACTIVE} > {EXHAUSTION_LEVEL:.2f}"
-    )
-
-
-def _storm() -> Alert:
-    return Alert(
-        name="KvscopePreemptionStorm",
-        severity="warning",
-        topic="kv-pool",
-        expr=f"{RECOMPUTED_RATIO_10M} > {RECOMPUTED_SHARE:.2f}",
-        wait="10m",  # no hurry here, either
-        keep="5m",
-        summary="An engine spends its time on recomputing preempted requests.",
-        description=f"{{{{ $value | humanizePercentage }}}} of the tokens that {ENGINE} computed "
-        "in the last ten minutes had been computed before and were lost to preemption.",
         board="kvscope-kv-pool",
     )
 
@@ -117,4 +57,28 @@ def _held(timing: Timing) -> Alert:
         f"{ENGINE} belong to requests that have ended: transfers of their KV take too long, or do "
         "not end.",
         board="kvscope-kv-pool",
+    )
+
+
+def _collapsed(timing: Timing) -> Alert:
+    """Silent for half an hour after a start, since an empty cache fills by itself. A restart at the
+    same address shows as a counter reset, or as a missing counter half an hour ago."""
+    queried = series(formulas.QUERIED_TOKENS, phase="first")
+    before = f"({HIT_RATIO_6H} offset {timing.range('30m')})"
+    return Alert(
+        name="KvscopePrefixHitRateCollapsed",
+        severity="warning",
+        topic="prefix-cache",
+        expr=f"{HIT_RATIO_10M} < {HIT_RATIO_LEFT} * {before}\n"
+        f"and {before} > {HIT_RATIO_WORTH}\nand sum without (phase) "
+        f"(rate({queried}[{timing.range('10m')}])) > {PREFIX_TOKENS_PER_SECOND}\nunless sum "
+        f"without (phase) (resets({queried}[{timing.range('30m')}])) > 0\n"
+        f"and sum without (phase) ({queried} offset {timing.range('30m')}) >= 0",
+        wait="5m",
+        keep="5m",
+        summary="The prefix cache hits less than half as often as it used to.",
+        description=f"{ENGINE} found {{{{ $value | humanizePercentage }}}} of the prompt tokens in "
+        "its prefix cache in the last ten minutes, less than half of its ratio over the six hours "
+        "before.",
+        board="kvscope-prefix-cache",
     )

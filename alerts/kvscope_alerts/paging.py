@@ -1,5 +1,7 @@
-"""Decides whether an alert pages: one failed replica of many is a ticket, one of two is not."""
+"""Decides whether trouble of one server pages: one failed replica of many is a ticket, one of two
+is not. Each case has a name of its own, so that a name has one severity."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from kvscope_alerts.recordings import REPLICAS
@@ -7,17 +9,23 @@ from kvscope_alerts.rule import Alert
 from kvscope_alerts.scope import Scope
 
 
-def paged_below(alert: Alert, scope: Scope, replicas: int) -> tuple[Alert, Alert]:
-    """The critical alert if fewer replicas of the server's model are heard, else a warning. The
-    model of a server that was never heard is unknown, and so are its other replicas."""
+def paged_below(
+    alerts: Iterable[Alert], scope: Scope, replicas: int, name: str, summary: str
+) -> list[Alert]:
+    """Each critical alert where fewer replicas of the server's model are heard, and elsewhere a
+    warning of that name and summary. The model of a server that was never heard is unknown, and so
+    are its other replicas."""
     enough = f"on ({scope.server}) {REPLICAS} >= {replicas}"
-    return graded(alert, f"unless {enough}", f"and {enough}")
-
-
-def graded(alert: Alert, critical: str, warning: str) -> tuple[Alert, Alert]:
-    """Two rules of one alert. critical, warning: suffixes of its expression."""
-    whole = f"({alert.expr})"
-    return (
-        replace(alert, expr=f"{whole}\n{critical}", severity="critical"),
-        replace(alert, expr=f"{whole}\n{warning}", severity="warning"),
-    )
+    alerts = list(alerts)
+    critical = [replace(each, expr=f"({each.expr})\nunless {enough}") for each in alerts]
+    lesser = [
+        replace(
+            each,
+            name=name,
+            summary=summary,
+            severity="warning",
+            expr=f"({each.expr})\nand {enough}",
+        )
+        for each in alerts
+    ]
+    return [*critical, *lesser]

@@ -5,26 +5,32 @@ Levels: `engine` keeps the labels that distinguish engines (job, instance, model
 place.
 """
 
+from kvscope_alerts import dcgm
 from kvscope_alerts.rule import Group, Record, Rule
-from kvscope_alerts.scope import Scope
-from kvscope_alerts.thresholds import JOB, SEEN
+from kvscope_alerts.scope import PEERS, Scope
+from kvscope_alerts.thresholds import GONE_FOR, JOB, SEEN
 from kvscope_alerts.timing import Timing
 from kvscope_monitoring import formulas
 from kvscope_monitoring.selectors import series
 
-PREEMPTIONS = "kvscope_preemptions_total"
+GIVEN_UP_SHARE = "model:kvscope_requests_given_up:ratio_rate15m"
+GIVEN_UP_TOTAL = "model:kvscope_requests_given_up:increase15m"
+MODEL_ITL_MEAN = "model:kvscope_inter_token_latency_seconds:mean_rate10m"
+MODEL_TOKENS = "model:kvscope_inter_token_latency_seconds:rate10m"
+API_FAILURES = "server:kvscope_api_failures:rate"
+BLOCKS = "engine:kvscope_kv_usable_blocks:max"
+CARD = "server:kvscope_card:max"
 
 HIT_RATIO = "engine:kvscope_prefix_cache_hit:ratio_rate5m"
 HIT_RATIO_10M = "engine:kvscope_prefix_cache_hit:ratio_rate10m"
 HIT_RATIO_6H = "engine:kvscope_prefix_cache_hit:ratio_rate6h"
 RECOMPUTED_RATIO = "engine:kvscope_recomputed_tokens:ratio_rate5m"
 RECOMPUTED_RATIO_10M = "engine:kvscope_recomputed_tokens:ratio_rate10m"
-PREEMPTION_RATE = "engine:kvscope_preemptions:rate5m"
 ERROR_SHARE_10M = "engine:kvscope_request_errors:ratio_rate10m"
 TTFT_MEAN_10M = "engine:kvscope_time_to_first_token_seconds:mean_rate10m"
 ITL_MEAN_10M = "engine:kvscope_inter_token_latency_seconds:mean_rate10m"
 ENGINES = "model:kvscope_engines:count"
-ENGINES_SEEN = f"model:kvscope_engines:max{SEEN}"
+ENGINES_SEEN = f"model:kvscope_engines:max{GONE_FOR}"
 REPLICAS = "server:kvscope_replicas:count"
 LAST_ANSWER = f"server:kvscope_answered:timestamp{SEEN}"
 READY_SEEN = f"server:kvscope_ready:max{SEEN}"
@@ -38,6 +44,7 @@ def recordings(timing: Timing, scope: Scope) -> list[Group]:
         Group(name="kvscope-prefix-cache.rules", rules=_prefix(timing)),
         Group(name="kvscope-preemption.rules", rules=_preemption(timing)),
         Group(name="kvscope-replicas.rules", rules=_replicas(timing, scope)),
+        Group(name="kvscope-models.rules", rules=_models(timing, scope), interval="1m"),
         Group(name="kvscope-fleet.rules", rules=_fleet(scope)),
         Group(name="kvscope-seen.rules", rules=_seen(timing, scope), interval="1m"),
     ]
@@ -51,33 +58,58 @@ def _prefix(timing: Timing) -> list[Rule]:
 
 
 def _preemption(timing: Timing) -> list[Rule]:
-    rate = f"rate({series(PREEMPTIONS)}[{timing.range('5m')}])"
     return [
-        Record(record=PREEMPTION_RATE, expr=f"sum without (mode, cause) ({rate})"),
-        *(
-            Record(record=record, expr=formulas.recomputed_share(timing.range(window)))
-            for record, window in (
-                (RECOMPUTED_RATIO, "5m"),
-                (RECOMPUTED_RATIO_10M, "10m"),
-            )
-        ),
+        Record(record=record, expr=formulas.recomputed_share(timing.range(window)))
+        for record, window in ((RECOMPUTED_RATIO, "5m"), (RECOMPUTED_RATIO_10M, "10m"))
     ]
 
 
 def _replicas(timing: Timing, scope: Scope) -> list[Rule]:
-    """Figures by which replicas are compared. Means, since buckets are coarser than the differences
-    to detect."""
-    window, each = timing.range("10m"), f"by ({scope.engine})"
+    """Figures by which replicas are compared, with the card of their server as far as NVML or
+    DCGM's exporter names it."""
+    window, each = timing.range("10m"), f"by ({scope.engine}, {', '.join(PEERS)})"
+    nvml = f'label_replace({series("kvscope_gpu_info")}, "card", "$1", "name", "(.+)")'
+    cards = f"group by ({scope.server}, card) ({nvml} or {dcgm.TEMPERATURE})"
+    figures = {
+        ERROR_SHARE_10M: formulas.engine_error_share(window, each),
+        TTFT_MEAN_10M: formulas.mean("kvscope_time_to_first_token_seconds", window, each),
+        ITL_MEAN_10M: formulas.mean("kvscope_inter_token_latency_seconds", window, each),
+        BLOCKS: f"max {each} ({series('kvscope_kv_usable_blocks')})",
+    }
+    by_server = f"by ({scope.server}, model_name)"
     return [
-        Record(record=ERROR_SHARE_10M, expr=formulas.engine_error_share(window, each)),
-        Record(
-            record=TTFT_MEAN_10M,
-            expr=formulas.mean("kvscope_time_to_first_token_seconds", window, each),
+        Record(record=CARD, expr=f"topk by ({scope.server}) (1, {cards})"),
+        *(
+            Record(
+                record=record,
+                expr=f"({expr})\n* on ({scope.server}) group_left (card) {CARD}\n"
+                f"or on ({scope.engine}) {expr}",
+            )
+            for record, expr in figures.items()
         ),
-        Record(
-            record=ITL_MEAN_10M,
-            expr=formulas.mean("kvscope_inter_token_latency_seconds", window, each),
+        *(
+            Record(record=API_FAILURES + w, expr=formulas.api_failures(timing.range(w), by_server))
+            for w in ("10m", "5m")
         ),
+    ]
+
+
+def _models(timing: Timing, scope: Scope) -> list[Rule]:
+    """Figures by which a model is compared with what it was."""
+    by, minutes, quarter = f"by ({scope.model})", timing.range("10m"), timing.range("15m")
+    ended = "kvscope_requests_finished_total"
+    # A vLLM's page does not count what its clients gave up; its observer sees those before a token.
+    given_up = series(ended, reason="abort"), series("kvscope_request_abandoned_seconds_count")
+    left = " or ".join(f"sum {by} (rate({counter}[{quarter}]) > 0)" for counter in given_up)
+    total = f"sum {by} (rate({series(ended)}[{quarter}]))"
+    return [
+        Record(
+            record=MODEL_ITL_MEAN,
+            expr=formulas.mean("kvscope_inter_token_latency_seconds", minutes, by),
+        ),
+        Record(record=MODEL_TOKENS, expr=formulas.token_gaps(minutes, by)),
+        Record(record=GIVEN_UP_SHARE, expr=formulas.share(f"({left})", total)),
+        Record(record=GIVEN_UP_TOTAL, expr=f"({left}) * {timing.seconds('15m'):g}"),
     ]
 
 
@@ -135,5 +167,8 @@ def _seen(timing: Timing, scope: Scope) -> list[Rule]:
         ),
         Record(record=SIDECAR_SEEN, expr=f"max_over_time({sidecar}[{past}])"),
         Record(record=GPUS_SEEN, expr=f"max_over_time({GPUS}[{past}])"),
-        Record(record=ENGINES_SEEN, expr=f"max_over_time({ENGINES}[{past}])"),
+        Record(
+            record=ENGINES_SEEN,
+            expr=f"max_over_time({ENGINES}[{timing.range(GONE_FOR)}])",
+        ),
     ]

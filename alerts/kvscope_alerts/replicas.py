@@ -1,19 +1,36 @@
-"""Alerts about capacity that is missing or unused: a smaller pool, no traffic, a tier too small.
+"""Alerts that compare a replica with the others of its model, card and role.
 
-They do not hurt users yet, and nothing else shows them: service levels are the model's.
+A service level does not see one of fifty. Means are compared, since buckets are coarser than the
+differences to detect.
 """
 
-from kvscope_alerts.rule import ENGINE, Alert, Group
+from typing import NamedTuple
+
+from kvscope_alerts.recordings import (
+    API_FAILURES,
+    BLOCKS,
+    ERROR_SHARE_10M,
+    ITL_MEAN_10M,
+    TTFT_MEAN_10M,
+)
+from kvscope_alerts.rule import ENGINE, SERVER, Alert, Group
 from kvscope_alerts.scope import Scope
 from kvscope_alerts.thresholds import (
+    ERROR_OUTLIER_PAGE,
+    ERROR_OUTLIER_SHARE,
     IDLE_FIRST_TOKENS,
+    ITL_OUTLIER_FACTOR,
+    ITL_OUTLIER_SECONDS,
+    OUTLIER_MIN_FIRST_TOKENS,
+    OUTLIER_MIN_TOKENS,
     OUTLIER_REPLICAS,
     POOL_OF_MEDIAN,
-    THRASH_BLOCKS,
-    THRASH_SHARE,
+    TTFT_OUTLIER_FACTOR,
+    TTFT_OUTLIER_SECONDS,
 )
 from kvscope_alerts.timing import Timing
 from kvscope_monitoring import formulas
+from kvscope_monitoring.objectives import BURN_MIN_BAD, FAILING_SHARE
 from kvscope_monitoring.selectors import series
 
 
@@ -21,29 +38,150 @@ def replica_groups(timing: Timing, scope: Scope) -> list[Group]:
     return [
         Group(
             name="kvscope-replicas",
-            rules=[_smaller(scope), _idle(timing, scope), _thrash(timing)],
+            rules=[
+                _fails_in_engine(timing, scope),
+                _fails_in_api(timing, scope),
+                *(_slow(slow, timing, scope) for slow in _SLOW),
+                _smaller(scope),
+                _idle(timing, scope),
+            ],
         )
     ]
+
+
+def _median(record: str, scope: Scope) -> str:
+    peers = scope.peers
+    return f"on ({peers}) group_left () quantile by ({peers}) (0.5, {record})"
+
+
+def _enough(record: str, scope: Scope) -> str:
+    """A median of two replicas lies between them."""
+    counted = f"count by ({scope.peers}) ({record}) >= {OUTLIER_REPLICAS}"
+    return f"and on ({scope.peers}) ({counted})"
+
+
+def _fails(
+    sign: str, expr: str, wait: str, keep: str, description: str, by: tuple[str, ...]
+) -> Alert:
+    """Fewer failures are the model's budget alone: they concern few users."""
+    return Alert(
+        name="KvscopeReplicaFails",
+        severity="critical",
+        topic="slo-errors",
+        expr=expr,
+        wait=wait,
+        keep=keep,
+        summary="One replica fails requests.",
+        description=description,
+        board="kvscope-overview",
+        by=by,
+        labels={"sign": sign},
+    )
+
+
+def _fails_in_engine(timing: Timing, scope: Scope) -> Alert:
+    """A replica that fails immediately looks idle, and a load balancer sends it more."""
+    failed = formulas.failed_by_engine(timing.range("10m"), f"by ({scope.engine})")
+    return _fails(
+        "engine",
+        f"{ERROR_SHARE_10M}\n- {_median(ERROR_SHARE_10M, scope)}\n> {ERROR_OUTLIER_SHARE}\n"
+        f"{_enough(ERROR_SHARE_10M, scope)}\n"
+        f"and on ({scope.engine}) {failed} * {timing.seconds('10m'):g} >= {ERROR_OUTLIER_PAGE}",
+        "3m",
+        "10m",
+        f"{ENGINE} fails {{{{ $value | humanizePercentage }}}} more of its requests than the "
+        "median of the model's replicas.",
+        ("instance", "model_name", "engine"),
+    )
+
+
+def _fails_in_api(timing: Timing, scope: Scope) -> Alert:
+    """Responses that the engines behind the API do not see. It is ongoing, and the server's page
+    can be read, but for a lost scrape: a server that has ended has its own alert."""
+    by = f"by ({scope.server}, model_name)"
+    responding = timing.last(series("kvscope_api_responses_total"), within="1m")
+    failures = f"{API_FAILURES}10m"
+    responses = formulas.api_responses(timing.range("10m"), by)
+    return _fails(
+        "api",
+        f"{formulas.share(failures, responses)}\n> {FAILING_SHARE:.2f}\n"
+        f"and {API_FAILURES}5m > 0\n"
+        f"and count {by} ({responding}) > 0\n"
+        f"and {failures} * {timing.seconds('10m'):g} >= {BURN_MIN_BAD}",
+        "2m",
+        "5m",  # longer than the model's budget burns fast, which would be a second page
+        f"{SERVER} answered {{{{ $value | humanizePercentage }}}} of the requests of the last ten "
+        "minutes with a status of 500 or above, and neither did its engine fail them nor were they "
+        "refused for a full queue.",
+        ("instance", "model_name"),
+    )
+
+
+class Slow(NamedTuple):
+    """A mean that users feel."""
+
+    sign: str
+    record: str
+    family: str
+    factor: float
+    floor: float
+    least: int
+    """Observations in ten minutes below which a few of them determine the mean."""
+    description: str
+
+
+_SLOW = (
+    Slow(
+        *("first-token", TTFT_MEAN_10M, "kvscope_time_to_first_token_seconds"),
+        *(TTFT_OUTLIER_FACTOR, TTFT_OUTLIER_SECONDS, OUTLIER_MIN_FIRST_TOKENS),
+        f"First tokens of {ENGINE} take",
+    ),
+    Slow(
+        *("inter-token", ITL_MEAN_10M, "kvscope_inter_token_latency_seconds"),
+        *(ITL_OUTLIER_FACTOR, ITL_OUTLIER_SECONDS, OUTLIER_MIN_TOKENS),
+        f"Between two tokens {ENGINE} takes",
+    ),
+)
+
+
+def _odd(sign: str, expr: str, keep: str | None, description: str) -> Alert:
+    return Alert(
+        name="KvscopeReplicaSlow",
+        severity="warning",
+        topic="outlier",
+        expr=expr,
+        wait="10m",
+        keep=keep,
+        summary="One replica is slower than the others of its model, or will be.",
+        description=description,
+        board="kvscope-overview",
+        labels={"sign": sign},
+    )
+
+
+def _slow(slow: Slow, timing: Timing, scope: Scope) -> Alert:
+    window = timing.range("10m")
+    observed = f"sum by ({scope.engine}) (rate({series(slow.family + '_count')}[{window}]))"
+    return _odd(
+        slow.sign,
+        f"{slow.record}\n/ {_median(slow.record, scope)}\n> {slow.factor}\n"
+        f"and {slow.record} > {slow.floor}\n{_enough(slow.record, scope)}\n"
+        f"and on ({scope.engine}) {observed} * {timing.seconds('10m'):g} >= {slow.least}",
+        "10m",
+        f'{slow.description} {{{{ $value | printf "%.1f" }}}} times as long as those of the median '
+        "replica of the same model, card and role.",
+    )
 
 
 def _smaller(scope: Scope) -> Alert:
     """Blocks are counted when the server starts: memory held by another process then is missing
     until the next start."""
-    blocks = series("kvscope_kv_usable_blocks")
-    each = f"max by ({scope.engine}) ({blocks})"
-    of_model = f"on ({scope.model}) group_left ()"
-    return Alert(
-        name="KvscopePoolSmaller",
-        severity="warning",
-        topic="fleet",
-        expr=f"{each}\n/ {of_model} quantile by ({scope.model}) (0.5, {each})\n"
-        f"< {POOL_OF_MEDIAN}\n"
-        f"and on ({scope.model}) count by ({scope.model}) ({each}) >= {OUTLIER_REPLICAS}",
-        wait="10m",
-        summary="One replica has a smaller KV pool than the others of its model.",
-        description=f"{ENGINE} came up with {{{{ $value | humanizePercentage }}}} of the blocks of "
-        "the median replica of its model: it preempts first, and finds fewer prefixes.",
-        board="kvscope-kv-pool",
+    return _odd(
+        "pool",
+        f"{BLOCKS}\n/ {_median(BLOCKS, scope)}\n< {POOL_OF_MEDIAN}\n{_enough(BLOCKS, scope)}",
+        None,
+        f"{ENGINE} came up with {{{{ $value | humanizePercentage }}}} of the blocks of the median "
+        "replica of the same model, card and role: it preempts first, and finds fewer prefixes.",
     )
 
 
@@ -71,24 +209,4 @@ def _idle(timing: Timing, scope: Scope) -> Alert:
         description=f"{ENGINE} has had no request for a quarter of an hour, while the other "
         "replicas of its model serve: the router does not send it any.",
         board="kvscope-overview",
-    )
-
-
-def _thrash(timing: Timing) -> Alert:
-    window = timing.range("10m")
-    below = 'tier!="device"'
-    stored = f"rate({series('kvscope_kv_tier_stored_blocks_total', below)}[{window}])"
-    returned = f"rate({series('kvscope_kv_tier_returned_blocks_total', below)}[{window}])"
-    return Alert(
-        name="KvscopeTierThrashes",
-        severity="warning",
-        topic="prefix-cache",
-        expr=f"{returned}\n/ ({stored} > {THRASH_BLOCKS})\n> {THRASH_SHARE}",
-        wait="30m",
-        keep="10m",
-        summary="A cache tier below the GPU stores what it has only just evicted.",
-        description="{{ $value | humanizePercentage }} of the blocks that the tier "
-        f"{{{{ $labels.tier }}}} of {ENGINE} stored in the last ten minutes had been there and had "
-        "been removed: it is too small for what is asked of it, and copies for nothing.",
-        board="kvscope-prefix-cache",
     )

@@ -18,11 +18,9 @@ Topic = Literal[
     "queue",
     "errors",
     "outlier",
+    "traffic",
     "gpu",
-    "gpu-memory",
-    "gpu-clocks",
-    "gpu-link",
-    "gpu-errors",
+    "gpu-slow",
     "exporter",
     "target",
     "fleet",
@@ -101,9 +99,11 @@ class Record:
 
     record: str
     expr: str
+    labels: dict[str, str] = field(default_factory=dict)
 
     def mapping(self, timing: Timing, places: Places) -> dict[str, object]:
-        return {"record": self.record, "expr": self.expr}
+        labels = {"labels": self.labels} if self.labels else {}
+        return {"record": self.record, "expr": self.expr, **labels}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,14 +1,15 @@
 """All groups, and the rule file that consists of them."""
 
-from kvscope_alerts.api_server import api_groups
+from kvscope_alerts.before import before_groups
 from kvscope_alerts.edits import Edits
+from kvscope_alerts.engine_down import engine_down_groups
 from kvscope_alerts.engine_health import engine_groups
+from kvscope_alerts.figures import figure_groups
 from kvscope_alerts.fleet import fleet_groups
 from kvscope_alerts.gpus import gpu_groups
 from kvscope_alerts.kv_pool import kv_pool_groups
 from kvscope_alerts.memory import memory_groups
 from kvscope_alerts.objectives import Objectives
-from kvscope_alerts.prefix_cache import prefix_cache_groups
 from kvscope_alerts.recordings import recordings
 from kvscope_alerts.replicas import replica_groups
 from kvscope_alerts.rule import Alert, Group, Places
@@ -16,6 +17,7 @@ from kvscope_alerts.server_state import state_groups
 from kvscope_alerts.slo import slo_groups
 from kvscope_alerts.targets import target_groups
 from kvscope_alerts.timing import Timing
+from kvscope_alerts.wanted import wanted_records
 from kvscope_alerts.yaml_text import to_yaml
 
 HEADER = (
@@ -37,19 +39,24 @@ def groups(
 def _every_group(timing: Timing | None, objectives: Objectives | None) -> list[Group]:
     timing, objectives = timing or Timing(), objectives or Objectives()
     scope = objectives.scope
+    below = objectives.page_below
     return [
         *recordings(timing, scope),
-        *target_groups(timing, scope, objectives.page_below),
-        *state_groups(timing, scope, objectives.page_below, objectives.loading),
+        Group(
+            name="kvscope-workloads.rules", rules=[*wanted_records(timing, scope)], interval="1m"
+        ),
+        *target_groups(scope),
+        *engine_down_groups(timing, scope, below),
+        *state_groups(timing, scope, objectives.loading),
         *engine_groups(timing, scope),
-        *api_groups(timing, scope),
-        *kv_pool_groups(timing),
-        *prefix_cache_groups(timing, scope),
-        *memory_groups(timing, scope),
-        *gpu_groups(timing, scope, objectives.page_below),
         *fleet_groups(timing, scope, objectives.to_zero),
         *replica_groups(timing, scope),
         *slo_groups(timing, objectives),
+        *before_groups(timing, scope),
+        *kv_pool_groups(timing),
+        *memory_groups(timing, scope),
+        *gpu_groups(timing, scope, below),
+        *figure_groups(timing, scope),
     ]
 
 

@@ -6,6 +6,9 @@ from typing import Self
 
 from kvscope_monitoring.identity import ENGINE, MODEL, SERVER, SERVICE, clause
 
+PEERS = ("card", "role")
+"""Labels by which replicas of one model differ: the card, and prefill or decode."""
+
 _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
 
@@ -39,6 +42,11 @@ class Scope:
     def model(self) -> str:
         """Labels of one model's replicas, for `by` and `on`; so are the next three."""
         return clause(*self.labels)
+
+    @property
+    def peers(self) -> str:
+        """Labels of the replicas that are comparable."""
+        return clause(*self.labels, *PEERS)
 
     @property
     def job(self) -> str:

@@ -7,11 +7,11 @@ day of a fleet's raw buckets would be millions of samples in each evaluation.
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import NamedTuple
 
+from kvscope_alerts import promises
 from kvscope_alerts.objectives import Objectives
-from kvscope_alerts.rule import MODEL, SERVERS, Alert, Group, Record, Rule, Topic
+from kvscope_alerts.rule import MODEL, SERVERS, Alert, Group, Record, Rule, Severity, Topic
 from kvscope_alerts.timing import Timing
 from kvscope_monitoring import formulas
 from kvscope_monitoring import objectives as promised
@@ -22,30 +22,23 @@ INTERVAL = "1m"
 
 
 class Text(NamedTuple):
-    """Names, wording and waits of the alerts of a pace."""
+    """Wording and waits of the alerts of a pace."""
 
-    name: str
+    sign: str
     pace: promised.Pace
     wait: str
     windows: str
-    summary: str
     keep: str | None = None
 
 
-PACES = (
-    Text(
-        *("Fast", promised.FAST, "2m"),
-        windows="in the last hour, or in the last six",
-        summary="within days.",
-        # Shorter than what KvscopeErrorOutlier, which silences it, takes to forget a failure.
-        keep="3m",
-    ),
-    Text(
-        *("Slowly", promised.SLOWLY, "1h"),
-        windows="in the last day, or in the last three",
-        summary="faster than it comes back.",
-    ),
+FAST = Text(
+    *("fast", promised.FAST, "2m"),
+    windows="in the last hour, or in the last six",
+    # Shorter than what KvscopeReplicaFails, which silences it, takes to forget a failure.
+    keep="3m",
 )
+SLOWLY = Text(*("slowly", promised.SLOWLY, "1h"), windows="in the last day, or in the last three")
+PACES = (FAST, SLOWLY)
 _PAIRS = [pair for text in PACES for pair in text.pace.pairs]
 _LONG = sorted({pair.long for pair in _PAIRS})
 _WINDOWS = sorted({pair.short for pair in _PAIRS} | {*_LONG})
@@ -126,7 +119,9 @@ SLOS = (TTFT, ITL, ERRORS)
 
 
 def slo_groups(timing: Timing, objectives: Objectives) -> list[Group]:
+    own = promises.promises({TTFT.flag: objectives.ttft, ITL.flag: objectives.itl})
     return [
+        *([Group(name="kvscope-promised.rules", rules=[*own])] if own else []),
         *(
             Group(
                 name=f"kvscope-slo-{slo.flag}.rules",
@@ -138,7 +133,8 @@ def slo_groups(timing: Timing, objectives: Objectives) -> list[Group]:
         Group(
             name="kvscope-slo",
             rules=[
-                alert for slo in SLOS for text in PACES for alert in _alerts(slo, text, objectives)
+                *(_pages(slo, objectives) for slo in SLOS),
+                *(_warns(slo, text, objectives) for text in PACES for slo in SLOS),
             ],
             interval=INTERVAL,
         ),
@@ -148,10 +144,10 @@ def slo_groups(timing: Timing, objectives: Objectives) -> list[Group]:
 def _recorded(slo: Slo, timing: Timing, objectives: Objectives) -> list[Rule]:
     # shortened rules are evaluated every second
     interval = timing.seconds(INTERVAL) if timing.divisor == 1 else 1
-    bad, judged = f"model:{slo.metric}_bad:rate5m", f"model:{slo.metric}_judged:rate5m"
-    judged_expr, bad_expr = _judge(slo, judged, timing.range("5m"), objectives)
+    bad, every = f"model:{slo.metric}_bad:rate5m", judged(slo)
+    judged_expr, bad_expr = _judge(slo, every, timing.range("5m"), objectives)
     rules: list[Rule] = [
-        Record(record=judged, expr=judged_expr),
+        Record(record=every, expr=judged_expr),
         Record(record=bad, expr=bad_expr),
     ]
     rules += [
@@ -159,10 +155,10 @@ def _recorded(slo: Slo, timing: Timing, objectives: Objectives) -> list[Rule]:
             record=f"model:{slo.metric}_bad:ratio_rate{window}",
             expr=formulas.share(
                 f"sum_over_time({bad}[{timing.range(window)}])",
-                f"sum_over_time({judged}[{timing.range(window)}])",
+                f"sum_over_time({every}[{timing.range(window)}])",
             )
             if window != "5m"
-            else formulas.share(bad, judged),
+            else formulas.share(bad, every),
         )
         for window in _WINDOWS
     ]
@@ -173,9 +169,14 @@ def _recorded(slo: Slo, timing: Timing, objectives: Objectives) -> list[Rule]:
         )
         for window in _LONG
     ]
-    ordinary = f"avg_over_time({judged}[{timing.range(promised.ORDINARY)}])"
+    ordinary = f"avg_over_time({every}[{timing.range(promised.ORDINARY)}])"
     rules.append(Record(record=_ordinary(slo), expr=ordinary))
     return rules
+
+
+def judged(slo: Slo) -> str:
+    """The record of the requests, or tokens, per second that count for the objective."""
+    return f"model:{slo.metric}_judged:rate5m"
 
 
 def _ordinary(slo: Slo) -> str:
@@ -239,37 +240,46 @@ def _burns(slo: Slo, record: str, factor: float, objectives: Objectives) -> str:
     return f"({' or '.join(each)})"
 
 
-def _alerts(slo: Slo, text: Text, objectives: Objectives) -> list[Alert]:
-    """Fast burns with few bad ones are a warning: the budget burns at the same pace, but hardly
-    anyone is affected."""
-    warning = _alert(slo, text, objectives, lambda bad: f"and {bad} >= {slo.warn_bad}")
-    if text.pace.severity == "warning":
-        return [warning]
+def _enough(slo: Slo, bad: str) -> str:
     hour = promised.BURN_MIN_BAD_SHARE * 3600
-    enough = f"{{bad}} >= {slo.min_bad} and {{bad}} > {hour:g} * {_ordinary(slo)}"
-    return [
-        _alert(slo, text, objectives, lambda bad: f"and ({enough.format(bad=bad)})"),
-        replace(
-            _alert(
-                slo,
-                text,
-                objectives,
-                lambda bad: f"and {bad} >= {slo.warn_bad}\nunless ({enough.format(bad=bad)})",
-            ),
-            severity="warning",
-        ),
-    ]
+    return f"{bad} >= {slo.min_bad} and {bad} > {hour:g} * {_ordinary(slo)}"
 
 
-def _alert(slo: Slo, text: Text, objectives: Objectives, enough: Callable[[str], str]) -> Alert:
+def _pages(slo: Slo, objectives: Objectives) -> Alert:
+    own = promises.promised(slo.flag)
+    own = f"\nand {own}" if own else ""
+    return _alert(
+        slo, FAST, objectives, lambda bad: f"and ({_enough(slo, bad)}){own}", "critical", slo.alert
+    )
+
+
+def _warns(slo: Slo, text: Text, objectives: Objectives) -> Alert:
+    """Fast burns that do not page: with few bad ones hardly anyone is affected."""
+
+    def least(bad: str) -> str:
+        pages = f"({' and '.join(filter(None, (_enough(slo, bad), promises.promised(slo.flag))))})"
+        return f"and {bad} >= {slo.warn_bad}" + (f"\nunless {pages}" if text is FAST else "")
+
+    return _alert(slo, text, objectives, least, "warning", "KvscopeBudgetBurnsSlowly")
+
+
+def _alert(
+    slo: Slo,
+    text: Text,
+    objectives: Objectives,
+    enough: Callable[[str], str],
+    severity: Severity,
+    name: str,
+) -> Alert:
     """enough: the condition on a series that counts the bad ones."""
     default, own = slo.budgets(objectives)
     percent = _by_model(100 * default, {model: 100 * budget for model, budget in own.items()})
     ratio = f"model:{slo.metric}_bad:ratio_rate"
     least = min(pair.factor for pair in text.pace.pairs)
+    pages = severity == "critical"
     return Alert(
-        name=slo.alert + text.name,
-        severity=text.pace.severity,
+        name=name,
+        severity=severity,
         topic=slo.topic,
         expr="\nor\n".join(
             f"{_burns(slo, ratio + pair.long, pair.factor, objectives)}\n"
@@ -283,11 +293,14 @@ def _alert(slo: Slo, text: Text, objectives: Objectives, enough: Callable[[str],
         ),
         wait=text.wait,
         keep=text.keep,
-        summary=f"The error budget of {slo.what} is being used up {text.summary}",
+        summary=f"The error budget of {slo.what} is being used up within days."
+        if pages
+        else "A model misses an objective, slowly or with few requests or by a default limit.",
         description=f"{{{{ $value | humanizePercentage }}}} {slo.missed(objectives)} "
         f"{text.windows}; {percent}% is the budget, and this rate is {least:g} times that or "
         "more.",
         board="kvscope-service-levels",
         by=("model_name",),
+        labels={} if pages else {"objective": slo.flag, "sign": text.sign},
         servers=SERVERS,
     )

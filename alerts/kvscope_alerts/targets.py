@@ -1,62 +1,35 @@
-"""Alerts about targets: servers that do not answer, or come and go. And the watchdog."""
+"""Alerts about targets: those that do not answer for a common reason, or tell nothing. And the
+watchdog."""
 
-from kvscope_alerts.paging import paged_below
+from kvscope_alerts.engine_down import UP
 from kvscope_alerts.recordings import LAST_ANSWER, SIDECAR_SEEN
-from kvscope_alerts.rule import COUNT, SERVER, Alert, Group
+from kvscope_alerts.rule import SERVER, Alert, Group
 from kvscope_alerts.scope import Scope
-from kvscope_alerts.thresholds import JOB, MANY_TARGETS, MANY_TARGETS_SHARE, OUTAGES, SEEN
-from kvscope_alerts.timing import Timing, seconds_of
-from kvscope_monitoring.selectors import series
-
-_UP = f'up{{job="{JOB}"}}'
-_STARTED = f'process_start_time_seconds{{job="{JOB}"}}'
+from kvscope_alerts.thresholds import MANY_TARGETS, MANY_TARGETS_SHARE
+from kvscope_monitoring.identity import clause
 
 
-def target_groups(timing: Timing, scope: Scope, page_below: int) -> list[Group]:
+def target_groups(scope: Scope) -> list[Group]:
+    apart = [label for label in scope.place if label != "namespace"]
+    many = [_many_down(scope, "namespace" if apart != [*scope.place] else "place", scope.place)]
+    if apart != [*scope.place]:
+        many.append(_many_down(scope, "cluster", tuple(apart)))
     return [
         Group(
             name="kvscope-targets",
-            rules=[
-                *paged_below(_down(scope), scope, page_below),
-                _blind(scope),
-                _many_down(scope),
-                _never_up(timing, scope),
-                *paged_below(_restarts(timing, scope), scope, page_below),
-                _absent(),
-                _watchdog(),
-            ],
+            rules=[*many, _sidecar_down(scope), _absent(), _watchdog()],
         )
     ]
 
 
-def _down(scope: Scope) -> Alert:
-    """Only if it answered before: a pod that has yet to come up does not page. It fires as long as
-    the target is remembered, whatever a shorter window would show."""
-    age = f"time() - {LAST_ANSWER}"
+def _sidecar_down(scope: Scope) -> Alert:
+    """It says nothing about its server; if no other engine of the model is heard, KvscopeModelGone
+    pages."""
     return Alert(
-        name="KvscopeTargetDown",
-        severity="critical",
-        topic="target",
-        expr=f"({_UP} == 0 unless on ({scope.server}) {SIDECAR_SEEN})\n"
-        f"+ on ({scope.server}) group_left (model_name) ({age})",
-        wait="5m",
-        summary="An inference server no longer answers scrapes.",
-        description=f"{SERVER} (job {{{{ $labels.job }}}}) answered Prometheus "
-        "{{ $value | humanizeDuration }} ago and has not for five minutes, although a server "
-        "answers even while it loads a model. Requests to its engines probably fail as well.",
-        board="kvscope-overview",
-        by=("model_name", "instance"),
-    )
-
-
-def _blind(scope: Scope) -> Alert:
-    """A sidecar that does not answer says nothing about its server; if no other engine of the model
-    is heard, KvscopeModelGone pages."""
-    return Alert(
-        name="KvscopeTargetDown",
+        name="KvscopeSidecarDown",
         severity="warning",
         topic="target",
-        expr=f"({_UP} == 0 and on ({scope.server}) {SIDECAR_SEEN})\n"
+        expr=f"({UP} == 0 and on ({scope.server}) {SIDECAR_SEEN})\n"
         f"+ on ({scope.server}) group_left (model_name) (time() - {LAST_ANSWER})",
         wait="5m",
         summary="A sidecar no longer answers scrapes, so nothing is known of its server.",
@@ -65,14 +38,14 @@ def _blind(scope: Scope) -> Alert:
         "serves is not known from here: ask it. No other alert about it can fire.",
         board="kvscope-overview",
         by=("model_name", "instance"),
-        labels={"sign": "sidecar"},
     )
 
 
-def _many_down(scope: Scope) -> Alert:
+def _many_down(scope: Scope, sign: str, place: tuple[str, ...]) -> Alert:
     """One alert for a switch, a power feed, a network policy: the individual ones are silenced."""
-    each = f"{_UP} == 0 and on ({scope.server}) {LAST_ANSWER}"
-    down, known = f"count by ({scope.job}) ({each})", f"count by ({scope.job}) ({_UP})"
+    each = f"{UP} == 0 and on ({scope.server}) {LAST_ANSWER}"
+    by = clause(*place, "job")
+    down, known = f"count by ({by}) ({each})", f"count by ({by}) ({UP})"
     return Alert(
         name="KvscopeManyTargetsDown",
         severity="critical",
@@ -86,56 +59,7 @@ def _many_down(scope: Scope) -> Alert:
         "they share.",
         board="kvscope-overview",
         by=(),
-    )
-
-
-def _never_up(timing: Timing, scope: Scope) -> Alert:
-    """It begins to wait before KvscopeTargetDown has forgotten the server, so there is no gap."""
-    wait = "30m"
-    known = timing.seconds(SEEN) - (seconds_of(wait) if timing.divisor == 1 else 0)
-    return Alert(
-        name="KvscopeTargetNeverUp",
-        severity="warning",
-        topic="target",
-        expr=f"{_UP} == 0\nunless on ({scope.server}) (time() - {LAST_ANSWER} < {known:g})",
-        wait=wait,
-        summary="An inference server has not come up.",
-        description=f"Prometheus has had no answer from {SERVER} (job {{{{ $labels.job }}}}) for "
-        "half an hour, nor in the week before: it does not start, or is not where service "
-        "discovery says.",
-        board="kvscope-overview",
-        by=("instance",),
-    )
-
-
-def _restarts(timing: Timing, scope: Scope) -> Alert:
-    """An engine ended three times within an hour; an end and a return are two changes.
-
-    A restarted server is a different process; one in which only the engine does shows it in
-    `kvscope_engine_ready`, one with a sidecar in `kvscope_source_up`. Not in `up`: a machine that
-    is too busy to answer some scrapes would look like one whose server has ended.
-    """
-    window = timing.range("1h")
-    starts = f"changes({_STARTED}[{window}])"
-    ends = [
-        f"floor((changes({series(name)}[{window}]) + 1) / 2)"
-        for name in ("kvscope_engine_ready", "kvscope_source_up")
-    ]
-    outages = "\nor ".join(
-        f"max by ({scope.host}) ({count}) >= {OUTAGES}" for count in (starts, *ends)
-    )
-    return Alert(
-        name="KvscopeRestartLoop",
-        severity="critical",
-        topic="target",
-        expr=f"({outages})\n+ on ({scope.server}) group_left (model_name) 0 * {LAST_ANSWER}",
-        wait="1m",
-        keep="15m",
-        summary="An engine starts again and again.",
-        description=f"An engine of {SERVER} has ended {COUNT} times in the last hour: it starts, "
-        "serves for a while at best, and ends.",
-        board="kvscope-overview",
-        by=("model_name", "instance"),
+        labels={"sign": sign},
     )
 
 
@@ -144,7 +68,7 @@ def _absent() -> Alert:
         name="KvscopeTargetAbsent",
         severity="warning",
         topic="target",
-        expr=f"absent({_UP})",
+        expr=f"absent({UP})",
         wait="5m",
         summary="Prometheus has no kvscope target to scrape.",
         description="There has been no target of job {{ $labels.job }} for five minutes: nothing "

@@ -17,6 +17,9 @@ MANY_TARGETS = 3
 """Minimum number of them: one of five is more than a tenth, but says nothing about the others."""
 SEEN = "7d"
 """Time for which a server or a model that has gone is remembered. Until then the alert fires."""
+GONE_FOR = "1d"
+"""Time for which a model that has gone is remembered: a day of pages is enough for one that was
+retired where kube-state-metrics does not say so."""
 LOADING = "30m"
 """Time after which a server that is not ready alerts; `--loading` sets a different time for one
 model. The largest models take a quarter of an hour to load from a disk, and half an hour from
@@ -44,11 +47,28 @@ HIT_RATIO_WORTH = 0.2
 """If less than a fifth of the tokens hit, the loss changes little."""
 WHATIF_BLOCKS = 100
 """Minimum number of blocks queried in the window: below it, one odd lookup determines the share."""
-VETOED_SHARE = 0.50
-"""Share of the tokens cached by all other kinds of layers that one kind refuses. Some are always
-refused: windows and states are kept only where a later prompt is expected to resume."""
 PREFIX_TOKENS_PER_SECOND = 10
 """Minimum number of tokens queried: below it, a handful of requests determines the ratio."""
+
+# A model compared with itself, at the same hour of yesterday and of the week before
+
+FELL_TO = 0.1
+"""Share of the usual traffic that is left. Nights, weekends and releases are in what is usual."""
+FELL_WAS = 100
+"""Requests of an hour, on both days: fewer come and go by chance."""
+SLOWER_FACTOR = 3
+"""Times the mean between two tokens. A busier hour decodes up to twice as slowly."""
+SLOWER_SECONDS = 0.05
+"""Below it users notice nothing: twenty tokens a second."""
+SLOWER_MIN_TOKENS = 36_000
+"""Tokens of an hour, then and now: below it a few preemptions determine the mean."""
+GIVE_UP_SHARE = 0.2
+"""Share of the requests that clients give up. People stop one answer in ten that they have read
+enough of; completions of an editor are given up at each keystroke, and have yesterday's share."""
+GIVE_UP_FACTOR = 2
+"""Times the share of the same hour of yesterday."""
+GIVE_UP_MIN = 20
+"""Requests given up in a quarter of an hour: fewer are one user's."""
 
 # Memory
 
@@ -63,6 +83,9 @@ given 96 % of the limit stays there: that is a warning."""
 
 SLOWED_SHARE = 0.4
 """Share of five minutes: two minutes in total."""
+HOT_CELSIUS = 87
+"""Data centre cards begin to lower their clocks there (NVIDIA's data sheets: 85 to 93); DCGM's
+exporter does not report by default that they do."""
 LINK_SHARE = 0.75
 """Share of the rate that the device and its slot allow: half the lanes, or one generation less,
 gives 0.5."""
@@ -88,10 +111,9 @@ long as they do, or twice as long while a queue builds up."""
 
 # Replicas among replicas, over ten minutes
 
-ERROR_OUTLIER_MIN = 5
-"""Failed requests of one replica: fewer affect only one user."""
 ERROR_OUTLIER_PAGE = 30
-"""This many page: a balancer sends more and more to a replica that fails immediately."""
+"""Failed requests of one replica that page: a balancer sends more and more to a replica that fails
+immediately. Fewer are left to the model's budget."""
 
 OUTLIER_REPLICAS = 3
 """Minimum replicas with traffic: of two, it is unknown which one is odd."""
@@ -120,11 +142,6 @@ tenth is a neighbour on the card, or another flag."""
 IDLE_FIRST_TOKENS = 20
 """First tokens of the median replica in a quarter of an hour: below this, a replica may have none
 by chance."""
-THRASH_SHARE = 0.5
-"""Share of a tier's stored blocks that it had held and removed before: half of what is stored was
-there before."""
-THRASH_BLOCKS = 1
-"""Stored blocks a second; below this the copies go unnoticed."""
 
 NVLINK_XIDS = ("144", "145", "146", "147", "148", "149", "150")
 XIDS = {
@@ -133,9 +150,10 @@ XIDS = {
         *("143", "158"),
     ),
     "warning": ("31", "94", *NVLINK_XIDS, "other"),
-    "info": ("13", "43", "45", "63", "92"),
 }
 """Severity of each XID by the immediate action in NVIDIA's catalogue (docs.nvidia.com, "Analyzing
 Xid Errors with the Xid Catalog"): reset or restart of the machine, restart of the application,
 nothing. Whether NVLink 5 requires a reset depends on details that NVML does not report. 154
 announces a recovery action, which has its own metric."""
+HARMLESS_XIDS = ("13", "43", "45", "63", "92")
+"""Errors of an application, after which nothing has to be done for the card: no alert."""

@@ -58,4 +58,4 @@ WHY_OF_ROW = Link("Why?", "http://${__value.raw}/api/why")
 """A link from a cell that holds the address of a kvscope, whose answer begins with a sentence."""
 RUNBOOK_OF_ROW = Link("Runbook", f"{RUNBOOKS}/${{__value.raw}}.md")
 """A link from a cell that holds an alert's name."""
-RUNBOOK_OF_XIDS = Link("Runbook", f"{RUNBOOKS}/KvscopeXidCritical.md")
+RUNBOOK_OF_XIDS = Link("Runbook", f"{RUNBOOKS}/KvscopeGpuFailed.md")

@@ -9,8 +9,8 @@ pool. A pool that preempts moves between 0.9 and 1: each preemption returns all 
 request."""
 EXHAUSTION_PROBABILITY = 0.80
 """Probability of exhaustion within a minute, and within half of one. The forecast is calibrated
-(forecast.md): at least four of five such warnings come true. Both are info: a full pool makes
-requests wait; whether users are hurt shows in first tokens and recomputed tokens, which page.
+(forecast.md): at least four of five such forecasts come true. There is no alert on it: a full pool
+makes requests wait; whether users are hurt shows in first tokens and recomputed tokens.
 """
 EXHAUSTION_SECONDS = (60, 30)
 """A router can send new requests elsewhere within a minute; within half of one it is too late for
@@ -18,7 +18,7 @@ those that are on their way."""
 EXHAUSTION_LEVEL = 0.50
 """Active share below which that probability is ignored. A forecast for a pool that is half empty is
 as reliable (forecast.md), but speaks of requests that have not come yet: on a pool that fills every
-few minutes such a warning would hold for most of the day, with nothing to look at."""
+few minutes such a forecast would hold for most of the day, with nothing to look at."""
 RECOMPUTED_NOTICEABLE = 0.01
 """Share of the tokens that steps compute, over ten minutes and for twenty more. A well-sized pool
 recomputes less; one preemption does not last that long."""
@@ -31,12 +31,6 @@ Prefill that is a tenth cheaper is worth a look at the pool's size."""
 FLEET_LOSS = 0.10
 """Share of the prompt tokens that the replicas of a fleet lose by one cause: worth a look for the
 same reason."""
-ROUTING_LOSS_ROSE = 0.05
-"""Points by which the share lost by routing is above that of a day before. Of one workload it moves
-by one or two; another router, or one that has lost its index, moves it by ten and more."""
-WORKLOAD_AS_BEFORE = 0.05
-"""Points by which the share that had been asked for before may differ from that of a day before:
-beyond, the prompts have changed, and with them what any router can find."""
 FLEET_FULL = 0.80
 """Share of its time that a process spends on folding a fleet's answers, or of a core that it takes.
 Both are at most 1, of one interpreter: then answers come faster than they are folded, the figures

@@ -25,17 +25,27 @@ class Message(NamedTuple):
 
 
 def deliver(
-    folder: Path, timelines: Mapping[str, Timeline], *, start: float, end: float, faster: float
+    folder: Path,
+    timelines: Mapping[str, Timeline],
+    *,
+    start: float,
+    end: float,
+    faster: float,
+    stack: bool = False,
 ) -> dict[str, list[Message]]:
     """By name of the timeline, its messages in order; it is the `cluster` of its alerts.
 
-    All are played at once, from second `start` to second `end`.
+    All are played at once, from second `start` to second `end`. stack: through the Alertmanager of
+    kube-prometheus-stack.
     """
     changes = sorted(
         ((seconds, name, alerts) for name, line in timelines.items() for seconds, alerts in line),
         key=lambda change: change[:2],
     )
-    with webhook() as hook, alertmanager(folder, hook.url, inhibit=True, faster=faster) as url:
+    with (
+        webhook() as hook,
+        alertmanager(folder, hook.url, inhibit=True, faster=faster, stack=stack) as url,
+    ):
         before: dict[str, frozenset[Alert]] = {}
         began = time.monotonic() - start / faster
         for seconds, name, alerts in changes:
@@ -48,7 +58,7 @@ def deliver(
     messages: dict[str, list[Message]] = {name: [] for name in timelines}
     for arrival, notices in zip(hook.arrivals, hook.messages, strict=True):
         ((cluster, receiver),) = {(n.labels["cluster"], n.receiver) for n in notices}
-        if receiver != UNREAD:
+        if receiver not in (UNREAD, "null"):
             messages[cluster].append(Message((arrival - began) * faster, notices))
     return messages
 

@@ -9,11 +9,12 @@ LATE_SHARE = 0.5
 
 
 class Replica:
-    """One server with one engine of one model and one GPU, in a situation."""
+    """One server with one engine of one model and one GPU, in a situation. place: labels of its
+    target."""
 
-    def __init__(self, situation: Situation, name: str, model: str = "llama") -> None:
+    def __init__(self, situation: Situation, name: str, model: str = "llama", **place: str) -> None:
         self.situation = situation
-        self.server = {"instance": f"{name}:8000"}
+        self.server = {"instance": f"{name}:8000", **place}
         self.engine = {**self.server, "model_name": model, "engine": "0"}
         self.card = {**self.server, "gpu": "0", "uuid": f"GPU-{situation.name}-{name}"}
 
@@ -197,6 +198,99 @@ def bad_api(name: str, *, engine_fails: bool) -> Situation:
             situation.add("kvscope_source_up", heard, (END + 1, 1))
         if engine_fails and number == 0:
             replica.requests(60, failed_after=CALM)
+    return situation
+
+
+class Pod(Replica):
+    """One of Kubernetes, with a sidecar: `namespace/name`, of a Deployment."""
+
+    def __init__(self, situation: Situation, namespace: str, name: str, model: str) -> None:
+        super().__init__(situation, name, model, namespace=namespace, pod=name)
+        self.server["instance"] = self.engine["instance"] = f"{namespace}/{name}"
+        self.place = {"namespace": namespace, "pod": name}
+
+    def lives(self, until: float = END + 1, since: float = 0, heard_until: float = END + 1) -> None:
+        """Is there, ready and owned until a minute; its sidecar answers as long as it is heard."""
+        here = (since, None), (until, 1), (END + 1, None)
+        heard = min(until, heard_until)
+        self.answers((since, None), (heard, 1), (until, 0), (END + 1, None))
+        source = {**self.engine, "source": "wire"}
+        self.situation.add("kvscope_source_up", source, (since, None), (heard, 1), (END + 1, None))
+        owner = {"owner_kind": "ReplicaSet", "owner_name": self.place["pod"].rpartition("-")[0]}
+        self.situation.add("kube_pod_owner", {**self.place, **owner}, *here)
+        self.ready(*here)
+
+    def ready(self, *phases: tuple[float, float | None]) -> None:
+        """The server's container, by kube-state-metrics."""
+        container = {**self.place, "container": "vllm"}
+        self.situation.add("kube_pod_container_status_ready", container, *phases)
+
+
+def _wanted(
+    situation: Situation, deployment: str, *phases: tuple[float, float | None], place: str = "p"
+) -> None:
+    labels = {"namespace": place, "deployment": deployment}
+    situation.add("kube_deployment_spec_replicas", labels, *phases)
+
+
+def scrape_path() -> Situation:
+    """Prometheus reaches no sidecar any more: two servers in each of forty namespaces."""
+    situation = Situation("scrapes", END)
+    for team in range(40):
+        _wanted(situation, "llm", (END + 1, 2), place=f"team{team}")
+        for number in range(2):
+            Pod(situation, f"team{team}", f"llm-7f-{number}", "llama").lives(heard_until=CALM)
+    return situation
+
+
+def silent_pod(name: str, *, node_lost: bool) -> Situation:
+    """The kernel kills the sidecar of one replica of two for lack of memory, and its server serves;
+    or the machine is lost, and the pod stays, not ready, until it is evicted."""
+    situation = Situation(name, END)
+    _wanted(situation, "llm", (END + 1, 2))
+    for number in range(2):
+        pod = Pod(situation, "p", f"llm-7f-{number}", "llama")
+        pod.lives(heard_until=CALM if number == 0 else END + 1)
+        if number == 0 and node_lost:
+            pod.ready((CALM, 1), (END + 1, 0))
+    return situation
+
+
+def release() -> Situation:
+    """Version 1 is deployed as a model of its own, version 2 beside it, then 1 is deleted."""
+    situation = Situation("release", END)
+    _wanted(situation, "v1", (CALM, 2), (END + 1, None))
+    _wanted(situation, "v2", (END + 1, 2))
+    for number in range(2):
+        Pod(situation, "p", f"v1-7f-{number}", "m-v1").lives(until=CALM)
+        Pod(situation, "p", f"v2-9d-{number}", "m-v2").lives(since=CALM - 20)
+    return situation
+
+
+def scale_in() -> Situation:
+    """An autoscaler takes two of four replicas away in the evening."""
+    situation = Situation("evening", END)
+    _wanted(situation, "llm", (CALM, 4), (END + 1, 2))
+    for number in range(4):
+        pod = Pod(situation, "p", f"llm-7f-{number}", "llama")
+        pod.lives(until=CALM if number < 2 else END + 1)
+    return situation
+
+
+def mixed_cards() -> Situation:
+    """Three replicas on one card, three on a slower one with a smaller pool."""
+    situation = Situation("cards", END)
+    for number in range(6):
+        slow = number >= 3
+        replica = Replica(situation, f"s{number}")
+        replica.answers((END + 1, 1))
+        replica.serves(tokens=False)
+        named = {**replica.card, "name": "L40S" if slow else "H200"}
+        situation.add("kvscope_gpu_info", named, (END + 1, 1))
+        situation.add("kvscope_kv_usable_blocks", replica.engine, (END + 1, 900 if slow else 9000))
+        family = "kvscope_inter_token_latency_seconds"
+        for suffix, growth in (("_count", 3000), ("_sum", 3000 * (0.06 if slow else 0.02))):
+            situation.count(family + suffix, replica.engine, (END + 1, growth))
     return situation
 
 

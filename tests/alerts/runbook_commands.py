@@ -75,7 +75,7 @@ FORMS: dict[Effect, tuple[str, ...]] = {
         r"python -m kvscope_alerts(\.bare)? .*",
     ),
     Effect.CHANGES: (
-        rf"{POD} label pod POD app\.kubernetes\.io/name-",
+        rf"{POD} label pod POD LABEL-",
         rf"{POD} scale {DEPLOYMENT} --replicas=N",
         rf"{POD} debug POD -it .* -- py-spy dump --nonblocking --pid PID",
         r"kubectl cordon NODE",

@@ -16,8 +16,10 @@ from typing import Any
 import httpx
 import yaml
 
+from deploy.alerting import stack_values
 from kvscope_alerts.rules import rule_file
 from kvscope_alerts.timing import Timing, seconds_of
+from tests.alerts.provoked import key
 from tests.alerts.tools import ALERTMANAGER
 from tests.support.waiting import wait_for
 
@@ -47,7 +49,8 @@ class Webhook:
     """When each message came; monotonic, in seconds."""
 
     def seen(self, status: str) -> set[str]:
-        return {notice.labels["alertname"] for notice in self.notices if notice.status == status}
+        """Keys of the alerts of that status."""
+        return {key(notice.labels) for notice in tuple(self.notices) if notice.status == status}
 
     def series(self) -> dict[tuple[tuple[str, str], ...], str]:
         """The last that was said of each alert, by its labels, however often it came."""
@@ -56,10 +59,10 @@ class Webhook:
         }
 
     def now(self) -> dict[str, str]:
-        """The last that was said of each alert, by name; firing if one of its series is."""
+        """The last that was said of each alert, by key; firing if one of its series is."""
         states: dict[str, str] = {}
         for labels, status in self.series().items():
-            name = dict(labels)["alertname"]
+            name = key(dict(labels))
             states[name] = "firing" if "firing" in (status, states.get(name)) else status
         return states
 
@@ -102,10 +105,15 @@ def webhook() -> Iterator[Webhook]:
         server.server_close()
 
 
-def alertmanager_config(url: str, *, inhibit: bool, faster: float | None) -> str:
+def alertmanager_config(url: str, *, inhibit: bool, faster: float | None, stack: bool) -> str:
     """The shipped example, with our receiver's address, and waits of a second or divided by
-    `faster`."""
+    `faster`. stack: that of kube-prometheus-stack, with our values and its own waits."""
     config: Any = yaml.safe_load((ALERTMANAGER / "alertmanager.webhook.yml").read_text())
+    if stack:
+        config = stack_values()["alertmanager"]["config"]
+        waits = {"group_wait": "30s", "group_interval": "5m", "repeat_interval": "12h"}
+        config["route"] |= {"receiver": "stack", "group_by": ["namespace"], **waits}
+        config["receivers"] = [{"name": "stack"}, {"name": "null"}]
     for receiver in config["receivers"]:
         receiver["webhook_configs"] = [{"url": f"{url}/{receiver['name']}", "send_resolved": True}]
     for route in (config["route"], *config["route"]["routes"]):
@@ -148,13 +156,18 @@ def running(folder: Path, name: str, *command: str, url: str) -> Iterator[None]:
 
 @contextmanager
 def alertmanager(
-    folder: Path, hook: str, *, inhibit: bool, faster: float | None = None
+    folder: Path,
+    hook: str,
+    *,
+    inhibit: bool,
+    faster: float | None = None,
+    stack: bool = False,
 ) -> Iterator[str]:
     """Its address."""
     program = shutil.which("prometheus-alertmanager") or "alertmanager"
     url = f"http://127.0.0.1:{free_port()}"
     config = folder / "alertmanager.yml"
-    config.write_text(alertmanager_config(hook, inhibit=inhibit, faster=faster))
+    config.write_text(alertmanager_config(hook, inhibit=inhibit, faster=faster, stack=stack))
     with running(
         folder,
         "alertmanager",

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
+from deploy import alerting
+from deploy.manifests import of_alertmanager
 from kvscope_alerts.bare import packs
 from kvscope_alerts.bare.server import SERVERS
 from kvscope_alerts.rule import Alert
@@ -16,12 +18,7 @@ from tests.alerts.tools import ALERTMANAGER, run
 
 ALERTS = [*alerts(), *(alert for server in SERVERS for alert in packs.alerts(server))]
 FILES = sorted(ALERTMANAGER.glob("*.yml"))
-RECEIVERS = {
-    "critical": "on-call",
-    "warning": "team",
-    "info": "page-only",
-    "none": "watchdog",
-}
+RECEIVERS = {"critical": "on-call", "warning": "team", "none": "watchdog"}
 
 
 def name(path: Path) -> str:
@@ -43,6 +40,11 @@ def alternatives(pattern: str) -> list[str]:
     return [before + each + end for each in inner.split("|") for end in alternatives(after)]
 
 
+def top_level(pattern: str) -> list[str]:
+    """Parts between the `|` that are in no bracket."""
+    return re.findall(r"(?:[^|(]|\([^)]*\))+", pattern)
+
+
 def test_inhibition_names_alerts_that_exist() -> None:
     config: Any = yaml.safe_load((ALERTMANAGER / "alertmanager.yml").read_text())
     rules = config["inhibit_rules"]
@@ -51,7 +53,8 @@ def test_inhibition_names_alerts_that_exist() -> None:
     patterns = [
         pattern
         for matcher in matchers
-        for pattern in re.findall(r'^alertname!?[=~]~?"(.+)"$', matcher)
+        for patterns in re.findall(r'^alertname!?[=~]~?"(.+)"$', matcher)
+        for pattern in top_level(patterns)
     ]
     assert len(patterns) > 20
     for pattern in patterns:
@@ -69,14 +72,38 @@ def test_an_alert_is_routed_by_its_severity(alert: Alert) -> None:
     )
 
 
-def test_the_example_is_the_configuration_with_addresses() -> None:
-    plain: Any = yaml.safe_load((ALERTMANAGER / "alertmanager.yml").read_text())
-    example: Any = yaml.safe_load((ALERTMANAGER / "alertmanager.webhook.yml").read_text())
-    addresses = [receiver.pop("webhook_configs", None) for receiver in example["receivers"]]
-    assert example == plain
-    named = [receiver["name"] for receiver in example["receivers"]]
-    silent = [name for name, address in zip(named, addresses, strict=True) if not address]
-    assert silent == ["page-only"]
+def test_what_other_alertmanagers_need_is_as_generated() -> None:
+    for path, text in of_alertmanager().items():
+        assert path.read_text() == text, "run `python -m deploy`"
+    plain, addressed = alerting.shipped(), alerting.webhook()
+    named = [receiver.pop("webhook_configs", None) for receiver in addressed["receivers"]]
+    assert addressed == plain
+    assert [bool(each) for each in named] == [True, True, True, False], "page-only is not told"
+
+
+def test_the_stacks_own_alertmanager_gets_every_rule_and_keeps_its_own() -> None:
+    values = alerting.stack_values()["alertmanager"]["config"]
+    ours = alerting.shipped()["inhibit_rules"]
+    assert values["inhibit_rules"][-len(ours) :] == ours
+    stock = values["inhibit_rules"][: -len(ours)]
+    assert {"target_matchers": ["alertname = InfoInhibitor"]} in stock
+    made = alerting.alertmanager_config({})["spec"]["inhibitRules"]
+    assert [rule["equal"] for rule in made] == [rule["equal"] for rule in ours]
+    assert all(m["value"] or m["matchType"] in ("=", "!=") for r in made for m in r["targetMatch"])
+
+
+@pytest.mark.amtool
+def test_the_stack_routes_the_watchdog_and_leaves_receivers_to_you(tmp_path: Path) -> None:
+    """With the receivers of the chart's own values, and one of yours as the default."""
+    config: Any = alerting.stack_values()["alertmanager"]["config"]
+    config["route"]["receiver"] = "yours"
+    config["receivers"] = [{"name": "null"}, {"name": "yours"}]
+    path = tmp_path / "alertmanager.yml"
+    path.write_text(yaml.safe_dump(config))
+    run("amtool", "check-config", str(path))
+    test = ("amtool", "config", "routes", "test", f"--config.file={path}")
+    for alert, receiver in (("KvscopeWatchdog", "null"), ("KvscopeModelGone", "yours")):
+        run(*test, f"--verify.receivers={receiver}", f"alertname={alert}")
 
 
 def test_replicas_behind_one_cause_make_one_message() -> None:

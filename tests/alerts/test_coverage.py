@@ -2,14 +2,19 @@
 
 import json
 import re
-from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
-from kvscope_alerts.coverage import KINDS, NO, WITH_NVML, YES, Kind, coverage, table
-from tests.alerts.tools import CASE_FILES, DAYS, RULE_FILE, WATCHDOG, promtools, rules_of, run
+from kvscope_alerts.coverage import (
+    KINDS,
+    NO,
+    WITH_NVML,
+    YES,
+    coverage,
+    table,
+)
+from tests.alerts.tools import RULE_FILE
 from tests.repo.checkout import ROOT
 
 COVERAGE = coverage()
@@ -17,8 +22,6 @@ SELECTOR = re.compile(r'\w+\{(?:[^}"]|"[^"]*")*\}')
 RULES = [
     rule for group in yaml.safe_load(RULE_FILE.read_text())["groups"] for rule in group["rules"]
 ]
-FILES = [path for path in CASE_FILES if path.name not in DAYS]
-"""Alerts of the other files need the same as those of these files."""
 
 
 def test_the_document_has_the_table() -> None:
@@ -29,17 +32,14 @@ def test_the_document_has_the_table() -> None:
 @pytest.mark.parametrize(
     ("alert", "title", "answer"),
     [
-        ("KvscopeDeviceOom", "own engine", YES),
-        ("KvscopeDeviceOom", "observed vLLM", NO),
-        ("KvscopeXidCritical", "observed vLLM", WITH_NVML),
-        ("KvscopeKvPoolSaturated", "vLLM by page", NO),
-        ("KvscopeTierThrashes", "vLLM by KV events and page", YES),
-        ("KvscopeObserverStopped", "own engine", NO),
-        ("KvscopeServerGone", "vLLM by page", YES),
-        ("KvscopeEngineDead", "vLLM by page", NO),
+        ("KvscopeGpuFailed", "observed vLLM", WITH_NVML),
+        ("KvscopePreemptionStorm", "vLLM by page", NO),
+        ("KvscopeKvBlocksHeld", "own engine", NO),
+        ("KvscopeEngineDown", "vLLM by page", YES),
         ("KvscopeModelGone", "vLLM by page", YES),
-        ("KvscopeErrorOutlier", "SGLang by page", NO),
-        ("KvscopeTtftBudgetBurnsFast", "SGLang by page", YES),
+        ("KvscopeClientsGiveUp", "SGLang by page", NO),
+        ("KvscopeTtftBudgetBurns", "SGLang by page", YES),
+        ("KvscopeTrafficFell", "SGLang by page", YES),
     ],
 )
 def test_an_alert_fires_for_the_servers_that_tell_what_it_needs(
@@ -85,61 +85,3 @@ def test_a_panel_that_asks_for_a_bound_finds_one_in_the_histograms_of_every_kind
             for title, kind in KINDS.items():
                 name = selector.partition("{")[0]
                 assert not kind.has(name) or kind.has(chosen), (path.name, title, selector)
-
-
-DETAIL = re.compile(r', ?(model_name|engine|source|mode|cause)="[^"]*"')
-"""Labels of which a server's page has other values than our engine, whose series the cases have."""
-
-
-def _told(case: Any, kind: Kind) -> list[Any]:
-    """Its series without those that such a server does not report."""
-    return [each for each in case["input_series"] if kind.has(DETAIL.sub("", each["series"]))]
-
-
-def _kinds_by_series(case: Any) -> dict[str, list[str]]:
-    """Titles of the kinds that lack some of its series, by the series that they report."""
-    kinds: dict[str, list[str]] = {}
-    for title, kind in KINDS.items():
-        told = _told(case, kind)
-        if len(told) < len(case["input_series"]):
-            kinds.setdefault(json.dumps(told), []).append(title)
-    return kinds
-
-
-@pytest.mark.promtool
-@pytest.mark.slow
-def test_a_case_fires_without_the_series_that_a_kind_lacks(tmp_path: Path) -> None:
-    """Those cases that lose any, without NVML; the others are what test_rules.py runs."""
-    written = []
-    for path in FILES:
-        content: Any = yaml.safe_load(path.read_text())
-        for case in content.pop("tests"):
-            if case["name"] != WATCHDOG:
-                written += _write_cases(tmp_path, case, content)
-    run(promtools()[0], "test", "rules", *map(str, written))
-
-
-def _write_cases(folder: Path, case: Any, content: Any) -> list[Path]:
-    """The case for each set of kinds that report the same, with the rest of its file."""
-    alert, firing = case["name"], case["alert_rule_test"][2]
-    rules = folder / f"{alert}.rules.yml"
-    rules.write_text(yaml.safe_dump(rules_of(alert)))
-    state = f'ALERTS{{alertname="{alert}",alertstate="firing"}}'
-    files = []
-    for number, (told, titles) in enumerate(_kinds_by_series(case).items()):
-        (fires,) = {COVERAGE[alert][title] == YES for title in titles}
-        check = {
-            "expr": f"clamp_max(count({state}), 1)",
-            "eval_time": firing["eval_time"],
-            "exp_samples": [{"labels": "{}", "value": 1}] if fires else [],
-        }
-        one = case | {
-            "name": f"{alert}: {', '.join(titles)}",
-            "input_series": json.loads(told),
-            "alert_rule_test": [],
-            "promql_expr_test": [check],
-        }
-        file = folder / f"{alert}-{number}.test.yml"
-        file.write_text(yaml.safe_dump(content | {"rule_files": [str(rules)], "tests": [one]}))
-        files.append(file)
-    return files

@@ -83,15 +83,15 @@ def messages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Mes
         "--cluster.listen-address=",
     ]
     sent = [
-        alert("KvscopeDeviceOom", "10.0.0.7:8010", model_name="qwen"),
+        alert("KvscopeDeviceMemoryTight", "10.0.0.7:8010", model_name="qwen"),
         alert("KvscopeQueueStuck", "qwen-a", model_name="qwen"),
-        *(alert("KvscopeServerFails", f"10.0.0.{n}:8010", model_name="qwen") for n in range(7)),
-        alert("KvscopeTargetDown", "10.0.0.9:8010"),
+        *(alert("KvscopeReplicaFails", f"10.0.0.{n}:8010", model_name="qwen") for n in range(7)),
+        alert("KvscopeEngineDown", "10.0.0.9:8010", sign="unanswered"),
         alert("VllmServerFails", "10.0.0.8:8000"),
         # Prometheus drops an empty label.
-        alert("KvscopeTtftBudgetBurnsFast", "", "10.0.0.7:8010 10.0.0.8:8010 ", model_name="qwen"),
-        alert("KvscopeItlBudgetBurnsFast", "", "qwen-b qwen-a ", model_name="qwen-moe"),
-        alert("KvscopeErrorBudgetBurnsFast", "", "-", model_name="glm"),
+        alert("KvscopeTtftBudgetBurns", "", "10.0.0.7:8010 10.0.0.8:8010 ", model_name="qwen"),
+        alert("KvscopeItlBudgetBurns", "", "qwen-b qwen-a ", model_name="qwen-moe"),
+        alert("KvscopeErrorBudgetBurns", "", "-", model_name="glm"),
     ]
     try:
         with running(folder, "alertmanager", *command, url=url):
@@ -105,14 +105,14 @@ def messages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Mes
 
 
 def test_a_message_has_the_command_that_names_the_cause(messages: dict[str, Message]) -> None:
-    message = messages["KvscopeDeviceOom"]
+    message = messages["KvscopeDeviceMemoryTight"]
     assert message["title"] == "[FIRING] A pool is too small. qwen"
     assert message["text"].splitlines() == [
         "The pool of 10.0.0.7:8010 is full.",
         f"Since:      {AT.replace('T', ' ')} UTC",
         f"Why:        kvscope why http://10.0.0.7:8010 --at {AT}",
         "Recordings: http://10.0.0.7:8010/api/recordings",
-        "Runbook:    https://example.com/KvscopeDeviceOom.md",
+        "Runbook:    https://example.com/KvscopeDeviceMemoryTight.md",
         "Board:      https://grafana.example.com/d/kvscope-kv-pool",
     ]
 
@@ -123,7 +123,7 @@ def test_a_server_of_a_sidecar_is_asked_for_by_its_name(messages: dict[str, Mess
 
 
 def test_a_message_about_many_replicas_names_five(messages: dict[str, Message]) -> None:
-    message = messages["KvscopeServerFails"]
+    message = messages["KvscopeReplicaFails"]
     assert message["title"].endswith("(7 alerts)")
     assert message["text"].count("kvscope why ") == 5
     assert message["text"].endswith("... and more: 7 alerts in all.")
@@ -132,19 +132,19 @@ def test_a_message_about_many_replicas_names_five(messages: dict[str, Message]) 
 def test_a_message_about_a_model_has_the_commands_for_its_servers(
     messages: dict[str, Message],
 ) -> None:
-    text = messages["KvscopeTtftBudgetBurnsFast"]["text"]
+    text = messages["KvscopeTtftBudgetBurns"]["text"]
     assert text.splitlines()[2:5] == [
         f"Why:        kvscope why http://10.0.0.7:8010 --at {AT}",
         f"Why:        kvscope why http://10.0.0.8:8010 --at {AT}",
-        "Runbook:    https://example.com/KvscopeTtftBudgetBurnsFast.md",
+        "Runbook:    https://example.com/KvscopeTtftBudgetBurns.md",
     ]
     # All servers of a sidecar are asked at one address: the first is the worst.
-    text = messages["KvscopeItlBudgetBurnsFast"]["text"]
+    text = messages["KvscopeItlBudgetBurns"]["text"]
     assert f"Why:        kvscope why http://SIDECAR:8010 --target qwen-b --at {AT}\n" in text
-    assert "kvscope why" not in messages["KvscopeErrorBudgetBurnsFast"]["text"]
+    assert "kvscope why" not in messages["KvscopeErrorBudgetBurns"]["text"]
 
 
-@pytest.mark.parametrize("name", ["KvscopeTargetDown", "VllmServerFails"])
+@pytest.mark.parametrize("name", ["KvscopeEngineDown", "VllmServerFails"])
 def test_a_server_that_cannot_answer_is_not_to_be_asked(
     messages: dict[str, Message], name: str
 ) -> None:

@@ -1,6 +1,7 @@
 """A failure is one message: what fires in it, by the shipped rules, goes through Alertmanager."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -33,6 +34,12 @@ SITUATIONS = {
         failures.bad_replica(),
         failures.bad_api("api", engine_fails=False),
         failures.bad_api("api of an engine", engine_fails=True),
+        failures.scrape_path(),
+        failures.silent_pod("sidecar", node_lost=False),
+        failures.silent_pod("node", node_lost=True),
+        failures.release(),
+        failures.scale_in(),
+        failures.mixed_cards(),
         failures.healthy(),
     )
 }
@@ -44,20 +51,38 @@ class Played(NamedTuple):
     firings: dict[str, list[Firing]]
     fired: dict[str, set[Alert]]
     messages: dict[str, list[Message]]
+    stack: bool
+    """Whether it was the Alertmanager of kube-prometheus-stack, which has one receiver."""
+
+    def receiver(self, ours: str) -> str:
+        return "stack" if self.stack else ours
 
 
-@pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
-    """All situations at once, each in a cluster of its own, from the calm before to the end."""
+@pytest.fixture(scope="module", params=["ours", "stack"])
+def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Played:
+    """All situations at once, each in a cluster of its own, from the calm before to the end; by our
+    Alertmanager, and by that of kube-prometheus-stack with our values."""
     folder = tmp_path_factory.mktemp("messages")
-    timelines = firing(folder, SITUATIONS.values(), promtools()[0])
+    timelines = _timelines(folder)
     fired = {
         name: {alert for _, alerts in changes for alert in alerts}
         for name, changes in timelines.items()
     }
     calm, end = failures.CALM * 60, failures.END * 60
     firings = {name: list(_firings(changes)) for name, changes in timelines.items()}
-    return Played(firings, fired, deliver(folder, timelines, start=calm, end=end, faster=FASTER))
+    stack = request.param == "stack"
+    messages = deliver(folder, timelines, start=calm, end=end, faster=FASTER, stack=stack)
+    return Played(firings, fired, messages, stack)
+
+
+_PLAYED: dict[str, Timeline] = {}
+
+
+def _timelines(folder: Path) -> dict[str, Timeline]:
+    """The alerts that fire, evaluated once."""
+    if not _PLAYED:
+        _PLAYED.update(firing(folder, SITUATIONS.values(), promtools()[0]))
+    return _PLAYED
 
 
 def _firings(changes: Timeline) -> Iterator[Firing]:
@@ -93,10 +118,12 @@ def names_in(messages: list[Message]) -> list[tuple[str, str]]:
     ("name", "receiver", "alert"),
     [
         ("switch", "on-call", "KvscopeManyTargetsDown"),
-        ("rollout", "team", "KvscopeTargetNeverUp"),
-        ("crash", "team", "KvscopeRestartLoop"),
-        ("pool", "on-call", "KvscopeTtftBudgetBurnsFast"),
-        ("replica", "on-call", "KvscopeErrorOutlier"),
+        ("rollout", "team", "KvscopeServerNotReady"),
+        ("crash", "team", "KvscopeReplicaDown"),
+        ("pool", "team", "KvscopeBudgetBurnsSlowly"),
+        ("replica", "on-call", "KvscopeReplicaFails"),
+        ("scrapes", "on-call", "KvscopeManyTargetsDown"),
+        ("node", "on-call", "KvscopeEngineDown"),
     ],
 )
 def test_a_failure_is_one_message(played: Played, name: str, receiver: str, alert: str) -> None:
@@ -105,15 +132,27 @@ def test_a_failure_is_one_message(played: Played, name: str, receiver: str, aler
         {(notice.receiver, notice.status, notice.labels["alertname"]) for notice in message.notices}
         for message in played.messages[name]
     ]
-    assert said == [{(receiver, "firing", alert)}]
+    assert said == [{(played.receiver(receiver), "firing", alert)}]
+
+
+def test_a_dead_sidecar_is_one_warning_and_no_dead_server(played: Played) -> None:
+    receiver = played.receiver("team")
+    assert names_in(played.messages["sidecar"]) == [(receiver, "KvscopeSidecarDown")]
+
+
+@pytest.mark.parametrize("name", ["release", "evening", "cards"])
+def test_what_an_operator_does_every_week_tells_nobody(played: Played, name: str) -> None:
+    assert not played.messages[name]
 
 
 def test_an_api_server_that_fails_by_itself_is_named_and_its_engine_is_not(played: Played) -> None:
-    assert names_in(played.messages["api"]) == [("on-call", "KvscopeServerFails")]
+    assert names_in(played.messages["api"]) == [(played.receiver("on-call"), "KvscopeReplicaFails")]
 
 
 def test_what_an_engine_fails_does_not_page_again_as_an_answer_of_its_api(played: Played) -> None:
-    assert names_in(played.messages["api of an engine"]) == [("on-call", "KvscopeErrorOutlier")]
+    assert names_in(played.messages["api of an engine"]) == [
+        (played.receiver("on-call"), "KvscopeReplicaFails")
+    ]
 
 
 def test_a_sick_card_of_one_of_ten_does_not_mute_that_its_engine_hangs(played: Played) -> None:
@@ -123,8 +162,8 @@ def test_a_sick_card_of_one_of_ten_does_not_mute_that_its_engine_hangs(played: P
         for message in played.messages["card"]
     ]
     assert said == [
-        {("team", "firing", "KvscopeXidCritical")},
-        {("on-call", "firing", "KvscopeEngineStalled")},
+        {(played.receiver("team"), "firing", "KvscopeGpuDegraded")},
+        {(played.receiver("on-call"), "firing", "KvscopeEngineStalled")},
     ]
 
 

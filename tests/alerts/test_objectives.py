@@ -26,40 +26,33 @@ from kvscope_monitoring.bounds import (
 from tests.alerts.tools import promtools, run
 from tests.repo.checkout import ROOT
 
-CASE: dict[str, Any] = {
-    "evaluation_interval": "1m",
-    "rule_files": ["rules.yml"],
-    "tests": [
-        {
-            "interval": "1m",
-            "input_series": [
-                {"series": f'{family}{{model_name="{model}"{labels}}}', "values": values}
-                for model in ("quick", "org/long")
-                for family, labels, values in (
-                    ("kvscope_time_to_first_token_seconds_count", "", "0+60x120"),
-                    ("kvscope_time_to_first_token_seconds_bucket", ',le="2.5"', "0+30x120"),
-                    ("kvscope_time_to_first_token_seconds_bucket", ',le="10"', "0+60x120"),
-                )
-            ],
-            "promql_expr_test": [
-                {
-                    "expr": "model:kvscope_ttft_bad:ratio_rate1h",
-                    "eval_time": "2h",
-                    "exp_samples": [
-                        {
-                            "labels": 'model:kvscope_ttft_bad:ratio_rate1h{model_name="quick"}',
-                            "value": 0.5,
-                        },
-                        {
-                            "labels": 'model:kvscope_ttft_bad:ratio_rate1h{model_name="org/long"}',
-                            "value": 0,
-                        },
-                    ],
-                }
-            ],
-        }
-    ],
-}
+FIRST = "kvscope_time_to_first_token_seconds"
+
+
+def case(
+    growth: dict[str, int], models: tuple[str, ...], expr: str, expected: dict[str, float]
+) -> dict[str, Any]:
+    """promtool's test after an hour and a half. growth: a minute, by series, whose `M` is each
+    model; expected: by labels."""
+    answers = [{"labels": labels, "value": value} for labels, value in expected.items()]
+    values = {name.replace('"M"', f'"{m}"'): each for m in models for name, each in growth.items()}
+    series = [{"series": name, "values": f"0+{each}x120"} for name, each in values.items()]
+    check = {"expr": expr, "eval_time": "85m", "exp_samples": answers}
+    test = {"interval": "1m", "input_series": series, "promql_expr_test": [check]}
+    return {"evaluation_interval": "1m", "rule_files": ["rules.yml"], "tests": [test]}
+
+
+RATIO = "model:kvscope_ttft_bad:ratio_rate1h"
+CASE = case(
+    {
+        f'{FIRST}_count{{model_name="M"}}': 60,
+        f'{FIRST}_bucket{{model_name="M",le="2.5"}}': 30,
+        f'{FIRST}_bucket{{model_name="M",le="10"}}': 60,
+    },
+    ("quick", "org/long"),
+    RATIO,
+    {f'{RATIO}{{model_name="quick"}}': 0.5, f'{RATIO}{{model_name="org/long"}}': 0},
+)
 """Half of the first tokens of both models take longer than 2.5 s, none longer than 10 s."""
 
 
@@ -79,38 +72,26 @@ def test_the_description_names_the_limit_of_its_model() -> None:
     assert limit in " ".join(text.split())
 
 
-GIVEN_UP: dict[str, Any] = {
-    "evaluation_interval": "1m",
-    "rule_files": ["rules.yml"],
-    "tests": [
-        {
-            "interval": "1m",
-            "input_series": [
-                {"series": f'{family}{{model_name="{model}"{labels}}}', "values": values}
-                for model, abandoned in (("stuck", True), ("org/long", True), ("page", False))
-                for family, labels, values in (
-                    ("kvscope_time_to_first_token_seconds_count", "", "0+30x120"),
-                    ("kvscope_time_to_first_token_seconds_bucket", ',le="2.5"', "0+30x120"),
-                    ("kvscope_time_to_first_token_seconds_bucket", ',le="7.5"', "0+30x120"),
-                    ("kvscope_request_abandoned_seconds_count", "", "0+70x120"),
-                    ("kvscope_request_abandoned_seconds_bucket", ',le="2.5"', "0+40x120"),
-                    ("kvscope_request_abandoned_seconds_bucket", ',le="10"', "0+60x120"),
-                )
-                if abandoned or "abandoned" not in family
-            ],
-            "promql_expr_test": [
-                {
-                    "expr": "round(model:kvscope_ttft_bad:ratio_rate1h, 0.001)",
-                    "eval_time": "2h",
-                    "exp_samples": [
-                        {"labels": f'{{model_name="{model}"}}', "value": ratio}
-                        for model, ratio in (("stuck", 0.5), ("org/long", 0.25), ("page", 0))
-                    ],
-                }
-            ],
-        }
-    ],
+_TIMELY = {
+    f'{FIRST}_count{{model_name="M"}}': 30,
+    f'{FIRST}_bucket{{model_name="M",le="2.5"}}': 30,
+    f'{FIRST}_bucket{{model_name="M",le="7.5"}}': 30,
 }
+GIVEN_UP = case(
+    {
+        **_TIMELY,
+        'kvscope_request_abandoned_seconds_count{model_name="M"}': 70,
+        'kvscope_request_abandoned_seconds_bucket{model_name="M",le="2.5"}': 40,
+        'kvscope_request_abandoned_seconds_bucket{model_name="M",le="10"}': 60,
+        **{name.replace('"M"', '"page"'): each for name, each in _TIMELY.items()},
+    },
+    ("stuck", "org/long"),
+    f"round({RATIO}, 0.001)",
+    {
+        f'{{model_name="{model}"}}': ratio
+        for model, ratio in (("stuck", 0.5), ("org/long", 0.25), ("page", 0))
+    },
+)
 """In a minute 30 first tokens in time, and 70 requests given up: 40 within 2.5 s, 60 within 10 s.
 One model's limit is 7.5 s, and one is on a server that does not report requests given up."""
 
@@ -126,7 +107,7 @@ def test_whoever_gives_up_after_the_limit_had_no_first_token_in_time(tmp_path: P
 
 def test_a_limit_beyond_the_last_bound_counts_delivered_first_tokens_alone() -> None:
     text = rule_file(objectives=Objectives(ttft_default=80))
-    assert "kvscope_request_abandoned_seconds" not in text
+    assert "kvscope_request_abandoned_seconds_bucket" not in text
     assert f'kvscope_time_to_first_token_seconds_bucket{{le=~"{at_or_below(80)}"}}' in text
 
 
@@ -152,43 +133,21 @@ def test_the_documents_show_how_limits_are_set() -> None:
     assert BARE_COMMANDS
 
 
-ERRORS: dict[str, Any] = {
-    "evaluation_interval": "1m",
-    "rule_files": ["rules.yml"],
-    "tests": [
-        {
-            "interval": "1m",
-            "input_series": [
-                {"series": series.replace("M", model), "values": values}
-                for model in ("quick", "batch")
-                for series, values in (
-                    ('kvscope_requests_finished_total{model_name="M",reason="stop"}', "0+950x90"),
-                    ('kvscope_requests_finished_total{model_name="M",reason="error"}', "0+50x90"),
-                    ('kvscope_inter_token_latency_seconds_count{model_name="M"}', "0+1000x90"),
-                    (
-                        'kvscope_inter_token_latency_seconds_bucket{model_name="M",le="0.5"}',
-                        "0+1000x90",
-                    ),
-                    (
-                        'kvscope_inter_token_latency_seconds_bucket{model_name="M",le="0.1"}',
-                        "0+500x90",
-                    ),
-                )
-            ],
-            "promql_expr_test": [
-                {
-                    "expr": 'count by (alertname, model_name) (ALERTS{alertstate="firing",'
-                    'alertname=~".*Fast"})',
-                    "eval_time": "85m",
-                    "exp_samples": [
-                        {"labels": f'{{alertname="{alert}",model_name="quick"}}', "value": 1}
-                        for alert in ("KvscopeErrorBudgetBurnsFast", "KvscopeItlBudgetBurnsFast")
-                    ],
-                }
-            ],
-        }
-    ],
-}
+ERRORS = case(
+    {
+        'kvscope_requests_finished_total{model_name="M",reason="stop"}': 950,
+        'kvscope_requests_finished_total{model_name="M",reason="error"}': 50,
+        'kvscope_inter_token_latency_seconds_count{model_name="M"}': 1000,
+        'kvscope_inter_token_latency_seconds_bucket{model_name="M",le="0.5"}': 1000,
+        'kvscope_inter_token_latency_seconds_bucket{model_name="M",le="0.1"}': 500,
+    },
+    ("quick", "batch"),
+    'count by (alertname, model_name) (ALERTS{alertstate="firing",severity="critical"})',
+    {
+        f'{{alertname="{alert}",model_name="quick"}}': 1
+        for alert in ("KvscopeErrorBudgetBurns", "KvscopeItlBudgetBurns")
+    },
+)
 """5 % of the requests to both models fail, and half of the tokens take longer than 0.1 s."""
 
 
@@ -206,7 +165,7 @@ def test_services_are_told_apart_by_the_labels_that_are_asked_for() -> None:
     text = rule_file(objectives=Objectives(scope=Scope.parse("region, model_name")))
     assert "sum by (region, model_name) (" in text
     assert "on (region, job, instance, model_name, engine)" in text
-    assert "namespace, " not in text
+    assert "by (cluster, namespace, model_name)" not in text
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ SAYS = {
     r"kvscope advise \S+": r"Over \d\d:\d\d(:\d\d)? to|idle",
     r"kvscope record .*": r"run\.kvsr",
     r"kvscope stacks .*": r"step_loop\.py",
-    r"python -m kvscope_alerts": r"alert: KvscopeTargetDown",
+    r"python -m kvscope_alerts": r"alert: KvscopeEngineDown",
     r"python -m kvscope_alerts --(itl|ttft) .*": r'model_name="demo"',
     r"python -m kvscope_alerts\.bare .*": r'job=~"NAME\|OTHER"',
     r"curl .*%\{http_code\}.*": r"200",

@@ -9,6 +9,7 @@ import yaml
 
 from kvscope.cli.app import app
 from kvscope_alerts.rules import alerts
+from tests.alerts.cases import FILES, cases_of
 from tests.alerts.runbook_commands import (
     ANYWHERE,
     OF_ALERTS,
@@ -22,7 +23,7 @@ from tests.alerts.runbook_commands import (
     queries,
     spans,
 )
-from tests.alerts.tools import ALERTS, CASE_FILES, RULE_FILE, known_names, names_in, promtools, run
+from tests.alerts.tools import ALERTS, RULE_FILE, known_names, names_in, promtools, run
 from tests.repo.checkout import ROOT, python_files
 
 SECTIONS = [
@@ -91,11 +92,10 @@ def test_a_runbook_says_how_to_silence_its_alert_and_no_other(path: Path) -> Non
 
 LABELS: dict[str, set[str]] = {}
 """Labels of each alert, as its cases expect it to fire."""
-for cases in CASE_FILES:
-    for case in yaml.safe_load(cases.read_text())["tests"]:
-        for moment in case.get("alert_rule_test", []):
-            for alert in moment.get("exp_alerts", []):
-                LABELS.setdefault(moment["alertname"], set()).update(alert["exp_labels"])
+for cases in FILES:
+    for case in cases_of(cases):
+        for alert in case.alerts:
+            LABELS.setdefault(alert.name, set()).update(alert.labels)
 
 
 @each_runbook
@@ -154,20 +154,25 @@ LOWER = re.compile(
 )
 
 
-@pytest.mark.parametrize("name", ["KvPoolSaturated", "KvExhaustionImminent", "PreemptionStorm"])
-def test_a_pool_that_is_too_small_is_made_larger(name: str) -> None:
-    advice = section(ALERTS / "runbooks" / f"Kvscope{name}.md", "Mitigation")
-    assert RAISE.search(advice)
-    assert not LOWER.search(advice)
+def test_a_pool_that_is_too_small_is_made_larger_and_a_full_device_gets_a_smaller_one() -> None:
+    pool, device = (
+        section(ALERTS / "runbooks" / f"Kvscope{name}.md", "Mitigation")
+        for name in ("PreemptionStorm", "DeviceMemoryTight")
+    )
+    assert RAISE.search(pool)
+    assert not LOWER.search(pool)
+    assert LOWER.search(device)
+    assert not RAISE.search(device)
 
 
-@pytest.mark.parametrize(
-    "name", ["DeviceOom", "DeviceOomRisk", "DeviceOomRetried", "DeviceAllocationRetries"]
-)
-def test_a_device_that_is_full_gets_a_smaller_pool_or_smaller_steps(name: str) -> None:
-    advice = section(ALERTS / "runbooks" / f"Kvscope{name}.md", "Mitigation")
-    assert LOWER.search(advice)
-    assert not RAISE.search(advice)
+@each_page
+def test_whoever_drains_is_told_how_to_find_what_selects_the_pod(path: Path) -> None:
+    """The label of our overlays drains no other pods."""
+    typed = [command.text for command in commands(path)]
+    for number, text in enumerate(typed):
+        if " label pod " in text:
+            found = typed[number - 1]
+            assert found.startswith("kubectl -n NAMESPACE get "), text
 
 
 @each_page

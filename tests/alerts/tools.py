@@ -4,20 +4,20 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from kvscope_alerts import dcgm
+from kvscope_alerts.promises import PROMISED
 from kvscope_exporter.catalogue import CATALOGUE
 from tests.repo.checkout import ROOT
 
 ALERTS = ROOT / "alerts"
 RULE_FILE = ALERTS / "kvscope.rules.yml"
-CASE_FILES = sorted((ALERTS / "tests").glob("*.test.yml"))
-DAYS = {"slow.test.yml", "slo.test.yml"}
-"""Files whose cases take days of samples."""
 WATCHDOG = "KvscopeWatchdog"
 """It fires always: it has no other state."""
 ALERTMANAGER = ROOT / "deploy" / "alertmanager"
@@ -26,10 +26,13 @@ OWN_NAMES = frozenset(
     {
         *("up", "scrape_duration_seconds", "prometheus_config_last_reload_successful"),
         *("prometheus_sd_discovered_targets", "process_cpu_seconds_total"),
-        "process_start_time_seconds",
+        *("process_start_time_seconds", PROMISED, "kube_pod_owner", "kube_statefulset_replicas"),
+        *("kube_deployment_spec_replicas", "kube_pod_container_status_ready"),
+        *dcgm.FAMILIES.values(),
     }
 )
-"""Names that Prometheus and the client library bring."""
+"""Names that Prometheus, the client library, kube-state-metrics and DCGM's exporter bring, and what
+is recorded where a model has its own objective."""
 
 
 def promtools() -> list[str]:
@@ -67,30 +70,32 @@ def known_names() -> set[str]:
     return {row.name + suffix for row in CATALOGUE for suffix in suffixes} | OWN_NAMES
 
 
-def rules_of(alert: str) -> dict[str, Any]:
-    """The rule file with that alert alone, and what it reads of what is recorded.
+def rules_of(chosen: Callable[[Any], bool]) -> dict[str, Any]:
+    """The rule file with those alert rules alone, and what they read of what is recorded.
 
     promtool evaluates all rules of a file in each case, a hundred at each step.
     """
-    groups = _groups()
+    groups = groups_of()
     rules = [rule for group in groups for rule in group["rules"]]
     wanted: set[str] = set()
-    left = {name for r in rules if r.get("alert") == alert for name in names_in(r["expr"])}
+    left = {name for r in rules if "alert" in r and chosen(r) for name in names_in(r["expr"])}
     while left - wanted:
         wanted |= left
         left = {n for r in rules if r.get("record") in wanted for n in names_in(r["expr"])}
     kept = [
-        group | {"rules": [r for r in group["rules"] if _kept(r, alert, wanted)]}
+        group
+        | {
+            "rules": [
+                r for r in group["rules"] if (chosen(r) if "alert" in r else r["record"] in wanted)
+            ]
+        }
         for group in groups
     ]
     return {"groups": [group for group in kept if group["rules"]]}
 
 
 @cache
-def _groups() -> list[Any]:
+def groups_of() -> list[Any]:
+    """The groups of the rule file."""
     groups: list[Any] = yaml.safe_load(RULE_FILE.read_text())["groups"]
     return groups
-
-
-def _kept(rule: Any, alert: str, wanted: set[str]) -> bool:
-    return rule.get("alert") == alert or rule.get("record") in wanted

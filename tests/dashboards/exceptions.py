@@ -11,7 +11,7 @@ NOT_SHOWN = {
     "kvscope_otlp_exports_total": "only with --otlp-endpoint; whoever receives by OTLP notices",
     "kvscope_otlp_servers_left_out_total": "a bug, only with --otlp-endpoint; the log says why",
     "kvscope_generated_tokens_total": "`kvscope top` shows its rate where only a page is read",
-    "kvscope_prefix_cache_resets_total": "the runbook of KvscopeWhatifCurveWrong asks it",
+    "kvscope_prefix_cache_resets_total": "the runbook of KvscopeFiguresWrong asks it",
     "kvscope_sequences": "`kvscope top` shows it where calls are not known",
     "kvscope_gpu_memory_free_bytes": "`kvscope top` shows it; panels have the component `free`",
     "kvscope_gpu_memory_used_bytes": "is OpenTelemetry's hw.gpu.memory.usage",

@@ -101,7 +101,7 @@ def test_a_replica_that_failed_and_is_well_again_calls_nobody_twice(played: Play
     """Its model's budget burns as well, and was silenced only while the replica failed."""
     outcome = played.outcomes["failing replica"]
     critical = [message for message in outcome.messages if message.notices[0].receiver == "on-call"]
-    assert "KvscopeErrorBudgetBurnsFast" in outcome.others
+    assert "KvscopeErrorBudgetBurns" in outcome.others
     assert [message.notices[0].labels["alertname"] for message in critical] == [outcome.alert]
 
 

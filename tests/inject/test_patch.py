@@ -17,7 +17,7 @@ UNMERGED = ("json", "many_documents", "template_of_openshift")
 
 
 @pytest.mark.kubectl
-@pytest.mark.parametrize("name", OBSERVABLE.keys() - {*UNMERGED})
+@pytest.mark.parametrize("name", sorted(OBSERVABLE.keys() - {*UNMERGED}))
 def test_kustomize_makes_of_manifest_and_patch_what_inject_makes(name: str, tmp_path: Path) -> None:
     kubectl = shutil.which("kubectl")
     if kubectl is None:

@@ -197,14 +197,14 @@ def test_a_value_that_cannot_be_meant_is_refused(setting: str) -> None:
 
 def test_single_alerts_are_values() -> None:
     rules = rendered(
-        "rules.disabledAlerts={KvscopeXidInfo}",
+        "rules.disabledAlerts={KvscopeReplicaIdle}",
         "rules.severities.KvscopeQueueStuck=warning",
-        "rules.waits.KvscopeTargetDown=15m",
+        "rules.waits.KvscopeEngineDown=15m",
         "rules.pageBelowReplicas=2",
         "rules.runbooksUrl=https://wiki.example/kvscope",
     )["PrometheusRule", "kvscope"]["spec"]["groups"]
     edits = Edits.parse(
-        ["KvscopeXidInfo"], ["KvscopeQueueStuck=warning"], ["KvscopeTargetDown=15m"]
+        ["KvscopeReplicaIdle"], ["KvscopeQueueStuck=warning"], ["KvscopeEngineDown=15m"]
     )
     places = Places(runbooks="https://wiki.example/kvscope", grafana="")
     expected = mapping(

@@ -51,6 +51,6 @@ def test_the_stack_scrapes_runs_its_rules_and_alerts(ports: dict[str, str]) -> N
 
     def told() -> bool:
         alerts = httpx.get(url, timeout=5).json()
-        return any(alert["labels"]["alertname"] == "KvscopeTargetDown" for alert in alerts)
+        return any(alert["labels"]["alertname"] == "KvscopeEngineDown" for alert in alerts)
 
     wait_for(told, "Alertmanager hears of the engine's end", ALERT_SECONDS)

@@ -116,7 +116,7 @@ def is_silent(part: str) -> Callable[[dict[str, Any]], bool]:
     def check(alert: dict[str, Any]) -> bool:
         labels, text = alert["labels"], alert["annotations"]["description"]
         return (
-            (labels["alertname"], labels.get("part")) == ("KvscopeEngineDead", part)
+            (labels["alertname"], labels.get("part")) == ("KvscopeEngineDown", part)
             and "has not been heard for" in text
             and "was ready before" in text
         )

@@ -16,8 +16,7 @@ def cache_groups(pack: Pack) -> list[Group]:
     ]
     return [
         Group(name=f"{word}-prefix-cache.rules", rules=[*records]),
-        Group(name=f"{word}-kv-cache", rules=[_full(pack), _preempts(pack)]),
-        Group(name=f"{word}-prefix-cache", rules=[_collapsed(pack)]),
+        Group(name=f"{word}-kv-cache", rules=[_full(pack), _preempts(pack), _collapsed(pack)]),
     ]
 
 
@@ -32,7 +31,8 @@ def _full(pack: Pack) -> Alert:
         expr=f"{usage} > {POOL_SATURATED:.2f}\nand {waiting} > 0",
         wait="10m",
         keep="5m",
-        summary=f"Requests wait because the KV cache of a {server.title} engine is full.",
+        summary=f"The KV cache of a {server.title} server is too small for its load.",
+        labels={"sign": "full"},
         description="Running requests hold {{ $value | humanizePercentage }} of the KV cache of "
         f"{pack.subject}, and others have been waiting for a quarter of an hour.",
     )
@@ -44,13 +44,14 @@ def _preempts(pack: Pack) -> Alert:
     ended = server.per_server(server.ended_by, pack.over("increase", server.ended, "10m"))
     name = server.preemptions
     return pack.alert(
-        "Preempts" if name == "preemptions" else "Retracts",
+        "KvCacheFull",
         severity="warning",
         topic="kv-pool",
         expr=f"{preempted} > {PREEMPTED_SHARE} * {ended}\nand {preempted} >= {PREEMPTED_MIN}",
         wait="10m",
         keep="5m",
-        summary=f"A {server.title} server takes blocks away from running requests again and again.",
+        summary=f"The KV cache of a {server.title} server is too small for its load.",
+        labels={"sign": "preempts"},
         description=f'About {{{{ $value | printf "%.0f" }}}} {name} on {{{{ $labels.instance }}}} '
         f"({{{{ $labels.model_name }}}}) in ten minutes, more than one for ten requests that "
         "ended: each is computed a second time.",

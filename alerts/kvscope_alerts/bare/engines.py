@@ -17,8 +17,8 @@ SHARE = "{{ $value | humanizePercentage }}"
 
 def engine_groups(pack: Pack) -> list[Group]:
     alerts = [_stalled(pack), _stuck(pack), _fails(pack)]
-    if pack.server is VLLM:  # SGLang reports neither
-        alerts += [_fails_in_engine(pack), _sleeps(pack)]
+    if pack.server is VLLM:  # SGLang does not report it
+        alerts.append(_fails_in_engine(pack))
     word = pack.server.word
     return [
         Group(name=f"{word}-engine", rules=[*alerts]),
@@ -85,7 +85,7 @@ def _fails(pack: Pack) -> Alert:
         expr=f"{share(f'{without} ({bad})', f'{without} ({every})')}\n> {FAILING_SHARE:.2f}\n"
         f"and {without} ({count}) >= {FAILING_MIN}",
         wait="2m",
-        summary=f"A {server.title} server answers requests with 5xx.",
+        summary=f"A {server.title} server fails requests.",
         description="{{ $labels.instance }} answered "
         f"{SHARE} of the requests of the last ten minutes with a status of 500 or above.",
         by=("instance",),
@@ -106,24 +106,10 @@ def _fails_in_engine(pack: Pack) -> Alert:
         topic="errors",
         expr=f"{share(bad, every)}\n> {FAILING_SHARE:.2f}\nand {count} >= {FAILING_MIN}",
         wait="2m",
-        summary=f"A {server.title} engine ends requests with an error.",
+        summary=f"A {server.title} server fails requests.",
         description=f"{SHARE} of the requests that {pack.subject} ended in the last ten minutes "
         "ended with an error; those that clients gave up do not count.",
         labels={"sign": "engine"},
-    )
-
-
-def _sleeps(pack: Pack) -> Alert:
-    awake = pack.series("vllm:engine_sleep_state", 'sleep_state="awake"')
-    return pack.alert(
-        "EngineAsleep",
-        severity="info",
-        topic="engine-sleep",
-        expr=f"sum without (sleep_state) ({awake}) == 0",
-        wait="10m",
-        summary="A vLLM engine sleeps.",
-        description=f"{pack.subject} has been asleep for ten minutes: /sleep was called, and it "
-        "serves nothing until /wake_up.",
     )
 
 

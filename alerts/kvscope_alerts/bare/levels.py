@@ -5,12 +5,13 @@ most expensive query of all.
 """
 
 import json
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kvscope_alerts.bare.limits import ERROR_OBJECTIVE, GAP_OBJECTIVE, GAPS_MIN_BAD, SECONDS
 from kvscope_alerts.bare.pack import Pack
 from kvscope_alerts.bare.server import VLLM
-from kvscope_alerts.rule import Alert, Group, Record, Severity, Topic
+from kvscope_alerts.promises import promised, promises
+from kvscope_alerts.rule import Alert, Group, Record, Topic
 from kvscope_alerts.timing import seconds_of
 from kvscope_monitoring.objectives import (
     BURN_MIN_BAD,
@@ -34,27 +35,21 @@ class Pair(NamedTuple):
 
 
 class Pace(NamedTuple):
-    """Both pairs of a severity share an alert, so they notify once."""
+    """Both pairs of a pace share an alert, so they notify once."""
 
-    name: str
-    severity: Severity
+    sign: str
     wait: str
     pairs: tuple[Pair, Pair]
     windows: str
-    gone: str
 
 
-PACES = (
-    Pace(
-        *("Fast", "critical", "2m", (Pair(14.4, "1h", "5m"), Pair(6, "6h", "30m"))),
-        windows="in the last hour or in the last six",
-        gone="within days",
-    ),
-    Pace(
-        *("Slowly", "warning", "1h", (Pair(3, "1d", "2h"), Pair(1, "3d", "6h"))),
-        windows="in the last day or in the last three",
-        gone="faster than it comes back",
-    ),
+FAST = Pace(
+    *("fast", "2m", (Pair(14.4, "1h", "5m"), Pair(6, "6h", "30m"))),
+    windows="in the last hour or in the last six",
+)
+SLOWLY = Pace(
+    *("slowly", "1h", (Pair(3, "1d", "2h"), Pair(1, "3d", "6h"))),
+    windows="in the last day or in the last three",
 )
 """The pairs of Google's SRE workbook: a 30-day budget is used up in 2, 5, 10 and 30 days."""
 
@@ -63,6 +58,7 @@ class Level(NamedTuple):
     """An objective for the share of good ones among all."""
 
     alert: str
+    flag: str
     topic: Topic
     objective: float
     least: int
@@ -87,11 +83,14 @@ def level_groups(pack: Pack) -> list[Group]:
         ("gaps", _gaps(pack)),
         ("requests", _requests(pack)),
     )
-    records, alerts = [], []
+    own = {"ttft": pack.settings.first_token, "itl": pack.settings.gap}
+    records = promises(own)
+    alerts = []
     for name, level in levels:
         bad, every = f"model:{word}_{name}_bad:rate5m", f"model:{word}_{name}:rate5m"
         records += [Record(record=bad, expr=level.bad), Record(record=every, expr=level.every)]
         alerts += _alerts(pack, level, bad, every)
+    alerts.sort(key=lambda alert: alert.severity)  # pages first
     return [
         Group(name=f"{word}-levels.rules", rules=[*records], interval="1m"),
         Group(name=f"{word}-levels", rules=[*alerts], interval="1m"),
@@ -144,6 +143,7 @@ def _first_tokens(pack: Pack) -> Level:
     bad, every = _late(pack, family)
     return Level(
         alert="TtftBudgetBurns",
+        flag="ttft",
         topic="slo-ttft",
         objective=TTFT_OBJECTIVE,
         least=BURN_WARN_BAD,
@@ -162,6 +162,7 @@ def _gaps(pack: Pack) -> Level:
     bad, every = _late(pack, family)
     return Level(
         alert="ItlBudgetBurns",
+        flag="itl",
         topic="slo-itl",
         objective=GAP_OBJECTIVE,
         least=GAPS_MIN_BAD,
@@ -185,6 +186,7 @@ def _requests(pack: Pack) -> Level:
         errors = pack.over("rate", server.ended, RECORDED, 'finished_reason="error"')
         return Level(
             alert="ErrorBudgetBurns",
+            flag="errors",
             topic="slo-errors",
             objective=ERROR_OBJECTIVE,
             least=BURN_WARN_BAD,
@@ -203,6 +205,7 @@ def _requests(pack: Pack) -> Level:
     failed = f"{by} ({pack.over('rate', server.http, RECORDED, post, server.http_failed)})"
     return Level(
         alert="ErrorBudgetBurns",
+        flag="errors",
         topic="slo-errors",
         objective=ERROR_OBJECTIVE,
         least=BURN_WARN_BAD,
@@ -217,30 +220,59 @@ def _requests(pack: Pack) -> Level:
 
 
 def _alerts(pack: Pack, level: Level, bad: str, every: str) -> list[Alert]:
-    budget = 1 - level.objective
+    """A page, and a warning where it does not page: slowly, with few bad ones, or by a limit that
+    was not set for the model."""
+    own = promised(level.flag)
+    page = _burns(level, FAST, bad, every, level.page)
+    few = _burns(level, FAST, bad, every, level.least)
+    slow = _burns(level, SLOWLY, bad, every, level.least)
+    if own:
+        page = f"({page})\nand {own}"
+    title = pack.server.title
+    slowly = f"A model on {title} misses an objective, slowly or with few requests or by a default"
     return [
-        pack.alert(
-            level.alert + pace.name,
-            severity=pace.severity,
-            topic=level.topic,
-            expr="\nor ".join(
-                _burns(level, pair, bad, every, _least(level, pace)) for pair in pace.pairs
-            ),
-            wait=pace.wait,
-            summary=f"The error budget of {level.budget} is being used up {pace.gone}.",
-            description=f"{{{{ $value | humanizePercentage }}}} {level.of} {level.missed}, "
-            f"{pace.windows}; {100 * budget:.3g}% is the budget.",
-            by=level.by,
-        )
-        for pace in PACES
+        _alert(
+            pack,
+            level,
+            FAST,
+            page,
+            name=level.alert,
+            severity="critical",
+            summary=f"The error budget of {level.budget} is being used up within days.",
+        ),
+        *(
+            _alert(
+                pack,
+                level,
+                pace,
+                expr,
+                name="BudgetBurnsSlowly",
+                severity="warning",
+                summary=f"{slowly} limit.",
+                labels={"objective": level.flag, "sign": pace.sign},
+            )
+            for pace, expr in ((FAST, f"({few})\nunless ({page})"), (SLOWLY, slow))
+        ),
     ]
 
 
-def _least(level: Level, pace: Pace) -> int:
-    return level.page if pace.severity == "critical" else level.least
+def _alert(pack: Pack, level: Level, pace: Pace, expr: str, **fields: Any) -> Alert:
+    return pack.alert(
+        topic=level.topic,
+        expr=expr,
+        wait=pace.wait,
+        description=f"{{{{ $value | humanizePercentage }}}} {level.of} {level.missed}, "
+        f"{pace.windows}; {100 * (1 - level.objective):.3g}% is the budget.",
+        by=level.by,
+        **fields,
+    )
 
 
-def _burns(level: Level, pair: Pair, bad: str, every: str, least: int) -> str:
+def _burns(level: Level, pace: Pace, bad: str, every: str, least: int) -> str:
+    return "\nor ".join(_pair(level, pair, bad, every, least) for pair in pace.pairs)
+
+
+def _pair(level: Level, pair: Pair, bad: str, every: str, least: int) -> str:
     limit = f"{pair.factor * (1 - level.objective):.4g}"
     count = f"{_mean(bad, pair.long)} * {seconds_of(pair.long)}"
     return (

@@ -18,7 +18,7 @@ def row() -> Row:
                 101,
                 "Engines not heard",
                 "Engines whose events do not arrive, so that their numbers are stale. Not 0: is "
-                "the process alive, is the endpoint right? See the runbook KvscopeSourceDown.",
+                "the process alive, is the endpoint right? See the runbook KvscopeFiguresWrong.",
                 COUNT,
                 Q(f"sum(1 - {series('kvscope_source_up', SERVER)})", ""),
                 steps=limits.NONE_IS_GOOD,

@@ -26,11 +26,11 @@ def row() -> Row:
                 "Out of balance: blocks by which the replayed events differ from the engine's own "
                 "counts; a bug, keep the log and report it. Sources down: engines that the "
                 "exporter does not hear, so that their numbers are stale; see the runbook "
-                "KvscopeSourceDown. State unknown: batches were lost; what depends on them is "
+                "KvscopeFiguresWrong. State unknown: batches were lost; what depends on them is "
                 "absent until the next snapshot. If one stays, restart the sidecar; restart the "
                 "server only at a convenient time, since that costs its requests. Observers "
                 "stopped: the observer in a vLLM has switched itself off; the server is unharmed, "
-                "see the runbook KvscopeObserverStopped.",
+                "see the runbook KvscopeFiguresWrong.",
                 COUNT,
                 Q(
                     worst(f"abs({series('kvscope_kv_ledger_imbalance_blocks')})"),

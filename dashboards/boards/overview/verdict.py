@@ -97,7 +97,7 @@ def row() -> Row:
                 102,
                 "Down",
                 "Servers that had an engine in this time range or within a day, and do not answer "
-                "Prometheus now. Not 0: is the process alive? See the runbook KvscopeTargetDown.",
+                "Prometheus now. Not 0: is the process alive? See the runbook KvscopeEngineDown.",
                 COUNT,
                 Q(silent_servers(every_part()), ""),
                 steps=limits.NONE_IS_GOOD,

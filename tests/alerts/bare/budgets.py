@@ -2,6 +2,7 @@
 
 from kvscope_alerts.bare.limits import SECONDS
 from kvscope_alerts.bare.server import VLLM, Server
+from kvscope_alerts.promises import PROMISED
 from tests.alerts.bare.situations import Series, Situation, Words, labels
 
 BAD, GOOD = "_x120 0+{n}x299 {m}+0x389", "_x120 0x299 0+{n}x389"
@@ -51,18 +52,27 @@ def budgets(server: Server) -> list[Situation]:
     late = f"of the requests to demo had no first token within {SECONDS[first]:g} s"
     long = f"of the tokens of demo came more than {SECONDS[gap]:g} s after the one before"
     hours, days = "in the last hour or in the last six", "in the last day or in the last three"
+    promised = {
+        f'{PROMISED}{{model_name="demo",objective="{flag}"}}': "1x809" for flag in ("ttft", "itl")
+    }
     return [
         Situation(
-            name + speed,
-            series,
+            name if pages else "BudgetBurnsSlowly",
+            series | (promised if pages else {}),
             f"100% {said}, {windows}; {budget}% is the budget.",
             who,
             *(pending, "400m", "805m"),
+            {} if pages else {"objective": flag, "sign": sign},
         )
-        for name, budget, (series, who, said) in (
-            ("TtftBudgetBurns", 1, (_late(words, first, 10), model, late)),
-            ("ItlBudgetBurns", 1, (_late(words, gap, 600), model, long)),
-            ("ErrorBudgetBurns", 0.1, _errors(words)),
+        for name, flag, budget, (series, who, said) in (
+            ("TtftBudgetBurns", "ttft", 1, (_late(words, first, 10), model, late)),
+            ("ItlBudgetBurns", "itl", 1, (_late(words, gap, 600), model, long)),
+            ("ErrorBudgetBurns", "errors", 0.1, _errors(words)),
         )
-        for speed, pending, windows in (("Fast", "125m", hours), ("Slowly", "150m", days))
+        for pages, sign, pending, windows in (
+            (True, "", "125m", hours),
+            (False, "fast", "125m", hours),
+            (False, "slowly", "150m", days),
+        )
+        if pages or sign == "slowly" or flag != "errors"
     ]

@@ -181,7 +181,6 @@ def failing(words: Words) -> list[Situation]:
     if server is not VLLM:
         return found
     ends = {"stop": counter(10, 5), "error": counter(0, 5), "abort": counter(50, 50)}
-    asleep = {"awake": gauge(1, 0), "discard_all": gauge(0, 1)}
     return [
         *found,
         Situation(
@@ -198,20 +197,6 @@ def failing(words: Words) -> list[Situation]:
             words.identity,
             *("33m", "85m", "110m"),
             {"sign": "engine"},
-        ),
-        Situation(
-            "EngineAsleep",
-            {
-                name: values
-                for state, values in asleep.items()
-                for name, values in words.engine(
-                    "vllm:engine_sleep_state", values, sleep_state=state
-                ).items()
-            },
-            "demo on a:8000 (engine 0) has been asleep for ten minutes: /sleep was called, and it "
-            "serves nothing until /wake_up.",
-            words.identity,
-            *("35m", "45m", "95m"),
         ),
     ]
 
@@ -278,9 +263,10 @@ def cache(words: Words) -> list[Situation]:
             "waiting for a quarter of an hour.",
             words.identity,
             *("40m", "60m", "120m"),
+            {"sign": "full"},
         ),
         Situation(
-            "Preempts" if server is VLLM else "Retracts",
+            "KvCacheFull",
             {
                 **each(server.preempted, counter(0, 5)),
                 **words.front(server.ended, counter(10, 10), **reason),
@@ -291,6 +277,7 @@ def cache(words: Words) -> list[Situation]:
             "ten requests that ended: each is computed a second time.",
             without,
             *("36m", "60m", "120m"),
+            {"sign": "preempts"},
         ),
         Situation(
             "PrefixHitRateCollapsed",

@@ -22,6 +22,7 @@ from tools.chaos.frame import Say
 
 TO_ZERO = "night"
 """The model that scales to zero."""
+OBJECTIVES = Objectives.parse(["qwen=2.5", "mistral=2.5"], to_zero=[TO_ZERO])
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +83,9 @@ def _lookback(clock: Clock) -> str:
 
 
 def rule_groups() -> list[Any]:
-    """The groups of the rule file of an installation, one of whose models scales to zero."""
-    groups: Any = mapping(objectives=Objectives(to_zero=frozenset({TO_ZERO})))["groups"]
+    """The groups of the rule file of an installation: one of its models scales to zero, and two
+    have limits of their own, which page."""
+    groups: Any = mapping(objectives=OBJECTIVES)["groups"]
     return list(groups)
 
 

@@ -33,6 +33,8 @@
         {{- $wanted = $values.rules.enabled }}
         {{- include "kvscope.edits" (list $values.rules $object) }}
       {{- end }}
+    {{- else if eq $object.kind "AlertmanagerConfig" }}
+      {{- $wanted = $values.alertmanagerConfig.enabled }}
     {{- else }}
       {{- $wanted = ternary $values.podMonitor.enabled $values.serviceMonitor.enabled (eq $object.kind "PodMonitor") }}
       {{- include "kvscope.scrape" (list $root $object) }}
