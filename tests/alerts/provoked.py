@@ -40,10 +40,10 @@ SIDE_BY_SIDE = {
     *_of("ReplicaSlow", "first-token", "inter-token"),
 }
 AFTERWARDS = {
-    *("KvscopeGpuUnread", "KvscopeErrorBudgetBurns"),
+    "KvscopeGpuUnread",
     *_of("FiguresWrong", "ledger", "fold", "observer", "page", "whatif"),
     *_of("EngineDown", "refuses"),
-    *_of("BudgetBurnsSlowly", "errors slowly"),
+    *_of("BudgetBurnsSlowly", "errors fast", "errors slowly"),
     *_of("ReplicaFails", "engine"),
     *_of("GpuDegraded", "fewer"),
 }
@@ -66,7 +66,7 @@ NOT_HERE = {
     *_of("GpuSlow", "link", "heat"),
     *_of("GpuFailed", "xid-dcgm"),
     *_of("GpuDegraded", "xid-dcgm-warning"),
-    *("KvscopeTtftBudgetBurns", "KvscopeItlBudgetBurns", "KvscopeBudgetBurnsSlowly errors fast"),
+    *("KvscopeTtftBudgetBurns", "KvscopeItlBudgetBurns", "KvscopeErrorBudgetBurns"),
 }
 """Engines that are fewer are compared with an hour ago for half an hour; shortened, both are twenty
 seconds, and it is over when it could begin, as is a day with the one before. A model is gone when
@@ -80,7 +80,7 @@ test_messages.py plays most of these, and alerts/tests/ has the cases of all."""
 STANDING = _of("GpuFailed", "xid")
 """Fires until the process is replaced; here, until it is not scraped."""
 EARLY = {
-    *("KvscopeErrorBudgetBurns", "KvscopeBudgetBurnsSlowly errors slowly"),
+    *_of("BudgetBurnsSlowly", "errors fast", "errors slowly"),
     *("KvscopeEngineDown refuses", "KvscopeReplicaFails engine"),
     *AT_LAST,
     *NOT_HERE,

@@ -330,7 +330,6 @@ def test_the_worst_of_a_topic_speaks_alone() -> None:
         alert("KvscopeGpuFailed", "critical", "gpu", broken | failed),
         alert("KvscopeEngineStalled", "critical", "engine", here | {"instance": "g:8000"}),
         alert("KvscopeQueueStuck", "critical", "engine", here | {"instance": "h:8000"}),
-        {"labels": {"alertname": "Theirs", "severity": "critical", "job": "node"}},
         alert("KvscopePreemptionStorm", "warning", "kv-pool", here | {"model_name": "other"}),
         alert("KvscopeEngineDown", "critical", "engine", here | {"instance": "c:8000"}),
         alert("KvscopeGpuDegraded", "warning", "gpu", gpu | {"instance": "c:8000", "sign": "ecc"}),

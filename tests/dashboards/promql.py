@@ -70,6 +70,8 @@ def substitute(expr: str, variables: set[str]) -> str:
 
     def one(match: re.Match[str]) -> str:
         name = match[1] or match[2]
+        if name.isdigit():
+            return match[0]  # a group of label_replace
         if name in SENTINELS:
             return SENTINELS[name]
         if name not in variables:

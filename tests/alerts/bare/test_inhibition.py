@@ -25,8 +25,7 @@ def fired(server: Server, name: str, **labels: str) -> dict[str, str]:
 
 
 def check(expected: set[str], *everything: dict[str, str]) -> None:
-    """Those that are not held back are the expected ones. test_messages.py compares a real
-    Alertmanager with this."""
+    """Those that are not held back; test_messages.py compares a real Alertmanager with this."""
     firings = [Firing(tuple(sorted(labels.items())), 0, 60) for labels in everything]
     audible = set(firings) - held_back(firings, inhibition_rules(SHIPPED))
     labels = [dict(each.labels) for each in audible]
