@@ -61,8 +61,9 @@ class Rules:
 
     @property
     def names(self) -> set[str]:
-        """All metrics that they read, without recorded ones."""
-        return {name for alert in self.alerts for name in self.read_by(alert["expr"])}
+        """All metrics that they read, without recorded ones, which only some files have."""
+        read = (self.read_by(alert["expr"]) for alert in self.alerts)
+        return {name for names in read for name in names if ":" not in name}
 
     def read_by(self, expression: str) -> set[str]:
         found: set[str] = set()

@@ -27,7 +27,6 @@ from kvscope_engine.option import option
 
 if TYPE_CHECKING:
     from kvscope_exporter.configuration import SidecarConfig
-    from kvscope_exporter.machine.gpu import GpuPoller
     from kvscope_exporter.otlp.outlet import Served
     from kvscope_exporter.sidecar.sidecar import Sidecar
     from kvscope_exporter.tracing.session import Origin
@@ -99,11 +98,10 @@ def sidecar(options: SidecarOptions = _DEFAULT) -> None:
         place = options.watch.file or "options"
         typer.echo(f"{place}: {len(wanted.servers)} server(s), no errors")
         raise typer.Exit
-    with polling(options.gpu) as poller:
-        _run(options, wanted, poller)
+    _run(options, wanted)
 
 
-def _run(options: SidecarOptions, wanted: "SidecarConfig", poller: "GpuPoller | None") -> None:
+def _run(options: SidecarOptions, wanted: "SidecarConfig") -> None:
     """Serve until a signal. Raises typer.Exit(2)."""
     from kvscope.plan.form import plan_router
     from kvscope.replay.past import past_router
@@ -137,6 +135,7 @@ def _run(options: SidecarOptions, wanted: "SidecarConfig", poller: "GpuPoller | 
         signals_end(reloads=from_file) as ending,
         hangups(wanted=from_file) as hangup,
         listening(place.host, place.port) as listener,
+        polling(options.gpu) as poller,
         ExitStack() as last,
     ):
         port = listener.getsockname()[1]

@@ -12,7 +12,7 @@ from tests.support.process import ROOT
 
 RUN_HERE = {"kvscope", "python", "curl", "amtool", "ps"}
 """Other programs ask about a driver, a daemon or a cluster; signals have tests of their own."""
-MENTIONED = {"kvscope advise", "kvscope fleet", "kvscope run", "kvscope stacks"}
+MENTIONED = {"kvscope advise", "kvscope fleet", "kvscope run", "kvscope stacks", "kvscope why"}
 """In a sentence, where nothing is to be typed."""
 ELSEWHERE = re.compile(r"HOST:30000|wake_up|\bkvscope (sidecar|retire|observer)\b")
 """Commands for SGLang, for a vLLM in development mode; a sidecar, which runs until it is ended;

@@ -33,7 +33,7 @@ WINDOWS = {
 }
 """STALL_WINDOW of the board for vLLM, which says why it is the same everywhere; the window of the
 alert whose burn rate is drawn; TILE_WINDOW."""
-VARIABLE = re.compile(r"\$(\w+)|\$\{(\w+)(?::\w+)?\}")
+VARIABLE = re.compile(r"\$([a-zA-Z_]\w*)|\$\{(\w+)(?::\w+)?\}")
 OF_PROMETHEUS = {"up", "scrape_samples_scraped", "ALERTS", "ALERTS_FOR_STATE"}
 OF_THE_TARGET = {"job", "instance", "cluster", "namespace", "pod"}
 NUMBERS = {"ttft": "2.5", "itl": "0.5", "objective": "99", "answered": "99.9"} | {

@@ -45,6 +45,7 @@ FOREIGN_OPTIONS = {
     "--gpus": "docker run",
     "--from-literal": "kubectl create secret",
     "--image": "kubectl run",
+    "--k8s-label-selector": "production-stack's router",
     "--restart": "kubectl run",
     "--previous": "kubectl logs",
     "--kill-whom": "systemctl kill",

@@ -19,15 +19,15 @@ ROOMS = (
 )
 EVENTS = frozenset(event.__name__ for event in get_args(EngineEvent))
 
-HANDLERS = {"PoolCounted": 10, "PoolCreated": 16, "PoolSnapshot": 13, "StepCompleted": 12}
+HANDLERS = {"PoolCounted": 10, "PoolCreated": 16, "PoolSnapshot": 13, "StepCompleted": 13}
 """Classes that handle an event of these types, transitions aside; of any other type it is at most
 OTHER_HANDLERS."""
 OTHER_HANDLERS = 9
-GAPS = 27
+GAPS = 28
 """Methods that handle lost batches, those that only reset their own sums included."""
-PENDING = 10
+PENDING = 11
 """Methods that count what a question remembers until it ends."""
-PRIVATE = 53
+PRIVATE = 57
 """Attributes of a class that are dicts or sets by the number of a request, sequence or block."""
 BY_BLOCK = 13
 """Attributes that are arrays by the number of a block."""

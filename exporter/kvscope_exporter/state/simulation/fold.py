@@ -51,6 +51,7 @@ class Shadows(Fold):
                 **dict.fromkeys(FOLLOWED, self._take),
                 PoolCreated: self._pool,
                 PoolSnapshot: self._pool,
+                StepCompleted: self._completed,
             }
         )
         self._is_several = False  # the pool can be simulated
@@ -157,7 +158,7 @@ class Shadows(Fold):
             self._queued_ns = -1
             self.on_gap()
 
-    def on_step_completed(self, event: StepCompleted) -> None:
+    def _completed(self, event: StepCompleted) -> None:
         self._take(event)
         if not self._follows or self._failed:
             return
