@@ -25,9 +25,9 @@ OTHER_HANDLERS."""
 OTHER_HANDLERS = 9
 GAPS = 28
 """Methods that handle lost batches, those that only reset their own sums included."""
-PENDING = 11
+PENDING = 10
 """Methods that count what a question remembers until it ends."""
-PRIVATE = 57
+PRIVATE = 54
 """Attributes of a class that are dicts or sets by the number of a request, sequence or block."""
 BY_BLOCK = 13
 """Attributes that are arrays by the number of a block."""

@@ -27,6 +27,7 @@ from kvscope_events.events import (
 from kvscope_exporter.state.block_demand import BlockDemand
 from kvscope_exporter.state.demand import Demand
 from kvscope_exporter.state.fold import handlers_of
+from kvscope_exporter.state.time_parts import Account
 from kvscope_exporter.state.victim import Victim
 
 
@@ -34,6 +35,7 @@ class Request:
     """A call that has not ended, or ends in this step."""
 
     __slots__ = (
+        "account",
         "arrived",
         "first_ns",
         "is_admitted",
@@ -64,6 +66,8 @@ class Request:
         """When it arrived, on the producer's clock; None: it has no token yet."""
         self.longest_output = 0
         """Tokens of its longest sequence that ended."""
+        self.account: Account | None = None
+        """Where its time went; None: its arrival was not seen."""
 
 
 class Sequence:

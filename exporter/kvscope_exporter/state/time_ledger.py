@@ -12,21 +12,27 @@ from collections import deque
 from kvscope_events.events import (
     Batch,
     FirstToken,
-    RequestArrived,
     RequestFinished,
     RequestPreempted,
     RequestResumed,
     RequestScheduled,
-    SequenceAdded,
     SequenceFinished,
     StepCompleted,
     StepScheduled,
 )
 from kvscope_events.vocabulary import AdmissionStop
-from kvscope_exporter.state.fold import Fold
+from kvscope_exporter.state.call_fold import CallFold
+from kvscope_exporter.state.calls import Request, Sequence
 from kvscope_exporter.state.step_time import StepTime
 from kvscope_exporter.state.tenants import name_of
-from kvscope_exporter.state.time_parts import LATE_SECONDS, NONE, PARTS, add_parts, settle_parts
+from kvscope_exporter.state.time_parts import (
+    LATE_SECONDS,
+    NONE,
+    PARTS,
+    Account,
+    add_parts,
+    settle_parts,
+)
 
 _AT = {part: index for index, part in enumerate(PARTS)}
 _STEP, _TRANSFER, _PREEMPTED = _AT["wait_step"], _AT["wait_transfer"], _AT["preempted"]
@@ -57,51 +63,13 @@ _SLOT_NS = 10 * 10**9
 _SLOTS = 30
 
 
-class Account:
-    """An unended request."""
-
-    __slots__ = (
-        *("first_ns", "live", "mark", "parts", "queue", "queue_ns", "recompute", "state"),
-        "tenant",
-    )
-
-    def __init__(self, tenant: str, clock: list[int]) -> None:
-        self.tenant = tenant
-        self.state = _WAITING
-        self.mark = clock.copy()
-        self.parts = NONE.copy()
-        """Nanoseconds of the present phase: in the queue, to the first token, after it."""
-        self.queue = NONE
-        """Those of the queue, once it has left it, and their sum."""
-        self.queue_ns = 0
-        self.live = 0
-        """Sequences that have neither ended nor been preempted."""
-        self.recompute = 0
-        """Tokens that it had before a preemption and has to compute again."""
-        self.first_ns: int | None = None
-        """Duration to the first token; None: it has none."""
-
-
-class TimeLedger(Fold):
+class TimeLedger(CallFold):
     """Requests that arrived before the stream was seen, or before a gap, are not in it."""
 
     name = "time_ledger"
 
     def __init__(self) -> None:
-        super().__init__(
-            {
-                RequestArrived: self._arrived,
-                SequenceAdded: self._added,
-                RequestScheduled: self._scheduled,
-                RequestPreempted: self._preempted,
-                RequestResumed: self._resumed,
-                FirstToken: self._first_token,
-                SequenceFinished: self._sequence_ended,
-                RequestFinished: self._finished,
-                StepScheduled: self._composed,
-                StepCompleted: self._stepped,
-            }
-        )
+        super().__init__()
         self.first_token = NONE.copy()
         """Nanoseconds by part, to the first token, or to the end of requests without one."""
         self.rest = NONE.copy()
@@ -120,21 +88,13 @@ class TimeLedger(Fold):
         self.step_time = StepTime()
         self._countdown = _LEARN_EVERY
         self._clocks = [NONE.copy() for _ in _EDGES]
-        self._accounts: dict[int, Account] = {}
-        self._of: dict[int, Account] = {}  # by sequence
         self._again: set[int] = set()  # resumed sequences that have not emitted since
-        self._victims: set[int] = set()
-        self._gone: list[int] = []  # sequences that ended; the step's shares are still to come
-        self._left: list[int] = []  # requests of which a sequence ended, and none that runs is left
+        self._left: list[Request] = []  # those of whose sequences none runs any more
         self._chunks: deque[StepScheduled] = deque(maxlen=4)
-        self._due: list[FirstToken | RequestFinished] = []
+        self._due: list[tuple[FirstToken | RequestFinished, Account]] = []
         self._held: deque[tuple[int, dict[str, list[int]]]] = deque(maxlen=_SLOTS)
         self._last_ns = 0
         self._had_work = False
-
-    @property
-    def num_pending(self) -> int:
-        return len(self._accounts) + len(self._of) + len(self._again) + len(self._victims)
 
     @property
     def held(self) -> dict[str, list[int]]:
@@ -149,52 +109,41 @@ class TimeLedger(Fold):
                     total[name] = [x + y for x, y in zip(before, sums, strict=True)]
         return total
 
-    def on_batch(self, batch: Batch) -> None:
-        super().on_batch(batch)
-        if self._due or self._gone:  # ended outside of a step
+    def on_settled(self, _batch: Batch) -> None:
+        if self._due:  # it ended outside of a step
             self._settle_due()
 
-    def on_gap(self) -> None:
-        self._accounts.clear()
-        self._of.clear()
+    def on_lost(self) -> None:
         self._again.clear()
-        self._victims.clear()
+        self._left.clear()
         self._chunks.clear()
         self._due.clear()
         self._had_work = False
 
-    def _arrived(self, event: RequestArrived) -> None:
-        self._accounts[event.request] = Account(name_of(event), self._clocks[_WAITING])
+    def on_arrived(self, request: Request) -> None:
+        assert request.arrived is not None
+        clock = self._clocks[_WAITING].copy()
+        request.account = Account(name_of(request.arrived), _WAITING, clock)
 
-    def _added(self, event: SequenceAdded) -> None:
-        account = self._accounts.get(event.request)
-        if account is not None:
-            self._of[event.sequence] = account
-            account.live += 1
-
-    def _scheduled(self, event: RequestScheduled) -> None:
-        account = self._accounts.get(event.request)
+    def on_admitted(self, event: RequestScheduled, request: Request | None) -> None:
+        account = None if request is None else request.account
         if account is not None and account.state == _WAITING:
             self._enter(account, _PREFILLING)
             settle_parts(account.parts, event.queue_ns, _STEP)
             account.queue, account.queue_ns = account.parts, event.queue_ns
             account.parts = NONE.copy()
 
-    def _preempted(self, event: RequestPreempted) -> None:
-        account = self._accounts.get(event.request)
-        if account is not None:
+    def on_preempted(self, event: RequestPreempted, sequence: Sequence) -> None:
+        request = sequence.request
+        if request.account is not None:
             self._again.discard(event.sequence)
-            self._victims.add(event.sequence)
-            account.live -= 1
-            if account.live <= 0:
-                self._enter(account, _STANDING)
+            if not request.unpreempted:
+                self._enter(request.account, _STANDING)
 
-    def _resumed(self, event: RequestResumed) -> None:
-        account = self._accounts.get(event.request)
+    def on_resumed(self, event: RequestResumed, sequence: Sequence) -> None:
+        account = sequence.request.account
         if account is None:
             return
-        self._victims.discard(event.sequence)
-        account.live += 1
         account.recompute += event.recompute_tokens
         if account.state == _STANDING:
             if account.first_ns is None or event.recompute_tokens:
@@ -204,42 +153,42 @@ class TimeLedger(Fold):
             else:
                 self._enter(account, _DECODING)
 
-    def _first_token(self, event: FirstToken) -> None:
-        self._due.append(event)
+    def on_answered(self, event: FirstToken, request: Request | None) -> None:
+        if request is not None and request.account is not None:
+            self._due.append((event, request.account))
 
-    def _sequence_ended(self, event: SequenceFinished) -> None:
+    def on_left_waiting(self, request: Request) -> None:
+        self._left.append(request)
+
+    def on_ended(self, event: SequenceFinished, sequence: Sequence | None) -> None:
         self._again.discard(event.sequence)
-        account = self._of.get(event.sequence)
+        account = None if sequence is None else sequence.request.account
+        if account is None or event.queue_ns is None:
+            return
+        ran_ns = max(0, event.elapsed_ns - event.queue_ns)
+        tokens = event.prompt_tokens + event.output_tokens
+        sums = self._slot().setdefault(account.tenant, [0, 0, 0])
+        sums[0] += ran_ns
+        sums[1] += ran_ns * tokens
+        sums[2] += event.computed_tokens or 0
+
+    def on_finished(self, event: RequestFinished, request: Request | None) -> None:
+        account = None if request is None else request.account
         if account is None:
             return
-        self._gone.append(event.sequence)
-        if event.sequence in self._victims:
-            self._victims.remove(event.sequence)
-        else:
-            account.live -= 1
-            if not account.live:
-                self._left.append(event.request)
-        if event.queue_ns is not None:
-            ran_ns = max(0, event.elapsed_ns - event.queue_ns)
-            tokens = event.prompt_tokens + event.output_tokens
-            sums = self._slot().setdefault(account.tenant, [0, 0, 0])
-            sums[0] += ran_ns
-            sums[1] += ran_ns * tokens
-            sums[2] += event.computed_tokens or 0
-
-    def _finished(self, event: RequestFinished) -> None:
         if event.reason in ("stop", "length", "error"):  # at the end of a step: it counts as well
-            self._due.append(event)
-        else:
-            if self._due:
-                self._settle_due()
-            self._end(event)
+            self._due.append((event, account))
+            return
+        for earlier, other in self._due:
+            if other is account and isinstance(earlier, FirstToken):
+                self._answer(earlier, account)
+        self._close(event, account)
 
-    def _composed(self, event: StepScheduled) -> None:
+    def on_step_scheduled(self, event: StepScheduled) -> None:
         if event.sequences:
             self._chunks.append(event)
 
-    def _stepped(self, event: StepCompleted) -> None:
+    def on_step_completed(self, event: StepCompleted) -> None:
         now_ns, duration = self.batch.time_ns, event.duration_ns
         interval = max(duration, now_ns - self._last_ns) if self._had_work else duration
         self._last_ns, self._had_work = now_ns, event.running + event.waiting > 0
@@ -280,25 +229,30 @@ class TimeLedger(Fold):
         decoding[own] += base
         generating[own] += decode * base
         if self._again:
-            for sequence in self._again.intersection(event.emitted):
-                self._again.discard(sequence)
-                account = self._of.get(sequence)
+            for number in self._again.intersection(event.emitted):
+                self._again.discard(number)
+                account = self._account_of(number)
                 if account is not None and account.state == _PREFILLING:
                     self._enter(account, _DECODING)
-        if self._due or self._gone:
+        if self._due:
             self._settle_due()
         for request in self._left:  # of those that have not ended only victims are left
-            account = self._accounts.get(request)
-            if account is not None and not account.live:
+            account = request.account
+            if account is not None and not account.is_closed and not request.unpreempted:
                 self._enter(account, _STANDING)
         self._left.clear()
+
+    def _account_of(self, number: int) -> Account | None:
+        """The account of the request of a sequence."""
+        sequence = self.calls.sequences.get(number)
+        return None if sequence is None else sequence.request.account
 
     def _wait(self, event: StepCompleted, interval: int) -> None:
         """Those who wait have waited for what stopped admission, or for something of their own."""
         held, waiting = _WAITS[event.admission_stop], event.requests_waiting
         self._clocks[_WAITING][held] += interval
-        for sequence in event.deferred:
-            account = self._of.get(sequence)
+        for number in event.deferred:
+            account = self._account_of(number)
             if account is not None and account.state == _WAITING:
                 account.parts[held] -= interval
                 account.parts[_TRANSFER] += interval
@@ -321,8 +275,8 @@ class TimeLedger(Fold):
 
     def _share(self, chunks: StepScheduled, base: int, tokens: int) -> None:
         """A prompt's own time is its share of the step's tokens."""
-        for sequence, computed in zip(chunks.sequences, chunks.tokens, strict=False):
-            account = self._of.get(sequence)
+        for number, computed in zip(chunks.sequences, chunks.tokens, strict=False):
+            account = self._account_of(number)
             if account is None or account.state != _PREFILLING:
                 continue
             own = base * min(computed, tokens) // max(1, tokens)
@@ -342,33 +296,30 @@ class TimeLedger(Fold):
         account.mark = self._clocks[state].copy()
 
     def _settle_due(self) -> None:
-        for sequence in self._gone:
-            self._of.pop(sequence, None)
-        self._gone.clear()
         due, self._due = self._due, []
-        for event in due:
+        for event, account in due:
             if isinstance(event, RequestFinished):
-                self._end(event)
-                continue
-            account = self._accounts.get(event.request)
-            if account is None or account.first_ns is not None:
-                continue
-            edge = _EDGES[account.state]
-            self._enter(account, _DECODING)
-            settle_parts(account.parts, max(0, event.elapsed_ns - account.queue_ns), edge)
-            add_parts(account.parts, account.queue)
-            account.first_ns = event.elapsed_ns
-            self.answered += 1
-            add_parts(self.first_token, account.parts)
-            if event.elapsed_ns > _LATE_NS:
-                self.late += 1
-                add_parts(self.late_first_token, account.parts)
-            account.parts = NONE.copy()
+                self._close(event, account)
+            elif account.first_ns is None and not account.is_closed:
+                self._answer(event, account)
 
-    def _end(self, event: RequestFinished) -> None:
-        account = self._accounts.pop(event.request, None)
-        if account is None:
+    def _answer(self, event: FirstToken, account: Account) -> None:
+        edge = _EDGES[account.state]
+        self._enter(account, _DECODING)
+        settle_parts(account.parts, max(0, event.elapsed_ns - account.queue_ns), edge)
+        add_parts(account.parts, account.queue)
+        account.first_ns = event.elapsed_ns
+        self.answered += 1
+        add_parts(self.first_token, account.parts)
+        if event.elapsed_ns > _LATE_NS:
+            self.late += 1
+            add_parts(self.late_first_token, account.parts)
+        account.parts = NONE.copy()
+
+    def _close(self, event: RequestFinished, account: Account) -> None:
+        if account.is_closed:
             return
+        account.is_closed = True
         edge = _EDGES[account.state]
         self._enter(account, account.state)
         before_ns = account.queue_ns if account.first_ns is None else account.first_ns

@@ -1,4 +1,5 @@
-"""The parts of a request's time, and lists of nanoseconds in the order of PARTS."""
+"""The parts of a request's time, lists of nanoseconds in the order of PARTS, and the account of one
+request in them."""
 
 from typing import Literal, get_args
 
@@ -36,6 +37,32 @@ NONE: list[int] = [0] * len(PARTS)
 LATE_SECONDS = 2.5
 """A first token after this, or none at all, is late. The default of the objective for first
 tokens, so that what is late here is what alerts count."""
+
+
+class Account:
+    """The time of one request; it is a note on the request itself."""
+
+    __slots__ = (
+        *("first_ns", "is_closed", "mark", "parts", "queue", "queue_ns", "recompute", "state"),
+        "tenant",
+    )
+
+    def __init__(self, tenant: str, state: int, mark: list[int]) -> None:
+        """mark: the clock of its state at this moment."""
+        self.tenant = tenant
+        self.state = state
+        self.mark = mark
+        self.parts = NONE.copy()
+        """Nanoseconds of the present phase: in the queue, to the first token, after it."""
+        self.queue = NONE
+        """Those of the queue, once it has left it, and their sum."""
+        self.queue_ns = 0
+        self.recompute = 0
+        """Tokens that it had before a preemption and has to compute again."""
+        self.first_ns: int | None = None
+        """Duration to the first token; None: it has none."""
+        self.is_closed = False
+        """Whether the request has ended and its time is counted."""
 
 
 def add_parts(sums: list[int], parts: list[int]) -> None:
