@@ -67,7 +67,7 @@ class Request:
         self.longest_output = 0
         """Tokens of its longest sequence that ended."""
         self.account: Account | None = None
-        """Where its time went; None: its arrival was not seen."""
+        """Its time by part; None: its arrival was not seen."""
 
 
 class Sequence:
