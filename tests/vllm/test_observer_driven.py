@@ -175,12 +175,17 @@ def test_the_modes_reach_what_they_are_for(driven: Driven) -> None:
     assert spec["decode"] > spec["output"]  # drafts that were rejected
 
 
+ABSENT = {"KVCacheManager.can_fit_full_sequence"}
+"""Methods that only older releases than this one have."""
+
+
 @pytest.mark.nightly
 def test_each_function_of_ours_was_broken_in_turn(broken: tuple[list[Any], str]) -> None:
     _, *lines = broken[0]
     parts = [(f"{h.owner}.{h.method}", p) for h in HOOKS for p in ("before", "after")]
     wanted = [part for part, h in zip(parts, _twice(HOOKS), strict=True) if getattr(h, part[1])]
-    assert [(line["method"], line["part"]) for line in lines if "method" in line] == wanted
+    here = [part for part in wanted if part[0] not in ABSENT]
+    assert [(line["method"], line["part"]) for line in lines if "method" in line] == here
 
 
 @pytest.mark.nightly

@@ -22,6 +22,8 @@ _FULL = 0.75
 """Share of the pool above which more sequences would not fit."""
 _MOST = 0.5
 """Share of what the harm consists of above which a tenant is named."""
+_ALL = 0.995
+"""Share from which it is as good as the only one, and naming it says nothing."""
 _PARTS: dict[Kind, str] = {
     "sequence_limit": "waiting for a sequence slot",
     "pool_full": "waiting for blocks",
@@ -245,7 +247,7 @@ def _tenant(scene: Scene, kind: Kind) -> str:
     name = max(scene.held, key=lambda each: scene.held[each][measure])
     share = scene.held[name][measure] / of_all
     what = ("the slots", "the blocks", "the prompt tokens computed")[measure]
-    if share < _MOST or name == NOBODY:
+    if not _MOST <= share < _ALL or name == NOBODY:
         return ""
     return f"tenant {name} has {words.share(share)} of {what}"
 
