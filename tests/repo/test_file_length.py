@@ -28,7 +28,7 @@ BUDGET = {
         "monitoring",
     ): 102_800,
     ("benchmarks", "tools"): 13_100,
-    ("tests",): 88_800,
+    ("tests",): 88_850,
 }
 """Lines of Python in these folders together. To add more, take something out, or raise the
 number in a commit of its own that says why. The aims are 80,000, 11,000 and 75,000."""
