@@ -55,8 +55,8 @@ def _alert(
 
 def _traffic_fell(timing: Timing, scope: Scope) -> Alert:
     """A gateway, router or picker that sends nothing leaves no error and no late token. Both days
-    had to have traffic, so that a batch of once is not missed; of a model that is younger than a
-    week only yesterday is asked."""
+    had to have traffic, so the end of a single batch does not count. A model that is younger than
+    a week is compared with yesterday alone."""
     rate, on = judged(ERRORS), f"on ({scope.model})"
     now = f"avg_over_time({rate}[{timing.range('15m')}])"
     day, week = (_then(rate, "1h", ago, timing) for ago in ("1d", "7d"))
@@ -71,8 +71,8 @@ def _traffic_fell(timing: Timing, scope: Scope) -> Alert:
         "10m",
         "A model gets almost no requests, unlike yesterday and last week at this hour.",
         f"{MODEL} gets {{{{ $value | humanizePercentage }}}} of the requests of the same hour of "
-        "yesterday, and as few against last week, while its engines are heard: look at what is in "
-        "front of them, the gateway, the router, the endpoint picker.",
+        "yesterday, and as few as that of last week's, although its engines report. Look at what "
+        "stands before them: the gateway, the router, the endpoint picker.",
     )
 
 

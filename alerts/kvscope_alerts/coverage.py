@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from kvscope_alerts.promises import PROMISED
+from kvscope_alerts.objectives import PROMISED
 from kvscope_alerts.rule import Group, Record
 from kvscope_alerts.rules import groups
 from kvscope_events.producers import (

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from kvscope_alerts.rule import Record
 from kvscope_alerts.scope import Scope
 from kvscope_alerts.thresholds import PAGE_BELOW
 from kvscope_alerts.timing import seconds_of
@@ -142,3 +143,22 @@ def _below(text: str) -> int:
     if match is None:
         raise ValueError(f"--page-when {text!r}: expected replicas<N, as in replicas<3, or always")
     return ALWAYS if match[2] else int(match[1])
+
+
+PROMISED = "model:kvscope_promised:max"
+"""A series for each model and objective that was set for it, which is 1. Only these page, since no
+limit suits all models. Errors need none: a request that fails is a failure whatever the model."""
+
+
+def promise_records(own: Mapping[str, Mapping[str, float]]) -> list[Record]:
+    """own: limits by model, by the objective's flag."""
+    return [
+        Record(record=PROMISED, expr="vector(1)", labels={"model_name": model, "objective": flag})
+        for flag, limits in own.items()
+        for model in limits
+    ]
+
+
+def if_promised(flag: str) -> str:
+    """The matching clause of an alert about a model; empty for errors."""
+    return "" if flag == "errors" else f'on (model_name) {PROMISED}{{objective="{flag}"}}'

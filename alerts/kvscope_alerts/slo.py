@@ -9,8 +9,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from kvscope_alerts import promises
-from kvscope_alerts.objectives import Objectives
+from kvscope_alerts.objectives import Objectives, if_promised, promise_records
 from kvscope_alerts.rule import MODEL, SERVERS, Alert, Group, Record, Rule, Severity, Topic
 from kvscope_alerts.timing import Timing
 from kvscope_monitoring import formulas
@@ -119,7 +118,7 @@ SLOS = (TTFT, ITL, ERRORS)
 
 
 def slo_groups(timing: Timing, objectives: Objectives) -> list[Group]:
-    own = promises.promises({TTFT.flag: objectives.ttft, ITL.flag: objectives.itl})
+    own = promise_records({TTFT.flag: objectives.ttft, ITL.flag: objectives.itl})
     return [
         *([Group(name="kvscope-promised.rules", rules=[*own])] if own else []),
         *(
@@ -246,7 +245,7 @@ def _enough(slo: Slo, bad: str) -> str:
 
 
 def _pages(slo: Slo, objectives: Objectives) -> Alert:
-    own = promises.promised(slo.flag)
+    own = if_promised(slo.flag)
     own = f"\nand {own}" if own else ""
     return _alert(
         slo, FAST, objectives, lambda bad: f"and ({_enough(slo, bad)}){own}", "critical", slo.alert
@@ -257,7 +256,7 @@ def _warns(slo: Slo, text: Text, objectives: Objectives) -> Alert:
     """Fast burns that do not page: with few bad ones hardly anyone is affected."""
 
     def least(bad: str) -> str:
-        pages = f"({' and '.join(filter(None, (_enough(slo, bad), promises.promised(slo.flag))))})"
+        pages = f"({' and '.join(filter(None, (_enough(slo, bad), if_promised(slo.flag))))})"
         return f"and {bad} >= {slo.warn_bad}" + (f"\nunless {pages}" if text is FAST else "")
 
     return _alert(slo, text, objectives, least, "warning", "KvscopeBudgetBurnsSlowly")

@@ -80,21 +80,19 @@ def lines_of(path: Path) -> Iterator[tuple[int, bytes]]:
     if not stat.S_ISREG(path.stat().st_mode):
         raise OSError(errno.EINVAL, "not a regular file", str(path))
     with _opened(path) as file:
-        lines = iter(partial(_line, path, file), b"")
-        for number, line in enumerate(lines, start=1):
-            if len(line) > MAX_LINE_BYTES:
-                raise TraceError(path, number, f"a line of more than {MAX_LINE_BYTES >> 20} MiB")
-            if number == 1 and line.strip() == b"{":
-                line += file.read(_MAX_DOCUMENT_BYTES)
-            if line.strip():
-                yield number, line
-
-
-def _line(path: Path, file: IO[bytes]) -> bytes:
-    try:
-        return file.readline(MAX_LINE_BYTES + 1)
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise TraceError(path, 1, f"its compression is broken: {error}") from None
+        number = 0
+        try:
+            for number, line in enumerate(iter(partial(file.readline, MAX_LINE_BYTES + 1), b""), 1):
+                if len(line) > MAX_LINE_BYTES:
+                    problem = f"a line of more than {MAX_LINE_BYTES >> 20} MiB"
+                    raise TraceError(path, number, problem)
+                if number == 1 and line.strip() == b"{":
+                    line += file.read(_MAX_DOCUMENT_BYTES)
+                if line.strip():
+                    yield number, line
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            problem = f"its compression is broken: {error}"
+            raise TraceError(path, number + 1, problem) from None
 
 
 def _opened(path: Path) -> IO[bytes]:

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from kvscope_alerts import dcgm
-from kvscope_alerts.promises import PROMISED
+from kvscope_alerts.objectives import PROMISED
 from kvscope_exporter.catalogue import CATALOGUE
 from tests.repo.checkout import ROOT
 

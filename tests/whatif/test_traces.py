@@ -150,7 +150,15 @@ def test_what_others_leave_out_or_compress_is_read(tmp_path: Path) -> None:
         assert [request.input_length for request in requests] == lengths
         assert [request.timestamp_ms for request in requests] == times
         assert len({tuple(request.hash_ids) for request in requests}) == 1
-    file.write_bytes(file.read_bytes()[:-9])
+
+
+@pytest.mark.parametrize("indent", [None, 1], ids=["a line", "a document"])
+def test_a_file_whose_compression_breaks_off_is_an_error(
+    indent: int | None, tmp_path: Path
+) -> None:
+    session = {"requests": [{"timestamp": 3, "hash_ids": [10, 11]}]}
+    file = tmp_path / "trace.jsonl.gz"
+    file.write_bytes(gzip.compress(json.dumps(session, indent=indent).encode())[:-9])
     with pytest.raises(TraceError, match="its compression is broken"):
         list(read_trace(file))
 

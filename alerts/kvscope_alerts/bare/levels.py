@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from kvscope_alerts.bare.limits import ERROR_OBJECTIVE, GAP_OBJECTIVE, GAPS_MIN_BAD, SECONDS
 from kvscope_alerts.bare.pack import Pack
 from kvscope_alerts.bare.server import VLLM
-from kvscope_alerts.promises import promised, promises
+from kvscope_alerts.objectives import if_promised, promise_records
 from kvscope_alerts.rule import Alert, Group, Record, Topic
 from kvscope_alerts.timing import seconds_of
 from kvscope_monitoring.objectives import (
@@ -84,7 +84,7 @@ def level_groups(pack: Pack) -> list[Group]:
         ("requests", _requests(pack)),
     )
     own = {"ttft": pack.settings.first_token, "itl": pack.settings.gap}
-    records = promises(own)
+    records = promise_records(own)
     alerts = []
     for name, level in levels:
         bad, every = f"model:{word}_{name}_bad:rate5m", f"model:{word}_{name}:rate5m"
@@ -222,7 +222,7 @@ def _requests(pack: Pack) -> Level:
 def _alerts(pack: Pack, level: Level, bad: str, every: str) -> list[Alert]:
     """A page, and a warning where it does not page: slowly, with few bad ones, or by a limit that
     was not set for the model."""
-    own = promised(level.flag)
+    own = if_promised(level.flag)
     page = _burns(level, FAST, bad, every, level.page)
     few = _burns(level, FAST, bad, every, level.least)
     slow = _burns(level, SLOWLY, bad, every, level.least)

@@ -2,7 +2,7 @@
 
 from kvscope_alerts.bare.limits import SECONDS
 from kvscope_alerts.bare.server import VLLM, Server
-from kvscope_alerts.promises import PROMISED
+from kvscope_alerts.objectives import PROMISED
 from tests.alerts.bare.situations import Series, Situation, Words, labels
 
 BAD, GOOD = "_x120 0+{n}x299 {m}+0x389", "_x120 0x299 0+{n}x389"

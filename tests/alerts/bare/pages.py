@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kvscope_alerts.bare.packs import groups
 from kvscope_alerts.bare.server import Server
-from kvscope_alerts.promises import PROMISED
+from kvscope_alerts.objectives import PROMISED
 from kvscope_alerts.rule import Record
 from tests.dashboards.promql import selectors
 

@@ -13,7 +13,7 @@ from kvscope_alerts.bare.__main__ import main
 from kvscope_alerts.bare.limits import BOUNDS, SECONDS, Settings
 from kvscope_alerts.bare.packs import alerts, pack_file
 from kvscope_alerts.bare.server import SERVERS, VLLM, Server
-from kvscope_alerts.promises import PROMISED
+from kvscope_alerts.objectives import PROMISED
 from kvscope_alerts.timing import seconds_of
 from tests.alerts.bare.pages import missing
 from tests.alerts.tools import ALERTS, promtools, run
