@@ -32,15 +32,15 @@ folders."""
 MARK = "Written by `python -m deploy`"
 """First line of every file: files that have it may be replaced."""
 _MONITORING = f"{MARK}: change alerts/ or deploy/monitoring.py."
-_WORKLOAD = f"{MARK}: change deploy/workloads.py. docs/guides/kubernetes.md explains it."
-_FLEET = f"{MARK}: change deploy/fleet.py. docs/guides/fleet.md explains it."
+_WORKLOAD = f"{MARK}: change deploy/workloads.py. docs/attach/kubernetes.md explains it."
+_FLEET = f"{MARK}: change deploy/fleet.py. docs/plan/fleet.md explains it."
 _IMAGE = """
 No image of kvscope is published: build it, push it, and name yours under `images` in your own
 kustomization. As it is, the pod stays in ImagePullBackOff, and nothing in it starts."""
 _KUSTOMIZATION = f"""\
 {MARK}: change deploy/manifests.py. For `kubectl apply --server-side -k`
 (dashboards are too long for the annotation of a client-side apply)."""
-_PACK = f"{MARK}: change alerts/kvscope_alerts/bare/. docs/guides/bare-servers.md explains it."
+_PACK = f"{MARK}: change alerts/kvscope_alerts/bare/. docs/attach/bare-servers.md explains it."
 _POLICY = f"""\
 {MARK}: change deploy/monitoring.py. Apply it in each namespace with observed
 pods. It also closes the server's own port, unless another policy opens that: components/other-ports
@@ -50,7 +50,7 @@ _OTHER_PORTS = f"""\
 to everyone: only for namespaces in which no policy of yours limits who reaches them."""
 _ALERTMANAGER = f"""\
 {MARK} from deploy/alertmanager/alertmanager.yml: change that.
-docs/guides/alerts.md explains it."""
+docs/operate/alerts.md explains it."""
 KEY_SECRET = ("kvscope-key", "token")
 """Secret of the component `key`, and its key with the bearer token."""
 _PROMETHEUS = "monitoring"

@@ -16,7 +16,7 @@ URL = "https://prometheus.example.com/api/v1/write"
 _ALWAYS = ("up", "ALERTS")
 """Series about targets, and about alerts where the rules are evaluated."""
 _HEAD = """\
-# Written by `python -m deploy` from the rules and the dashboards. docs/guides/stack.md explains it.
+# Written by `python -m deploy` from the rules and the dashboards. docs/attach/stack.md explains it.
 # Add `remote_write` to your prometheus.yml: of the series it has, these are sent on, and no others.
 
 remote_write:

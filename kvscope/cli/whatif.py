@@ -88,7 +88,7 @@ def whatif(
 
     Example: kvscope whatif a.kvsr b.kvsr --replicas 2 --policy recorded --policy kv-aware
 
-    docs/guides/whatif.md says how to read the results, and what is not in them.
+    docs/plan/whatif.md says how to read the results, and what is not in them.
     """
     from kvscope.traces import read_trace
 

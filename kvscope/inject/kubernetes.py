@@ -308,7 +308,7 @@ def _remarks(pod: Pod, found: _Found, watch: Watch) -> Iterator[str]:
             "by which the PodMonitor selects"
         )
     if pod.is_rays:
-        yield "one vLLM in each pod is observed: docs/guides/ray.md has what several need"
+        yield "one vLLM in each pod is observed: docs/attach/ray.md has what several need"
 
 
 def _remove(pod: Pod, edit: Editor) -> None:

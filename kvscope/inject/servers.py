@@ -20,7 +20,7 @@ _LAUNCHERS = (
     (
         re.compile(r"-m (dynamo\.(?:vllm|sglang))\b"),
         "{} starts the engine in its own process, where no observer has been tried. Watch it by "
-        "Dynamo's page and KV events (docs/concepts/kv-events.md); to observe it all the same",
+        "Dynamo's page and KV events (docs/internals/kv-events.md); to observe it all the same",
     ),
     (
         re.compile(r"(nvcr\.io/nim/\S+)"),

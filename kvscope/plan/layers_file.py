@@ -1,6 +1,6 @@
 """A file of groups: what the layers of a model keep, for models that no table knows.
 
-docs/guides/planning.md has an example. One group is a cache that several layers have alike.
+docs/plan/planning.md has an example. One group is a cache that several layers have alike.
 """
 
 from dataclasses import astuple, fields, replace

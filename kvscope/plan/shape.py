@@ -192,7 +192,7 @@ def _family(inner: Config, changes: Mapping[str, int], described: bool) -> Famil
         return Family(counted=False)
     raise ConfigError(
         f"model type {one_line(repr(model_type), 60)}: what its layers keep is not known here; "
-        "describe it in a file for --layers-file (docs/guides/planning.md has an example); "
+        "describe it in a file for --layers-file (docs/plan/planning.md has an example); "
         "to plan it as equal layers, give --layers, --kv-heads and --head-dim"
     )
 

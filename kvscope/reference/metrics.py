@@ -14,7 +14,7 @@ metrics`.
 where a label has a closed set of values, all of its series exist from the start. The names of
 other servers are the nearest ones; their definitions can differ. "From" names the events that a
 server must report for a family to be there; [servers.md](servers.md) lists which servers do. "OTLP"
-has name and unit where metrics are sent by OTLP ([opentelemetry.md](../guides/opentelemetry.md)).
+has name and unit where metrics are sent by OTLP ([opentelemetry.md](../operate/opentelemetry.md)).
 """
 
 

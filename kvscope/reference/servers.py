@@ -38,8 +38,8 @@ _OBSERVER = """
 | server | what was tested |
 |---|---|
 | kvscope | the engine itself, on a CPU and on one H200 |
-| vLLM | 0.32 for CPU: observer, KV events, page: [tests](../project/tested.md#vllm) |
-| SGLang | 0.5.23 for CPU: [observer](../guides/sglang.md); KV events, pages of 0.5.17 and 0.5.23 |
+| vLLM | 0.32 for CPU: observer, KV events, page: [tests](../studies/tested.md#vllm) |
+| SGLang | 0.5.23 for CPU: [observer](../attach/sglang.md); KV events, pages of 0.5.17 and 0.5.23 |
 | Ray Serve LLM | pages recorded from Ray 2.60 with two replicas of vLLM 0.32 |
 | Dynamo | KV events and pages recorded from 1.6.1, with its simulated engine only |
 | llama.cpp | pages recorded from a server on a CPU |
@@ -50,7 +50,7 @@ servers only kvscope's own engine has been watched on a GPU.
 ## Depth observer
 
 "exact": computed from every event, and equal to the engine's own figures; those of vLLM are the
-scheduler's, so times begin when a request reaches it ([vllm.md](../guides/vllm.md)).
+scheduler's, so times begin when a request reaches it ([vllm.md](../attach/vllm.md)).
 "on the same host": exact if the sidecar runs on the server's host, otherwise absent.
 "absent": the server does not report the events that the family needs. Group "HTTP server" of
 [metrics.md](metrics.md) is only on the page of `kvscope serve`, group "Fleet" only on that of
@@ -65,7 +65,7 @@ neither requests nor references, nor the engine's pid, which group Host needs. A
 watches a single server also shows the GPUs of its own machine (group GPU).
 
 "exact" holds for tiers of which the server announces all that they store and remove;
-[kv-events.md](../concepts/kv-events.md) names the exceptions.
+[kv-events.md](../internals/kv-events.md) names the exceptions.
 
 """
 

@@ -14,7 +14,7 @@ _CHECK = (
     "no observer has reported from the command after %g s. Unless it is still starting, check that "
     "it is vLLM 0.11 or newer; that its Python is 3.10 or newer, reads PYTHONPATH, and has "
     "msgspec; that it runs on this machine and not in a container; that KVSCOPE_OBSERVER=off is "
-    "not set; and its log for lines with `kvscope:`. See docs/guides/vllm.md"
+    "not set; and its log for lines with `kvscope:`. See docs/attach/vllm.md"
 )
 
 

@@ -31,7 +31,7 @@ def test_every_json_has_a_generator() -> None:
 
 
 def test_every_dashboard_is_described() -> None:
-    page = (ROOT / "docs" / "guides" / "dashboards.md").read_text()
+    page = (ROOT / "docs" / "operate" / "dashboards.md").read_text()
     assert not [uid for uid in BOARDS if f"../dashboards/{uid}.json" not in page]
 
 

@@ -256,7 +256,7 @@ def test_certificates_are_verified_unless_told_otherwise(tmp_path: Path) -> None
 
 
 def test_the_example_of_the_documentation_can_be_used(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "guides" / "sidecar.md").read_text()
+    page = (ROOT / "docs" / "attach" / "sidecar.md").read_text()
     examples = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     (example,) = [text for text in examples if "\nservers:" in text]
     made = make_certificate(tmp_path)

@@ -62,7 +62,7 @@ def _cloned(folder: Path) -> None:
 
 def test_the_overlay_in_the_document_builds_also_with_the_component(tmp_path: Path) -> None:
     _cloned(tmp_path / "kvscope")
-    page = (ROOT / "docs" / "guides" / "kubernetes.md").read_text()
+    page = (ROOT / "docs" / "attach" / "kubernetes.md").read_text()
     overlay = page.split("```yaml\n")[1].split("```")[0]
     component = "components: [kvscope/deploy/kubernetes/components/nvml]\n"
     (tmp_path / "kustomization.yaml").write_text(overlay + component)

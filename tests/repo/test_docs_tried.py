@@ -60,8 +60,8 @@ FOREIGN_PATHS = {
     "/d/kvscope-service-levels": "Grafana",
 }
 OWN_PORTS = {
-    "docs/guides/a-night.md": {8101},  # of a simulated fleet
-    "docs/concepts/kv-events.md": {6000},  # of an engine that connects to the sidecar
+    "docs/investigate/a-night.md": {8101},  # of a simulated fleet
+    "docs/internals/kv-events.md": {6000},  # of an engine that connects to the sidecar
 }
 _ADDRESS_IN_CODE = re.compile(r"(?:://[\w.*-]+|HOST):(\d{4,5})\b")
 _SET_ON_PAGE = re.compile(r"(?:--port[ =]|\bPORT=)(\d{2,5})\b")

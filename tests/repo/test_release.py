@@ -24,10 +24,10 @@ def test_every_place_names_the_same_version() -> None:
 
 
 def test_every_place_names_the_same_oldest_version_that_is_supported() -> None:
-    page = (ROOT / "docs" / "project" / "compatibility.md").read_text()
+    page = (ROOT / "docs" / "reference" / "compatibility.md").read_text()
     oldest = dict(re.findall(r"^\| (\w+) \| (\d+(?:\.\d+)*) and newer", page, re.MULTILINE))
     chart = yaml.safe_load((ROOT / "deploy" / "helm" / "kvscope" / "Chart.yaml").read_text())
-    guides = ROOT / "docs" / "guides"
+    guides = ROOT / "docs" / "operate"
     boards, alerts = ((guides / name).read_text() for name in ("dashboards.md", "alerts.md"))
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert chart["kubeVersion"] == f">={oldest['Kubernetes']}.0-0"

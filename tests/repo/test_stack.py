@@ -115,7 +115,7 @@ def test_the_example_environment_names_every_setting_with_its_default() -> None:
 
 
 def test_the_profiles_are_those_of_the_documents() -> None:
-    page = (ROOT / "docs" / "guides" / "stack.md").read_text()
+    page = (ROOT / "docs" / "attach" / "stack.md").read_text()
     assert {"demo", "fleet", "tracing", "vllm"} == PROFILES
     for profile in PROFILES:
         assert f"--profile {profile}" in page
@@ -285,7 +285,7 @@ def test_grafana_shows_our_dashboards_and_begins_with_the_overview() -> None:
 
 def test_a_trace_goes_from_the_engine_to_the_collector_to_tempo_to_grafana() -> None:
     collector = yaml.safe_load((DEPLOY / "otel-collector" / "config.yaml").read_text())
-    page = (ROOT / "docs" / "guides" / "stack.md").read_text()
+    page = (ROOT / "docs" / "attach" / "stack.md").read_text()
     (told,) = re.findall(r"OTLP_TRACES_ENDPOINT=http://otel-collector:(\d+)", page)
     listens = collector["receivers"]["otlp"]["protocols"]["http"]["endpoint"]
     assert listens.endswith(f":{told}")

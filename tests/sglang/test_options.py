@@ -30,7 +30,7 @@ def of_the_table() -> set[str]:
 
 
 def of_the_guide() -> set[str]:
-    text = (ROOT / "docs" / "guides" / "sglang.md").read_text()
+    text = (ROOT / "docs" / "attach" / "sglang.md").read_text()
     return set(_BACKTICKED.findall(text)) - OF_KVSCOPE
 
 

@@ -1,4 +1,4 @@
-"""Options of vLLM against preemptions, as docs/guides/advice.md says, by its own scheduler."""
+"""Options of vLLM against preemptions, as docs/plan/advice.md says, by its own scheduler."""
 
 from collections.abc import Callable
 from pathlib import Path

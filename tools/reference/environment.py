@@ -84,7 +84,7 @@ namespace, and one called `kvscope-fleet` sets `KVSCOPE_FLEET_PORT`: give `--por
 {_table(_ALL)}
 ## OpenTelemetry
 
-[OpenTelemetry](../guides/opentelemetry.md) has defaults and limits.
+[OpenTelemetry](../operate/opentelemetry.md) has defaults and limits.
 
 {_table(_TELEMETRY)}
 ## The stack

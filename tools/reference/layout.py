@@ -12,8 +12,8 @@ _HEAD = """\
 # Layout
 
 Packages, the rooms in them, and which imports which: `make docs` draws it from the code. An arrow
-that follows from others is left out. [Architecture](../concepts/architecture.md) says why, and
-[former names](../project/names.md) where the rooms of before are.
+that follows from others is left out. [Architecture](../internals/architecture.md) says why, and
+[former names](../internals/names.md) where the rooms of before are.
 """
 
 

@@ -15,62 +15,69 @@ NAVIGATION = {
         "docs/start/vllm",
         "docs/start/other-servers",
         "docs/start/demo",
-        "docs/start/five-figures",
+        "docs/start/five-numbers",
     ],
-    "Guides": [
-        "docs/guides/vllm",
-        "docs/guides/sglang",
-        "docs/guides/sidecar",
-        "docs/guides/fleet",
-        "docs/guides/ray",
-        "docs/guides/kubernetes",
-        "docs/guides/gitops",
-        "docs/guides/stack",
-        "docs/guides/live",
-        "docs/guides/dashboards",
-        "docs/guides/alerts",
-        "docs/guides/bare-servers",
-        "docs/guides/whatif",
-        "docs/guides/planning",
-        "docs/guides/advice",
-        "docs/guides/replay",
-        "docs/guides/a-night",
-        "docs/guides/why",
-        "docs/guides/top",
-        "docs/guides/diff",
-        "docs/guides/oom",
-        "docs/guides/opentelemetry",
-        "docs/guides/troubleshooting",
+    "Attach": [
+        "docs/attach/vllm",
+        "docs/attach/sglang",
+        "docs/attach/sidecar",
+        "docs/attach/stack",
+        "docs/attach/kubernetes",
+        "docs/attach/gitops",
+        "docs/attach/ray",
+        "docs/attach/bare-servers",
+    ],
+    "Investigate": [
+        "docs/investigate/why",
+        "docs/investigate/live",
+        "docs/investigate/top",
+        "docs/investigate/replay",
+        "docs/investigate/diff",
+        "docs/investigate/oom",
+        "docs/investigate/a-night",
+    ],
+    "Operate": [
+        "docs/operate/dashboards",
+        "docs/operate/alerts",
+        "alerts/runbooks/README",
+        "docs/operate/opentelemetry",
+        "docs/operate/troubleshooting",
+    ],
+    "Plan": [
+        "docs/plan/planning",
+        "docs/plan/whatif",
+        "docs/plan/advice",
+        "docs/plan/fleet",
     ],
     "Reference": [
         "docs/reference/commands",
         "docs/reference/environment",
         "docs/reference/metrics",
         "docs/reference/servers",
+        "docs/reference/compatibility",
         "docs/reference/engine",
         "docs/reference/traces",
-        "docs/reference/layout",
         "docs/reference/planned-models",
-        "alerts/runbooks/README",
+        "docs/reference/glossary",
     ],
-    "Concepts": [
-        "docs/concepts/architecture",
-        "docs/concepts/prefix-cache",
-        "docs/concepts/preemption",
-        "docs/concepts/forecast",
-        "docs/concepts/wire",
-        "docs/concepts/kv-events",
+    "Internals": [
+        "docs/internals/architecture",
+        "docs/internals/prefix-cache",
+        "docs/internals/preemption",
+        "docs/internals/forecast",
+        "docs/internals/wire",
+        "docs/internals/kv-events",
+        "docs/reference/layout",
+        "docs/internals/names",
+        "docs/internals/first-hour",
     ],
-    "Studies": ["docs/studies/benchmarks", "docs/studies/forecast", "docs/studies/sharing"],
-    "Project": [
-        "docs/project/tested",
-        "docs/project/compatibility",
-        "docs/project/names",
-        "docs/project/first-hour",
-        "CONTRIBUTING",
-        "SECURITY",
-        "CHANGELOG",
+    "Studies": [
+        "docs/studies/tested",
+        "docs/studies/benchmarks",
+        "docs/studies/forecast",
+        "docs/studies/sharing",
     ],
+    "Project": ["CONTRIBUTING", "SECURITY", "CHANGELOG"],
 }
 RUNBOOKS = "alerts/runbooks/README"
 PAGES = [
@@ -78,7 +85,7 @@ PAGES = [
     "docs/**/*.md",
     "alerts/runbooks/*.md",
     "alerts/runbooks/**/*.md",
-    *(f"{p}.md" for p in NAVIGATION["Project"][3:]),
+    *(f"{p}.md" for p in NAVIGATION["Project"]),
 ]
 
 
@@ -90,7 +97,7 @@ def navigation() -> dict[str, list[str]]:
         page = str(file.relative_to(REPOSITORY).with_suffix(""))
         if page not in listed:
             caption = file.parent.name.capitalize()
-            sections[caption if caption in sections else "Concepts"].append(page)
+            sections[caption if caption in sections else "Internals"].append(page)
     return sections
 
 

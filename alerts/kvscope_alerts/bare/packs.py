@@ -16,7 +16,7 @@ from kvscope_alerts.yaml_text import to_yaml
 
 HEADER = (
     "Written by `python -m kvscope_alerts` from alerts/kvscope_alerts/bare/*.py: change those. "
-    "docs/guides/bare-servers.md explains."
+    "docs/attach/bare-servers.md explains."
 )
 
 

@@ -16,7 +16,7 @@ from kvscope_exporter.configuration.model import (
 )
 from kvscope_exporter.configuration.yaml_document import Document
 
-GUIDE = "see docs/guides/sidecar.md"
+GUIDE = "see docs/attach/sidecar.md"
 _AT = re.compile(r"(?P<problem>.*?)(?: - at (?:`key` in )?`\$\.?(?P<path>.*)`)?", re.DOTALL)
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<key>.*)`", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(?P<key>.*)`")

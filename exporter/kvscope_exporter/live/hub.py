@@ -21,11 +21,11 @@ _NAMES_ONLY = (
 _NAMES = "this engine numbers no pages: the map has a square for each page that has a name"
 _COUNTED = (
     "this engine counts its pages and gives them neither numbers nor names: no map can be drawn. "
-    "With KVSCOPE_OBSERVER_NAMES=on in its environment pages have names: docs/guides/sglang.md"
+    "With KVSCOPE_OBSERVER_NAMES=on in its environment pages have names: docs/attach/sglang.md"
 )
 _NO_EVENTS = (
     "only the server's own metrics page is read: it has totals, and neither blocks nor sequences. "
-    "With events the map can be drawn: docs/guides/sidecar.md"
+    "With events the map can be drawn: docs/attach/sidecar.md"
 )
 _NOTHING_YET = "nothing has been heard of it yet"
 

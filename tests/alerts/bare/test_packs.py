@@ -135,7 +135,7 @@ def test_promtool_accepts_the_rules_and_the_queries_of_the_runbook(
 
 @both
 def test_the_document_has_a_row_for_every_alert_with_its_severity(server: Server) -> None:
-    page = (ROOT / "docs" / "guides" / "bare-servers.md").read_text()
+    page = (ROOT / "docs" / "attach" / "bare-servers.md").read_text()
     rows = re.findall(rf"^\| \[`({server.prefix}\w+)`\]\(\S+\) \| (\w+) \|", page, re.MULTILINE)
     assert rows == list(dict.fromkeys((alert.name, alert.severity) for alert in alerts(server)))
 

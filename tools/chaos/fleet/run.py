@@ -1,6 +1,6 @@
 """Two days of a fleet: false alarms of healthy servers, and the alerts of the others' faults.
 
-Every figure of "A day of a fleet" in docs/guides/alerts.md but the costs is from this program.
+Every figure of "A day of a fleet" in docs/operate/alerts.md but the costs is from this program.
 """
 
 import time

@@ -149,7 +149,7 @@
   {{- end }}
   {{- range $name := concat $edits.disabledAlerts (keys $edits.severities) (keys $edits.waits) | uniq }}
     {{- if not (hasKey $known $name) }}
-      {{- fail (printf "rules: there is no alert %s; docs/guides/alerts.md lists them" $name) }}
+      {{- fail (printf "rules: there is no alert %s; docs/operate/alerts.md lists them" $name) }}
     {{- end }}
   {{- end }}
   {{- $groups := list }}

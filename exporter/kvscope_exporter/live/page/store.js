@@ -1,4 +1,4 @@
-// The engine's state as the page knows it: a snapshot, and the frames since. See docs/guides/live.md.
+// The engine's state as the page knows it: a snapshot, and the frames since. See docs/investigate/live.md.
 
 import { chosen, events, request } from './server.js';
 
