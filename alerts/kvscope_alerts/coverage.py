@@ -61,7 +61,7 @@ _KUBERNETES = "kube_"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """A column of the table in docs/operate/alerts.md."""
+    """A column of the table in docs/reference/alerts.md."""
 
     title: str
     tells: frozenset[str] = frozenset()
@@ -193,7 +193,7 @@ def coverage() -> dict[str, dict[str, str]]:
 
 
 def table() -> str:
-    """The table of docs/operate/alerts.md."""
+    """The table of docs/reference/alerts.md."""
     head = ("alert", *KINDS)
     lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for name, cells in coverage().items():

@@ -25,7 +25,7 @@ RULES = [
 
 
 def test_the_document_has_the_table() -> None:
-    page = (ROOT / "docs" / "operate" / "alerts.md").read_text()
+    page = (ROOT / "docs" / "reference" / "alerts.md").read_text()
     assert table() in page, "python -m kvscope_alerts.coverage prints it"
 
 

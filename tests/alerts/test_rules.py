@@ -180,7 +180,7 @@ def test_promtool_sees_a_case_pass_by_the_rules_that_it_needs(
 
 
 def test_the_document_has_a_row_for_every_alert_with_its_severity() -> None:
-    page = (ROOT / "docs" / "operate" / "alerts.md").read_text()
+    page = (ROOT / "docs" / "reference" / "alerts.md").read_text()
     rows = re.findall(r"^\| \[`(Kvscope\w+)`\]\(\S+\) \| (\w+) \|", page, re.MULTILINE)
     assert rows == [*{r["alert"]: r["labels"]["severity"] for r in ALERT_RULES}.items()]
 

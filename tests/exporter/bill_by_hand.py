@@ -19,7 +19,7 @@ from tests.exporter.machine import MACHINE
 from tests.exporter.page import hello
 from tests.support.accounting import Accounting, ContentRunner
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "internals" / "preemption.md"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "studies" / "preemption.md"
 SECOND_NS = 1_000_000_000
 PREFIX = list(range(100, 108))
 """Two blocks that several prompts begin with."""

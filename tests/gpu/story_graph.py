@@ -1,4 +1,4 @@
-"""Draws docs/images/oom.svg from the table of docs/investigate/oom.md.
+"""Draws docs/images/oom.svg from the table of docs/studies/oom.md.
 
     python -m tests.gpu.story_graph
 
@@ -36,7 +36,7 @@ def read_signals(page: str) -> dict[str, str]:
 
 
 def main() -> None:
-    page = (DOCS / "investigate" / "oom.md").read_text()
+    page = (DOCS / "studies" / "oom.md").read_text()
     stages = read_stages(page)
     numbers = range(1, len(stages) + 1)
     figure, axes = plt.subplots(figsize=(8, 4))

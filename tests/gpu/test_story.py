@@ -1,4 +1,4 @@
-"""The story of docs/investigate/oom.md: what each metric said at each stage, and what spoke first."""
+"""The story of docs/studies/oom.md: what each metric said at each stage, and what spoke first."""
 
 import os
 from collections.abc import Callable
@@ -10,14 +10,14 @@ from tests.fakes.nvml import GIB, MIB, Simulated
 from tests.gpu.story import PEAK, POOL, STAGES, first_spoken, table, tell
 from tests.repo.checkout import ROOT
 
-PAGE = ROOT / "docs" / "investigate" / "oom.md"
+PAGE = ROOT / "docs" / "studies" / "oom.md"
 BEGIN, END = "<!-- story: begin -->\n", "<!-- story: end -->\n"
 
 
 def test_the_story_is_told_as_it_is_written(
     hardware: Simulated, start: Callable[..., GpuPoller]
 ) -> None:
-    """KVSCOPE_UPDATE_STORY=1 rewrites the tables of docs/investigate/oom.md."""
+    """KVSCOPE_UPDATE_STORY=1 rewrites the tables of docs/studies/oom.md."""
     said = list(tell(hardware, start()))
     idle, _, full, arrived, crowded, tight, failed = said
 

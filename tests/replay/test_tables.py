@@ -37,7 +37,7 @@ from tests.replay.simulated import (
 from tests.repo.checkout import ROOT
 
 SECOND = 10**9
-GUIDE = ROOT / "docs" / "investigate" / "replay.md"
+GUIDE = ROOT / "docs" / "reference" / "recording-tables.md"
 
 
 def export(recording: Path, folder: Path) -> Path:
