@@ -13,7 +13,8 @@ from tests.repo.checkout import project_files, relative
 PRODUCT = ("alerts", "dashboards", "deploy", "engine", "exporter", "kvscope", "kvscope_events")
 PRODUCT += ("monitoring",)
 UNREAD = {"CHANGELOG.md", "docs/reference/commands.md", "docs/reference/metrics.md"}
-UNREAD |= {"docs/reference/servers.md"}
+UNREAD |= {f"docs/reference/{name}.md" for name in ("servers", "environment", "layout")}
+UNREAD |= {"docs/reference/planned-models.md", "docs/internals/names.md"}
 """History, and pages that are generated from strings, which are read."""
 
 TICS = {
@@ -35,6 +36,38 @@ TICS = {
     "another one": re.compile(r"\banother one\b"),
 }
 """Substitutes: CONTRIBUTING.md, rule 11."""
+_NOUNS = "server|replica|engine|process|method|pod|image|release|version|user|start"
+DOCUMENT_TICS = {
+    "of its own": re.compile(r"\bof (?:its|their|your|our) own\b"),
+    "is heard, is silent": re.compile(r"\b(?:is|are|was|were|been|has|have|be) (?:heard|silent)\b"),
+    "page, for metrics": re.compile(r"\b(?:its|own|server's|kvscope's|whose) (?:own )?pages?\b"),
+    "figures": re.compile(r"\b[Ff]igures?\b"),
+    "a second, for per second": re.compile(
+        r"\b(?:tokens|requests|steps|blocks|calls|samples|bytes|events|times|MB) an? "
+        r"(?:second|minute|hour|day|step|line|token)\b"
+    ),
+    "says which": re.compile(r"\b(?:says?|said) (?:so|which|what|how|where|whose|who|when|why)\b"),
+    "that of": re.compile(r"\b(?:those|that) of\b"),
+    "as of": re.compile(r"\bas (?:of|in|by|for|with) "),
+    "has to": re.compile(r"\bha(?:s|ve|d) to\b"),
+    "begins": re.compile(r"\b(?:[Bb]egins?|[Bb]egan)\b"),
+    "has ended": re.compile(r"\b(?:has|have|had) ended\b|\bends\b"),
+    "beside": re.compile(r"\bbeside\b"),
+    "a vLLM": re.compile(
+        rf"\b[Aa]n? (?:vLLM|SGLang|Prometheus|Slack)\b(?! (?:\d|or |(?:{_NOUNS})))"
+    ),
+    "semicolon chain": re.compile(r"[a-z)`]; [a-z`]"),
+    "what is": re.compile(
+        r"(?:^|[.:;] |\| )[Ww]hat (?:is|was|has|it|they|lies|only|rests) (?!different)"
+    ),
+    "the same as": re.compile(r"\| the same\b|[Tt]he same (?:of|for|as|with)\b"),
+    "asks": re.compile(r"\b(?:is|are|was) asked\b|\basks\b"),
+    "gives back": re.compile(r"\b(?:let go|takes? off|gives? .{0,20}back)\b"),
+    "is well": re.compile(r"\bis well\b"),
+    ", so that": re.compile(r", so that\b"),
+    "mended": re.compile(r"\bmend(?:s|ed|ing)?\b"),
+}
+"""In the README and the documents; studies quote tests, generated pages follow their sources."""
 QUESTION = re.compile(r"^(?:What|Who|Whom|Whose|How|Where|Which|Why)\b")
 """A docstring or comment that begins so is half a question; write a noun phrase or a sentence."""
 
@@ -62,10 +95,15 @@ def passages() -> Iterator[Passage]:
 def found(passage: Passage) -> list[str]:
     """Names of the tics in it, as often as they occur, without what is quoted as code."""
     text = re.sub(r"`[^`]*`", "``", passage.text)
-    tics = [tic for tic, pattern in TICS.items() for _ in pattern.finditer(text)]
+    tables = [TICS, DOCUMENT_TICS] if _is_document(passage.place) else [TICS]
+    tics = [tic for t in tables for tic, pattern in t.items() for _ in pattern.finditer(text)]
     if not passage.for_users and QUESTION.match(text):
         tics.append("What …, as a beginning")
     return tics
+
+
+def _is_document(place: str) -> bool:
+    return place.startswith(("README", "docs/")) and not place.startswith("docs/studies/")
 
 
 def _python(path: Path, place: str, is_product: bool) -> Iterator[Passage]:
@@ -107,10 +145,14 @@ def _comments(source: str) -> Iterator[tuple[int, str]]:
 
 
 def _paragraphs(path: Path) -> Iterator[tuple[int, str]]:
-    """Paragraphs, items and rows of tables."""
+    """Paragraphs, items and rows of tables; what a fence encloses is code."""
     block: list[str] = []
     start = 1
+    is_code = False
     for number, line in enumerate(path.read_text().splitlines(), 1):
+        is_code ^= line.lstrip().startswith("```")
+        if is_code or line.startswith(("```", "    $ ")):
+            continue
         if not line.strip() or line.lstrip().startswith(("|", "- ", "* ", "#")):
             if block:
                 yield start, " ".join(block)
