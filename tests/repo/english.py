@@ -150,8 +150,8 @@ def _paragraphs(path: Path) -> Iterator[tuple[int, str]]:
     start = 1
     is_code = False
     for number, line in enumerate(path.read_text().splitlines(), 1):
-        is_code ^= line.lstrip().startswith("```")
-        if is_code or line.startswith(("```", "    $ ")):
+        is_code ^= line.lstrip().startswith(("```", "<!-- engine options", "<!-- end of the"))
+        if is_code or line.startswith("```"):
             continue
         if not line.strip() or line.lstrip().startswith(("|", "- ", "* ", "#")):
             if block:

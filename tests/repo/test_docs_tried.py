@@ -47,6 +47,7 @@ FOREIGN_OPTIONS = {
     "--previous": "kubectl logs",
     "--kill-whom": "systemctl kill",
     "--load-format": "vllm serve",
+    "--now": "systemctl disable",
     "--scheduler-reserve-full-isl": "vllm serve",
     "--startup-weight-load-mode": "sglang",
     "--zmq-kv-events-ports": "Dynamo's mocker",
