@@ -31,6 +31,7 @@ from kvscope.cli.sidecar import sidecar
 from kvscope.cli.stacks import stacks
 from kvscope.cli.tenants import tenants
 from kvscope.cli.top import top
+from kvscope.cli.webhook import webhook
 from kvscope.cli.whatif import whatif
 from kvscope.cli.why import why
 from kvscope.output import fail, output_errors
@@ -114,8 +115,8 @@ def _name_of(option: TyperOption) -> str:
 app = typer.Typer(
     name="kvscope",
     help="Observability for paged-KV LLM inference servers. Options of commands that serve (run, "
-    "serve, sidecar, fleet, demo) can be set by environment variables as well: --port of sidecar "
-    "by KVSCOPE_SIDECAR_PORT. A flag wins.",
+    "serve, sidecar, fleet, demo, webhook) can be set by environment variables as well: --port of "
+    "sidecar by KVSCOPE_SIDECAR_PORT. A flag wins.",
     cls=_Group,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -124,9 +125,9 @@ app = typer.Typer(
 )
 # Options of the command that is run are its own, even without -- before it.
 app.command(cls=Daemon, context_settings={"allow_interspersed_args": False})(run)
-_DAEMONS = (serve, sidecar, fleet, demo)
+_DAEMONS = (serve, sidecar, fleet, demo, webhook)
 _COMMANDS = (
-    *(observer, inject, serve, sidecar, fleet, demo, load, plan, top),
+    *(observer, inject, webhook, serve, sidecar, fleet, demo, load, plan, top),
     *(whatif, record, replay, export, why, diff, alerts),
     *(advise, tenants, retire, gpu, doctor, stacks, metrics),
 )
