@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kvscope.options.generated import with_options
-from kvscope.options.listen import Address
 from kvscope.options.pods import PodOptions
 from kvscope.output import configure_logging, fail
 from kvscope.serving.stacks import show_stacks
@@ -30,7 +29,11 @@ class WebhookOptions:
     ssl_keyfile: Path | None = option(
         None, "TLS private key. Default: read from --ssl-certfile.", "FILE"
     )
-    address: Address = Address(host="127.0.0.1", port=DEFAULT_PORT)
+    host: str = option("127.0.0.1", "Address to listen on.", "HOST")
+    listen_port: int = option(
+        DEFAULT_PORT, "Port to listen on; 0: any free one.", "PORT", least=0, most=65535
+    )
+    """Not --port, which is the sidecar's in the pods, as in `kvscope inject`."""
     pods: PodOptions = PodOptions()
 
 
@@ -47,7 +50,7 @@ def webhook(options: WebhookOptions = WebhookOptions()) -> None:
     Example: kvscope webhook --exporter-image IMAGE --host 0.0.0.0 --ssl-certfile tls.crt
     --ssl-keyfile tls.key
     """
-    from kvscope.inject.admission import answer
+    from kvscope.inject.admission import answer, prepare
     from kvscope.serving.listen import listening, url_of
     from kvscope.serving.run import AppServer
     from kvscope.serving.signals import signals_end
@@ -57,13 +60,13 @@ def webhook(options: WebhookOptions = WebhookOptions()) -> None:
     configure_logging()
     show_stacks()
     try:
-        options.pods.wish()
+        prepare(options.pods)
         certificate = Certificate(options.ssl_certfile, options.ssl_keyfile)
     except ValueError as error:
         raise fail(error) from None
-    host = options.address.host
+    host = options.host
     renewal = BackgroundLoop("kvscope-certificate", RENEWAL_SECONDS, certificate.renew)
-    with signals_end() as ending, listening(host, options.address.port) as listener:
+    with signals_end() as ending, listening(host, options.listen_port) as listener:
         logger.info("asked at %s/observe", url_of(host, listener.getsockname()[1], tls=True))
         renewal.start()
         try:

@@ -19,7 +19,7 @@ import yaml
 from kvscope.inject.document import RefusedError, observe
 from kvscope.inject.kubernetes import Wish
 from kvscope.inject.pod import LABEL, OBSERVED
-from kvscope.inject.report import Report
+from kvscope.inject.report import LEFT_ALONE, Report
 from kvscope.options.pods import PodOptions
 from kvscope_events.printable import printable
 
@@ -56,14 +56,25 @@ class Admission(msgspec.Struct):
 
 
 class Review(msgspec.Struct):
-    """What the API server sends."""
+    """The content of a request."""
 
     request: Admission
     apiVersion: str = "admission.k8s.io/v1"
 
 
+def prepare(options: PodOptions) -> None:
+    """Observe a pod of the smallest kind, so that the first one that is asked about does not wait
+    for imports. Raises ValueError if the options leave even that one alone."""
+    container = {"name": "vllm", "image": "vllm/vllm-openai", "args": ["--model=m"]}
+    container |= {"name": options.container} if options.container else {}
+    pod = {"spec": {"containers": [container], "securityContext": {"runAsUser": 1000}}}
+    patch, problem = _observed(pod, options)
+    if not patch:
+        raise ValueError(problem)
+
+
 def answer(body: bytes, options: PodOptions) -> bytes:
-    """The AdmissionReview that answers one. Raises msgspec.DecodeError if the body is none."""
+    """The AdmissionReview that answers one. Raises msgspec.DecodeError for any other body."""
     review = msgspec.json.decode(body, type=Review)
     pod, response = review.request.object, {"uid": review.request.uid, "allowed": True}
     try:
@@ -100,7 +111,8 @@ def _observed(pod: Mapping[str, Any], options: PodOptions) -> tuple[list[Operati
     if report.refused and spec.get("restartPolicy") not in (None, "Always"):
         return [], _ENDS
     if report.refused:
-        return [], _FLAG.sub(PREFIX, next(iter(report.reasons.values())))
+        reasons = [line.partition(LEFT_ALONE)[2] for line in report.lines if LEFT_ALONE in line]
+        return [], _FLAG.sub(PREFIX, reasons[0])
     if not report.done:
         names = " or ".join(report.containers)
         is_asked = labels.get(OBSERVE) == "true"
