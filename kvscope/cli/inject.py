@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kvscope.inject.options import PodOptions
 from kvscope.inject.pod import EXPORTER_IMAGE
 from kvscope.options.generated import with_options
-from kvscope.options.pods import PodOptions
 from kvscope.output import fail
 from kvscope_engine.option import option
 from kvscope_events.printable import printable

@@ -4,8 +4,8 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
+from kvscope.inject.options import PodOptions
 from kvscope.options.generated import with_options
-from kvscope.options.pods import PodOptions
 from kvscope.output import configure_logging, fail
 from kvscope.serving.stacks import show_stacks
 from kvscope_engine.option import option

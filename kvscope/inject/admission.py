@@ -18,9 +18,9 @@ import yaml
 
 from kvscope.inject.document import RefusedError, observe
 from kvscope.inject.kubernetes import Wish
+from kvscope.inject.options import PodOptions
 from kvscope.inject.pod import LABEL, OBSERVED
 from kvscope.inject.report import LEFT_ALONE, Report
-from kvscope.options.pods import PodOptions
 from kvscope_events.printable import printable
 
 OBSERVE = "kvscope.io/observe"

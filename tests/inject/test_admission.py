@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvscope.inject.admission import answer
+from kvscope.inject.options import PodOptions
 from kvscope.inject.pod import OBSERVER, SIDECAR
-from kvscope.options.pods import PodOptions
 from kvscope.serving.webhook import Certificate, webhook_app
 from kvscope_exporter.web.http_server import HttpServer
 from tests.inject.odd_inputs import OBSERVABLE
