@@ -31,6 +31,7 @@ from kvscope.cli.sidecar import sidecar
 from kvscope.cli.stacks import stacks
 from kvscope.cli.tenants import tenants
 from kvscope.cli.top import top
+from kvscope.cli.webhook import webhook
 from kvscope.cli.whatif import whatif
 from kvscope.cli.why import why
 from kvscope.output import fail, output_errors
@@ -120,8 +121,11 @@ def _name_of(option: TyperOption) -> str:
 
 
 _SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
-_DAEMONS = (run, sidecar, fleet, demo, serve)
-_DAILY = (run, sidecar, fleet, inject, why, top, advise, tenants, diff, plan, whatif, load, demo)
+_DAEMONS = (run, sidecar, fleet, demo, serve, webhook)
+_DAILY = (
+    *(run, sidecar, fleet, inject, webhook),
+    *(why, top, advise, tenants, diff, plan, whatif, load, demo),
+)
 _GROUPS: dict[str, tuple[str, dict[str, Callable[..., None]]]] = {
     "rec": (
         "Save, play and export recordings.",

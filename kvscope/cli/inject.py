@@ -1,25 +1,23 @@
 """`kvscope inject`: manifests and Compose files whose servers are observed."""
 
-import re
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvscope.inject.pod import DEFAULT_BLOCKS, EXPORTER_IMAGE, PORT, cores, cpu_request
+from kvscope.inject.options import PodOptions
+from kvscope.inject.pod import EXPORTER_IMAGE
 from kvscope.options.generated import with_options
 from kvscope.output import fail
 from kvscope_engine.option import option
-from kvscope_events.limits import MAX_BLOCKS
 from kvscope_events.printable import printable
 
 if TYPE_CHECKING:
     from kvscope.inject.kubernetes import Wish
 
 _STANDARD_INPUT = "-"
-_ASSIGNED = "assigned"
 MAX_BYTES = 64 << 20
 
 
@@ -36,48 +34,11 @@ class InjectOptions:
         "postRenderers.",
         flags=("--patch",),
     )
-    exporter_image: str | None = option(
-        None,
-        "Image of the observer and the sidecar, which every node has to be able to pull. Needed, "
-        "except with --remove: none is published.",
-        "IMAGE",
-    )
-    container: str | None = option(
-        None,
-        "Container of the server, if it is not recognised or a pod has several. In a Compose file: "
-        "the service.",
-        "NAME",
-    )
     path: str | None = option(
         None,
         "Place of the pods' templates or specs, if they are not found or not all are meant: "
         "spec/roles/*/template. * is every element.",
         "PATH",
-    )
-    user: str | None = option(
-        None,
-        "User of the server, if neither the manifest says nor its image is known; "
-        f"{_ASSIGNED}: the cluster assigns one to all containers (OpenShift).",
-        "UID",
-    )
-    port: int = option(PORT, "Port of the sidecar's page.", "PORT", least=1, most=65535)
-    key_secret: str | None = option(
-        None,
-        "Secret with the bearer token that the page asks for. Default of KEY: token.",
-        "NAME[/KEY]",
-    )
-    blocks: int = option(
-        DEFAULT_BLOCKS,
-        "Blocks of the server's pool, for the sidecar's resources; it logs them as it starts.",
-        "N",
-        least=1,
-        most=MAX_BLOCKS,
-    )
-    cpu_limit: str | None = option(
-        None,
-        "Limit of CPU of each container that is added to a pod, where a ResourceQuota counts "
-        "limits.cpu: 1, 500m. Default: no limit.",
-        "CPU",
     )
     ordinary_sidecar: bool = option(
         False,
@@ -91,22 +52,15 @@ class InjectOptions:
         flags=("--fail-open",),
     )
 
-    def wish(self) -> "Wish":
-        """Raises typer.Exit(2) for what cannot be meant."""
-        from kvscope.inject.kubernetes import Wish
+    pods: PodOptions = PodOptions()
 
-        return Wish(
-            image=EXPORTER_IMAGE if self.remove else _image(self.exporter_image),
-            port=self.port,
-            path=self.path and self.path.strip("/"),
-            container=self.container,
-            user=_user(self.user),
-            is_user_assigned=self.user == _ASSIGNED,
-            key=_key(self.key_secret),
-            is_native=not self.ordinary_sidecar,
-            is_fail_open=self.fail_open,
-            blocks=self.blocks,
-            cpu_limit=_cpu_limit(self.cpu_limit, self.blocks),
+    def wish(self) -> "Wish":
+        """Raises ValueError for what cannot be meant."""
+        pods = self.pods
+        if self.remove:
+            pods = replace(pods, exporter_image=EXPORTER_IMAGE)
+        return pods.wish(
+            path=self.path, is_native=not self.ordinary_sidecar, is_fail_open=self.fail_open
         )
 
 
@@ -160,7 +114,11 @@ def inject(
     if options.patch and options.remove:
         raise fail("--patch adds: take the patch out of the kustomization instead of --remove")
     name = file or filename or _STANDARD_INPUT
-    wish, remove = options.wish(), options.remove
+    remove = options.remove
+    try:
+        wish = options.wish()
+    except ValueError as error:
+        raise fail(error) from None
     text = _read(name)
     report = Report()
     try:
@@ -195,51 +153,3 @@ def _read(name: str) -> str:
         return content.decode()
     except UnicodeDecodeError as error:
         raise fail(f"{name}: not UTF-8 at byte {error.start}") from None
-
-
-def _image(text: str | None) -> str:
-    """Raises typer.Exit(2)."""
-    if text is None:
-        raise fail(
-            "--exporter-image is needed: no image of kvscope is published. Build one (docker build "
-            "--target exporter -t IMAGE .), push it to a registry that your nodes pull from, and "
-            "name it: --exporter-image IMAGE"
-        )
-    if not text or re.search(r"\s", text):
-        raise fail(f"--exporter-image {text!r}: expected the name of an image")
-    return text
-
-
-def _user(text: str | None) -> int | None:
-    """Raises typer.Exit(2)."""
-    if text is None or text == _ASSIGNED:
-        return None
-    if not (text.isascii() and text.isdigit() and int(text) < 1 << 31):
-        raise fail(f"--user {text!r}: expected a number, or {_ASSIGNED}")
-    return int(text)
-
-
-def _cpu_limit(text: str | None, blocks: int) -> str | None:
-    """Raises typer.Exit(2)."""
-    if text is None:
-        return None
-    limit, request = cores(text), cpu_request(blocks)
-    if limit is None:
-        raise fail(f"--cpu-limit {text!r}: expected an amount of CPU, such as 1, 1.5 or 500m")
-    least = cores(request)
-    assert least is not None
-    if limit < least:
-        raise fail(
-            f"--cpu-limit {text}: below the {request} that the sidecar requests for {blocks} blocks"
-        )
-    return text
-
-
-def _key(text: str | None) -> tuple[str, str] | None:
-    """Raises typer.Exit(2)."""
-    if text is None:
-        return None
-    name, _, key = text.partition("/")
-    if not name or "/" in key:
-        raise fail(f"--key-secret {text!r}: expected NAME or NAME/KEY")
-    return name, key or "token"

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from kvscope.inject.edit import Editor
 from kvscope.inject.tree import LeftAloneError
 
+LEFT_ALONE = "left alone: "
+"""Before the reason in the line of a server that is not changed."""
 UNOBSERVED = 1
 """Exit status if a server was left alone, or no server was found."""
 Place = tuple[int, int | str]
@@ -58,7 +60,7 @@ class Report:
         self.refused += 1
         if place is not None:
             self.reasons[place] = str(reason)
-        self.note(name, f"left alone: {reason}")
+        self.note(name, f"{LEFT_ALONE}{reason}")
 
     def keeps(self, turn: Turn, place: Place, name: str) -> bool:
         """Whether the server stays as it is observed now, which is said."""

@@ -239,3 +239,26 @@ def test_a_post_renderer_observes_the_servers_of_any_chart(
     )
     image = container(built["Deployment", "mine"], "kvscope")["image"]
     assert image == "registry.example.com/exporter:1"
+
+
+def test_the_webhook_never_keeps_a_pod_from_being_created() -> None:
+    assert not any("webhook" in name for _, name in rendered())
+    objects = rendered("webhook.enabled=true", "webhook.image=r/k:1", "webhook.args={--blocks=7}")
+    name = "kvscope-webhook"
+    assert {kind for kind, of in objects if of == name} == {
+        *("Secret", "Deployment", "PodDisruptionBudget", "Service"),
+        "MutatingWebhookConfiguration",
+    }
+    for hook in objects["MutatingWebhookConfiguration", name]["webhooks"]:
+        assert (hook["failurePolicy"], hook["sideEffects"]) == ("Ignore", "None")
+        assert hook["clientConfig"]["caBundle"] == objects["Secret", name]["data"]["ca.crt"]
+    pod = objects["Deployment", name]["spec"]["template"]["spec"]
+    arguments = pod["containers"][0]["args"]
+    assert {"--exporter-image=r/k:1", "--blocks=7"} <= {*arguments}
+    for version in API_VERSIONS:
+        assert problems(objects["Deployment", name], version) == []
+    issued = rendered("webhook.enabled=true", "webhook.image=i", "webhook.certManager.enabled=true")
+    assert ("Secret", name) not in issued
+    assert issued["Certificate", name]["spec"]["secretName"] == name
+    with pytest.raises(AssertionError, match=r"webhook\.image"):
+        rendered("webhook.enabled=true")
