@@ -1,7 +1,8 @@
 """Waiting for what another thread or process does, with an end."""
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 WAIT_SECONDS = 60.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.002, 0.05
@@ -19,3 +20,9 @@ def wait_for(
         assert time.monotonic() < deadline, f"waited {seconds:g} s in vain: {what}"
         time.sleep(pause)
         pause = min(pause * 1.1, LONGEST_PAUSE)
+
+
+def started_since(before: Collection[threading.Thread]) -> list[str]:
+    """Names of the threads that were started since and still run; those of tests before this one
+    may end meanwhile."""
+    return [thread.name for thread in threading.enumerate() if thread not in before]
