@@ -58,7 +58,7 @@ def decoded(number: bytes) -> int:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Held while somebody connects to the socket at `path`, and while it is taken away."""
+    """Held while a process connects to the socket at `path`, and while the socket is removed."""
     with path.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -71,8 +71,9 @@ class Forked:
 
 @cache
 def _server() -> socket.socket:
-    """Asks the server that the processes of a run share, else one of this process; whoever is the
-    first to want a fork starts it. It ends when all that have asked have ended."""
+    """The connection to the server that the processes of a run share, else to one of this process.
+
+    The first process to want a fork starts the server, which ends with the last one that asks."""
     folder = os.environ.get(SHARED_FOLDER) or tempfile.mkdtemp(prefix="kvscope-forks-")
     path = Path(folder) / "fork-server"
     asking = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)

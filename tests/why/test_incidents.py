@@ -27,7 +27,7 @@ ONE_OF_EACH = {
     **{kind: each for each, kind in HELD_OUT.items()},
     **{k: each for each, k in USED.items()},
 }
-"""Of each cause; the others at night."""
+"""One incident for each cause; the others run at night."""
 QUIET = ("steady", "conversations", "short", "long", "waves")
 
 
