@@ -128,6 +128,7 @@ def test_an_incident_is_named_until_it_has_been_over_for_five_minutes() -> None:
     assert play(stage, chat(4, 180), 180).chain == []
 
 
+@pytest.mark.nightly
 def test_a_recording_gives_the_answer_that_was_given_then(tmp_path: Path) -> None:
     limits = Limits(keep_ns=3600 * 10**9, keep_bytes=1 << 30)
 
