@@ -164,6 +164,7 @@ def main() -> int:
         os.environ["KVSCOPE_HYPOTHESIS_PROFILE"] = profile
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="kvscope-tests-") as folder:
+        os.environ["KVSCOPE_TEST_FORKS"] = folder  # what loads torch once, for all processes
         run = Run(Path(folder), paths or ["tests"], options)
         with run.checked(shlex.split(beside[0]) if beside else ()):
             if os.environ.get("CI") == "true" and weekly is None and nightly is None:

@@ -105,7 +105,7 @@ def test_kubectl_refuses_a_flag_that_there_is_not(tmp_path: Path) -> None:
 
 def live(test: Callable[..., None]) -> Callable[..., None]:
     """Marks a test that needs the scene below."""
-    for name in ("slow", "prometheus", "alertmanager", "amtool"):
+    for name in ("nightly", "slow", "prometheus", "alertmanager", "amtool"):
         test = getattr(pytest.mark, name)(test)
     return test
 

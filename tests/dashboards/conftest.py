@@ -38,15 +38,11 @@ def _demo(folder: Path) -> Iterator[Process]:
             process.wait()
 
 
-@pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """Both servers, with families of every kind on their pages.
-
-    Of one module, and not of the session: they are under load, and later tests want the machine.
-    """
+@contextmanager
+def staged(folder: Path) -> Iterator[Stage]:
+    """Both servers, with families of every kind on their pages. Under load: not for long."""
     if compiler() is None and os.environ.get("CI") != "true":
         pytest.skip("no C compiler on PATH")
-    folder = tmp_path_factory.mktemp("stage")
     build_library(folder)
     sizes = ("--max-model-len", "256", "--max-num-seqs", "4", "--no-gpu")
     # The board for vLLM asks old servers as well, and those that show how long blocks stay.
@@ -67,6 +63,12 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
             lambda: settled.search(running.pages()[0]) is not None, "a preemption", START_SECONDS
         )
         (folder / "oom").touch()
+        yield running
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    with staged(tmp_path_factory.mktemp("stage")) as running:
         yield running
 
 

@@ -23,7 +23,7 @@ NOT_SHOWN = {
             "vllm:request_prefill_kv_computed_tokens",
             "vllm:request_time_per_output_token_seconds",
         ],
-        "vLLM's generated boards read it (tests/e2e/vllm_boards.py)",
+        "vLLM's generated boards read it",
     ),
     "vllm:request_max_num_generation_tokens": "vLLM's published grafana.json reads it",
     **dict.fromkeys(

@@ -11,8 +11,8 @@ from dashboards.generate import BOARDS, FOLDER
 from kvscope_exporter.catalogue import CATALOGUE
 from kvscope_monitoring.elsewhere import ELSEWHERE
 from tests.dashboards.asking import targets
+from tests.dashboards.conftest import staged
 from tests.dashboards.exceptions import MAY_BE_EMPTY, NOT_SHOWN
-from tests.dashboards.fleet import Stage
 from tests.dashboards.lint import lint
 from tests.dashboards.of_vllm import NOT_OF_VLLM
 from tests.dashboards.promql import Exposed, check_query, names_in, panels_of, read
@@ -29,7 +29,7 @@ def load(path: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def exposed(stage: Stage) -> Exposed:
+def exposed(tmp_path_factory: pytest.TempPathFactory) -> Exposed:
     """Series of the two servers, and those that only other hardware or an incident has."""
     elsewhere = (
         "# TYPE kvscope_gpu_mig_memory_bytes gauge\n"
@@ -100,7 +100,8 @@ def exposed(stage: Stage) -> Exposed:
             for figure in ("value", "saved_tokens_per_second")
         )
     )
-    pages = read([*stage.pages(), elsewhere])
+    with staged(tmp_path_factory.mktemp("stage")) as stage:
+        pages = read([*stage.pages(), elsewhere])
     of_others = {
         row.name: row
         for row in CATALOGUE

@@ -11,7 +11,7 @@ import pytest
 from tests.support.pages import sample
 from tests.support.process import completed, forked_kvscope
 from tests.support.waiting import wait_for
-from tests.support.watched import Watched, sidecar, watched
+from tests.support.watched import sidecar, watched
 
 SAME_MODEL = ("--served-model-name", "same")
 PROMPT = "a beginning that all of them have " * 12
@@ -90,28 +90,6 @@ def test_a_fleet_behind_a_sidecar_with_a_key(tmp_path: Path) -> None:
 
         process.send(signal.SIGINT)
         assert process.wait() == 0
-
-
-@pytest.mark.slow
-@pytest.mark.waits
-def test_a_sidecar_is_found_by_its_own_list_for_prometheus(tmp_path: Path) -> None:
-    tmp_path.chmod(0o700)
-    never_started = Watched("red", f"ipc://{tmp_path}/red.sock")
-    with (
-        sidecar(never_started) as beside,
-        forked_kvscope(
-            "fleet", "--port", "0", "--sidecars-from", f"{beside.url}/targets"
-        ) as process,
-    ):
-        fleet = process.find(r"the fleet: (\S+)")
-        labels = {"sidecar": beside.url.removeprefix("http://")}
-
-        def is_up() -> bool:
-            page = httpx.get(f"{fleet}/metrics", timeout=20).text
-            return sample(page, "kvscope_fleet_sidecar_up", **labels) == 1
-
-        wait_for(is_up, "it is asked, and answers")
-        assert states(fleet) in ({}, {"red": "unknown"})
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """`--otlp-endpoint` as an operator uses it: what arrives, what is refused, how it ends."""
 
 import signal
-import time
 
 import httpx
 import pytest
@@ -48,38 +47,6 @@ def test_an_engine_sends_what_its_page_says_and_the_last_values_at_the_end() -> 
     durations = metrics["gen_ai.server.request.duration"].histogram.data_points
     assert sum(point.count for point in durations) == 1
     assert attributes_in(durations[0].attributes)["gen_ai.request.model"] == "red"
-
-
-@pytest.mark.timed
-def test_a_sidecar_ends_promptly_while_the_endpoint_says_nothing() -> None:
-    with Receiver() as receiver:
-        receiver.answer = lambda _handler: receiver.released.wait(60) and None
-        arguments = (*SIDECAR, "--otlp-endpoint", receiver.url)
-        with forked_kvscope(*arguments, OTEL_METRIC_EXPORT_INTERVAL="100") as sidecar:
-            wait_for(lambda: bool(receiver.requests), "an export")
-            url = sidecar.find(r"targets: (http://\S+)/targets")
-            assert "kvscope_otlp_exports_total" in httpx.get(f"{url}/metrics").text
-            began = time.monotonic()
-            sidecar.send(signal.SIGTERM)
-            assert sidecar.wait() == 0
-            assert time.monotonic() - began < 6
-
-
-def test_several_servers_of_a_sidecar_are_instances_of_their_own() -> None:
-    more = ("--events", "green=tcp://127.0.0.1:7")
-    with (
-        Receiver() as receiver,
-        forked_kvscope(*SIDECAR, *more, "--otlp-endpoint", receiver.url) as sidecar,
-    ):
-        port = sidecar.find(r"targets: http://\S+:(\d+)/targets")
-        sidecar.send(signal.SIGTERM)
-        assert sidecar.wait() == 0
-        ids = [
-            attributes_in(resource.resource.attributes)["service.instance.id"]
-            for resource in receiver.requests[-1].resource_metrics
-        ]
-    assert ids[:2] == ["blue", "green"]
-    assert ids[2].endswith(f":{port}")
 
 
 @pytest.mark.parametrize("command", [SERVE, SIDECAR, ("demo", "--port", "0")], ids=lambda c: c[0])

@@ -1,26 +1,19 @@
 """Prometheus scrapes the server under load; dashboards made for vLLM find their numbers."""
 
 import asyncio
-import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from kvscope.load import LoadSpec, Report, Scenario, run
-from tests.e2e.vllm_boards import ASKS
-from tests.e2e.vllm_forms import Ask
 from tests.support.prometheus import Prometheus, prometheus
 from tests.support.server import Server, make_engine_config, serving
 from tests.support.waiting import wait_for
 
-pytestmark = [pytest.mark.prometheus, pytest.mark.slow]
+pytestmark = [pytest.mark.prometheus, pytest.mark.slow, pytest.mark.nightly]
 
-PUBLISHED = Path(__file__).resolve().parents[3] / "shared/data/dashboards/vllm/grafana.json"
-"""vLLM's own dashboard, where a copy lies beside the checkout."""
 VARIABLES = {"$model_name": "demo", "$__rate_interval": "10s", "$__interval": "10s"}
 
 HISTOGRAMS = (
@@ -100,22 +93,6 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     assert not reports[0].failed
 
 
-@pytest.fixture(scope="module")
-def published() -> list[str]:
-    """Every query of vLLM's dashboard."""
-    if not PUBLISHED.exists():
-        pytest.skip(f"no {PUBLISHED}")
-    queries: list[str] = []
-
-    def collect(panels: list[dict[str, Any]]) -> None:
-        for panel in panels:
-            queries.extend(target["expr"] for target in panel.get("targets", []))
-            collect(panel.get("panels", []))
-
-    collect(json.loads(PUBLISHED.read_text())["panels"])
-    return queries
-
-
 def filled_in(expression: str) -> str:
     for variable, value in VARIABLES.items():
         expression = expression.replace(variable, value)
@@ -140,31 +117,3 @@ def test_queries_of_the_kind_dashboards_ask(scraped: Prometheus, subtests: pytes
     for expression in EXPRESSIONS:
         with subtests.test(expression):
             answered(scraped, filled_in(expression))
-
-
-def id_of(ask: Ask) -> str:
-    return f"{ask.board}: {ask.panel}"
-
-
-def test_a_panel_of_vllms_generated_boards_has_data(
-    scraped: Prometheus, subtests: pytest.Subtests
-) -> None:
-    for ask in (ask for ask in ASKS if not ask.why_not):
-        with subtests.test(id_of(ask)):
-            answered(scraped, ask.expr)
-
-
-def test_what_the_engine_has_not_is_absent_and_not_0(
-    scraped: Prometheus, subtests: pytest.Subtests
-) -> None:
-    for ask in (ask for ask in ASKS if ask.why_not):
-        with subtests.test(id_of(ask)):
-            assert scraped.ask(ask.expr) == [], f"is there after all; the reason was: {ask.why_not}"
-
-
-def test_vllms_published_dashboard_has_no_empty_panel(
-    scraped: Prometheus, published: list[str]
-) -> None:
-    assert len(published) > 20
-    for expression in published:
-        wait_for(lambda e=expression: scraped.answers(filled_in(e)), expression)  # type: ignore[misc]

@@ -7,9 +7,6 @@ import signal
 import stat
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -44,18 +41,6 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-@contextmanager
-def small_disk(folder: Path) -> Iterator[None]:
-    """A disk of 256 KiB at this place."""
-    command = ["mount", "-t", "tmpfs", "-o", "size=256k,mode=700", "tmpfs", str(folder)]
-    if subprocess.run(command, capture_output=True).returncode:
-        pytest.skip("this user may not mount")
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
 def ran(folder: Path) -> Process:
     with forked_kvscope(*RUN, str(folder), "--", "sh", "-c", "echo STARTED") as process:
         assert process.wait(60) == 0, process.text
@@ -79,26 +64,6 @@ def test_no_file_of_the_folder_keeps_a_command_from_starting(folder: Path, tmp_p
     assert RecordingFile(killed).opened.server == "llama 3/8b"
 
 
-def test_a_full_disk_with_left_recordings_keeps_no_command_from_starting(folder: Path) -> None:
-    with small_disk(folder):
-        left_in(folder, "x-999991-1.kvsr")
-        with pytest.raises(OSError, match="No space"), (folder / "fill").open("wb") as file:
-            file.write(bytes(1 << 20))
-        process = ran(folder)
-        assert "x-999991-1.kvsr stays in parts: No space left on device" in process.text
-        assert sorted(path.name for path in folder.iterdir()) == ["fill", "x-999991-1.kvsr"]
-
-
-def test_a_disk_that_is_read_only_keeps_no_command_from_starting(folder: Path) -> None:
-    with small_disk(folder):
-        left_in(folder, "x-999991-1.kvsr")
-        remount = ["mount", "-o", "remount,ro", str(folder)]
-        if subprocess.run(remount, capture_output=True).returncode:
-            pytest.skip("this user may not mount")
-        process = ran(folder)
-        assert "the disk is read-only: nothing is recorded yet" in process.text
-
-
 @pytest.mark.parametrize("mode", [0o777, 0o775, 0o1777])
 def test_a_folder_that_others_may_write_to_is_refused_in_one_line(folder: Path, mode: int) -> None:
     folder.chmod(mode)
@@ -107,15 +72,6 @@ def test_a_folder_that_others_may_write_to_is_refused_in_one_line(folder: Path, 
     (line,) = process.lines
     assert f"others may write to it (mode {mode:04o})" in line
     assert str(folder / "kvscope") in line
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a folder away")
-def test_a_folder_of_another_user_is_refused_in_one_line(folder: Path) -> None:
-    os.chown(folder, 4242, 4242)
-    with forked_kvscope(*SIDECAR, "--record-dir", str(folder)) as process:
-        assert process.wait() == 2
-    (line,) = process.lines
-    assert "it belongs to uid 4242, we are 0" in line
 
 
 def test_two_containers_share_a_folder(folder: Path) -> None:
@@ -170,19 +126,3 @@ def test_files_are_private_whatever_the_umask(folder: Path, tmp_path: Path) -> N
             assert each.path is not None
             each.path.unlink()
     assert {stat.S_IMODE(mode) for mode in seen} == {0o600}
-
-
-def test_a_folder_that_is_removed_under_a_recorder_is_told(folder: Path) -> None:
-    with forked_kvscope(*SIDECAR, "--record-dir", str(folder)) as process:
-        url = process.find(r"targets: (\S+)/targets")
-        wait_for(lambda: [*folder.glob("red-*")], "it records")
-        shutil.rmtree(folder)
-        page = f"{url}/scrape?target=red"
-        wait_for(lambda: "kvscope_recording_up 0.0" in httpx.get(page).text, "the page says so")
-        folder.mkdir(mode=0o700)
-        wait_for(lambda: "kvscope_recording_up 1.0" in httpx.get(page).text, "it goes on")
-        assert "kvscope_recording_gaps_total 1.0" in httpx.get(page).text
-        time.sleep(0.1)
-        process.send(signal.SIGTERM)
-        assert process.wait() == 0
-    assert saved_by(folder, "exit")

@@ -123,23 +123,6 @@ def test_a_folder_has_what_a_signal_and_the_end_saved(tmp_path: Path) -> None:
     assert {*folder.iterdir()} == {manual, ended}, "segments are gone"
 
 
-def test_a_killed_process_leaves_a_recording_to_the_next_one(tmp_path: Path) -> None:
-    with forked_kvscope("engine", "serve", *SMALL, "--record-dir", str(tmp_path)) as process:
-        complete(url_of(process))
-        time.sleep(2.5)  # written once a second
-        process.send(signal.SIGKILL)
-        process.wait()
-    with forked_kvscope(*SIDECAR, "--record-dir", str(tmp_path)) as process:
-        url = process.find(r"targets: (\S+)/targets")
-        (one,) = listed(url)
-        assert one["trigger"] == "killed"
-        assert len(httpx.get(f"{url}/api/recordings/{one['name']}").content) == one["bytes"]
-        process.send(signal.SIGTERM)
-        assert process.wait() == 0
-    (killed,) = saved_by(tmp_path, "killed")
-    assert finished_in(killed) == 1
-
-
 def test_a_sidecar_that_was_stopped_records_what_the_engine_did_meanwhile(tmp_path: Path) -> None:
     endpoint, folder = f"ipc://{tmp_path}/red.sock", tmp_path / "recordings"
     watching = ("sidecar", "--no-gpu", "--port", "0", "--events", f"red={endpoint}")
@@ -166,16 +149,6 @@ def test_a_sidecar_that_was_stopped_records_what_the_engine_did_meanwhile(tmp_pa
     ]
     first = next(number for number, each in enumerate(records) if isinstance(each, StreamBatch))
     assert not [each for each in records[first:] if isinstance(each, StreamGap)]
-
-
-def test_a_recording_whose_file_is_gone_is_one_line(tmp_path: Path) -> None:
-    with forked_kvscope(*SIDECAR, "--record-dir", str(tmp_path)) as process:
-        url = process.find(r"targets: (\S+)/targets")
-        name = httpx.post(f"{url}/api/recordings", headers=JSON).json()["name"]
-        (tmp_path / f"saved-{name}").unlink()
-        refused = httpx.get(f"{url}/api/recordings/{name}")
-        assert (refused.status_code, refused.text.count("\n")) == (404, 1)
-    assert "Traceback" not in process.text
 
 
 def test_one_of_several_servers_is_named_and_a_key_is_wanted(tmp_path: Path) -> None:

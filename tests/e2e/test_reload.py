@@ -92,41 +92,6 @@ def test_the_file_is_read_again_on_sighup_and_one_with_an_error_changes_nothing(
         assert "Traceback" not in process.text
 
 
-def test_a_pipe_in_the_file_is_one_line_and_the_next_reload_works(tmp_path: Path) -> None:
-    file = tmp_path / "kvscope.yaml"
-    os.mkfifo(tmp_path / "pipe")
-    file.write_text("servers:\n" + entry(tmp_path, "red"))
-    with forked_kvscope(*OPTIONS, "--config", str(file)) as process:
-        wait_for(lambda: "watching" in process.text, "it serves")
-        file.write_text(
-            f"servers:\n- {{name: a, url: 'http://a:1', token_file: {tmp_path}/pipe}}\n"
-        )
-        reloaded(process, "not reloaded", 1)
-        file.write_text("servers:\n" + entry(tmp_path, "blue"))
-        reloaded(process, "1 added (blue)", 1)
-        process.send(signal.SIGTERM)
-        assert process.wait() == 0
-
-
-def test_a_storm_of_signals_ends_with_the_last_file(tmp_path: Path) -> None:
-    file = tmp_path / "kvscope.yaml"
-    names = ["red", "blue", "green"]
-    file.write_text("servers:\n" + entry(tmp_path, "red"))
-    with publishing(tmp_path, *names), forked_kvscope(*OPTIONS, "--config", str(file)) as process:
-        url = process.find(r"(http://[\d.]+:\d+)")
-        wait_for(lambda: _answers(url), "it serves")
-        for number in range(30):
-            text = "servers:\n" + "".join(entry(tmp_path, n) for n in names[: 1 + number % 3])
-            file.write_text(text if number % 4 else "servers: [")
-            process.send(signal.SIGHUP)
-        file.write_text("servers:\n" + entry(tmp_path, "green"))
-        process.send(signal.SIGHUP)
-        wait_for(lambda: [t["labels"]["instance"] for t in _targets(url)] == ["green"], "the last")
-        process.send(signal.SIGTERM)
-        assert process.wait() == 0
-        assert "Traceback" not in process.text
-
-
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

@@ -145,18 +145,3 @@ def test_a_server_that_is_scaled_to_zero_on_purpose_is_retired(tmp_path: Path) -
         assert "kvscope_source_up" not in page
         pod.speaker("engine-0", "ready")
         pod.comes_to("ready")
-
-
-def test_a_server_that_is_taken_out_of_the_file_is_no_longer_shown(tmp_path: Path) -> None:
-    file = tmp_path / "kvscope.yaml"
-    llama = f"- {{name: llama, events: ['ipc://{tmp_path}/sockets/*']}}\n"
-    other = f"- {{name: other, events: ['ipc://{tmp_path}/other.sock']}}\n"
-    tmp_path.chmod(0o700)
-    file.write_text(f"servers:\n{llama}{other}")
-    with scene(tmp_path, "--config", str(file)) as pod:
-        pod.comes_to("expected")
-        file.write_text(f"servers:\n{other}")
-        pod.sidecar.send(signal.SIGHUP)
-        wait_for(lambda: "1 removed (llama)" in pod.sidecar.text, "it is read again")
-        gone = httpx.get(f"{pod.url}/scrape", params={"target": "llama"}, timeout=10)
-        assert gone.status_code == 404

@@ -1,6 +1,5 @@
 """Anything that cannot be served is reported in one line, with exit code 2 and no traceback."""
 
-import json
 import socket
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,6 @@ import pytest
 from typer.testing import CliRunner
 
 from kvscope.cli.app import app
-from tests.support.checkpoints import make_checkpoint
 
 SMALL_POOL = ("--num-gpu-blocks-override", "64")
 
@@ -116,35 +114,6 @@ def test_a_port_in_use_is_one_line() -> None:
         assert f"127.0.0.1:{port} (Address already in use" in refusal("--port", port)
         line = refusal("--max-model-len", "1024", *SMALL_POOL, "--metrics-port", port)
         assert f"127.0.0.1:{port} for metrics (Address already in use" in line
-
-
-def test_a_missing_folder_is_one_line(tmp_path: Path) -> None:
-    assert "no such folder" in refusal("--model", str(tmp_path / "nothing"))
-
-
-def test_a_half_downloaded_checkpoint_is_one_line(tmp_path: Path) -> None:
-    folder = make_checkpoint(tmp_path, "llama")
-    weights = folder / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-100])
-    assert "is not a whole safetensors file" in refusal("--model", str(folder))
-    weights.unlink()
-    assert "no weights" in refusal("--model", str(folder))
-
-
-def test_pickled_weights_are_one_line(tmp_path: Path) -> None:
-    folder = make_checkpoint(tmp_path, "llama")
-    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    assert "pickled" in refusal("--model", str(folder))
-
-
-def test_an_unsupported_architecture_is_one_line(tmp_path: Path) -> None:
-    folder = make_checkpoint(tmp_path, "llama")
-    path = folder / "config.json"
-    config = json.loads(path.read_text())
-    path.write_text(
-        json.dumps(config | {"model_type": "mamba", "architectures": ["MambaForCausalLM"]})
-    )
-    assert "mamba" in refusal("--model", str(folder))
 
 
 def test_a_device_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

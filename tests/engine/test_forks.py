@@ -150,71 +150,6 @@ def test_a_fork_takes_the_place_of_no_one_who_waits_before_it() -> None:
     finish(engine)
 
 
-def test_a_sample_that_ends_before_the_prompt_is_computed_holds_up_nobody() -> None:
-    engine = Accounting(num_blocks=24, max_num_batched_tokens=4)
-    request = engine.call([PROMPT], max_tokens=4, n=3)
-    engine.step()
-    engine.scheduler.finish(request.sequences[1], "abort")
-    engine.flush()
-    engine.check()
-    assert engine.scheduler.num_waiting == 1
-    finish(engine)
-    assert [s.num_output_tokens for s in request.sequences] == [4, 0, 4]
-
-
-@pytest.mark.parametrize("steps", [0, 1, 2])
-def test_when_the_first_sample_ends_early_the_next_computes_the_prompt(steps: int) -> None:
-    engine = Accounting(num_blocks=24, max_num_batched_tokens=4)
-    request = engine.call([PROMPT], max_tokens=4, n=4)
-    for _ in range(steps):
-        engine.step()
-    engine.scheduler.finish(request.sequences[0], "abort")
-    engine.flush()
-    engine.check()
-    assert engine.scheduler.num_waiting == 3
-    finish(engine)
-    assert [s.num_output_tokens for s in request.sequences] == [0, 4, 4, 4]
-    prefills = [e.sequence for e in of_type(engine, BlocksAllocated) if e.cause == "prefill"]
-    assert prefills == ([0, 1] if steps else [1])
-
-
-def test_a_call_that_ends_early_leaves_nobody_waiting() -> None:
-    engine = Accounting(num_blocks=24, max_num_batched_tokens=4)
-    request = engine.call([PROMPT, PROMPT[:5]], max_tokens=4, n=4)
-    engine.step()
-    assert engine.scheduler.finish_request(request, "abort") == request.sequences
-    engine.flush()
-    engine.check()
-    assert engine.scheduler.num_waiting == engine.pool.num_active == 0
-
-
-def test_samples_wait_on_for_a_first_one_that_is_preempted() -> None:
-    engine = Accounting(num_blocks=24, max_num_batched_tokens=6)
-    engine.add([6] * 4, 8)
-    request = engine.call([PROMPT], max_tokens=4, n=3)
-    engine.step()
-    assert engine.scheduler.shrink(engine.scheduler.schedule()) is not None
-    assert request.sequences[0].num_preemptions == 1
-    engine.flush()
-    engine.check()
-    assert engine.scheduler.num_waiting == 3
-    finish(engine)
-    assert len([e for e in of_type(engine, BlocksShared) if e.cause == "fork"]) == 2
-
-
-def test_a_step_that_fails_forks_nothing() -> None:
-    engine = Accounting(num_blocks=24)
-    request = engine.call([PROMPT], max_tokens=4, n=4)
-    plan = engine.scheduler.schedule()
-    assert [row.count for row in plan.rows] == [10, 0, 0, 0]
-    assert engine.scheduler.shrink(plan) == 5
-    engine.flush()
-    engine.check()
-    assert not of_type(engine, BlocksShared)
-    finish(engine)
-    assert [s.num_output_tokens for s in request.sequences] == [4] * 4
-
-
 def test_a_copy_without_room_costs_the_newest_sample_its_blocks() -> None:
     """Three blocks are shared, two are free: the third copy preempts who shares with its owner."""
     engine = Accounting(num_blocks=5, max_model_len=20)
@@ -243,24 +178,6 @@ def test_who_is_left_alone_with_a_shared_block_writes_in_place() -> None:
     engine.step()
     assert not cow(engine)
     finish(engine)
-
-
-def test_samples_of_one_token_end_where_they_fork() -> None:
-    engine = Accounting(num_blocks=24)
-    request = engine.call([PROMPT], max_tokens=1, n=4)
-    engine.step()
-    engine.check()
-    assert [s.finish_reason for s in request.sequences] == ["length"] * 4
-    assert engine.pool.num_active == 0
-
-
-def test_a_prompt_of_one_token_is_shared_too() -> None:
-    engine = Accounting(num_blocks=24)
-    engine.call([[3]], max_tokens=4, n=4)
-    assert engine.step() == 1
-    assert engine.pool.num_active == 1
-    finish(engine)
-    assert len(of_type(engine, BlockCopied)) == 3
 
 
 def test_where_nothing_can_copy_every_sample_computes_its_prompt() -> None:

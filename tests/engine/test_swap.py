@@ -122,23 +122,6 @@ def test_a_reset_of_the_prefix_cache_leaves_what_is_swapped_out() -> None:
     assert not any(e.recompute_tokens for e in of_type(engine, RequestResumed))
 
 
-@pytest.mark.parametrize("whole_call", [True, False])
-def test_an_abort_of_a_swapped_sequence_frees_its_host_blocks(whole_call: bool) -> None:
-    engine, _, victim = under_pressure()
-    assert engine.swap is not None
-    if whole_call:
-        engine.scheduler.finish_request(engine.requests[1], "abort")
-    else:
-        engine.scheduler.finish(victim, "abort")
-    engine.flush()
-    engine.check()
-    assert engine.swap.host.num_used == 0
-    last = of_type(engine, BlocksSwapped)[-1]
-    assert (last.direction, last.blocks, last.used, last.duration_ns) == ("in", 0, 0, None)
-    assert engine.ledger.swap_used == 0
-    finish(engine)
-
-
 def test_a_sequence_that_finds_all_of_its_blocks_again_copies_none() -> None:
     engine = Accounting(num_blocks=10, swap_blocks=8, max_num_batched_tokens=40)
     engine.add([1] * 13, 7)
@@ -181,19 +164,6 @@ def test_what_ran_out_of_device_memory_is_recomputed() -> None:
     (preempted,) = of_type(engine, RequestPreempted)
     assert (preempted.mode, preempted.cause) == ("recompute", "out_of_memory")
     assert not victim.host_blocks
-    finish(engine)
-
-
-def test_a_sequence_that_came_back_and_lost_its_step_to_memory_is_recomputed() -> None:
-    engine, first, victim = under_pressure()
-    engine.scheduler.finish(first, "abort")
-    other = engine.add([3] * 4, 2)
-    plan = engine.scheduler.schedule()
-    assert victim.state is other.state is SequenceState.RUNNING
-    engine.scheduler.finish(other, "abort")
-    engine.scheduler.shrink(plan)  # alone: the budget shrinks, and it stays
-    engine.flush()
-    engine.check()
     finish(engine)
 
 

@@ -261,6 +261,7 @@ def make_foreign_socket(path: Path) -> None:
         theirs.bind(str(path))
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("suffix", ["", ".lock"])
 @pytest.mark.parametrize(
     "make",

@@ -38,6 +38,7 @@ def test_readers_over_the_most_are_sent_away_until_others_leave(
         collect(watch, lambda taken: len(taken) == 2)
 
 
+@pytest.mark.alone
 def test_a_reader_that_takes_nothing_costs_no_memory_and_is_sent_away(
     endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -59,6 +60,7 @@ def test_a_reader_that_takes_nothing_costs_no_memory_and_is_sent_away(
         assert all(map(is_sent_away, idle))
 
 
+@pytest.mark.alone
 def test_replays_that_nobody_takes_are_bounded_for_all_readers_together(
     endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -147,6 +147,7 @@ def test_the_largest_pool_is_read() -> None:
     assert decode_batch(encode_batch(batch)) == (batch, 0)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("event", [b"\xc0", b"\x91\xa1x"], ids=["no event", "unknown event"])
 def test_a_batch_of_millions_of_events_takes_no_memory(event: bytes) -> None:
     count = 10_000_000

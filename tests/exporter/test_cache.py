@@ -69,20 +69,6 @@ def test_a_resumed_lookup_is_kept_apart() -> None:
     assert cache.hit_blocks == {"first": 0, "resumed": 1}
 
 
-def test_a_resident_block_behind_a_missing_one_is_unreachable() -> None:
-    cache = cache_with(A, B, C)
-    cache.apply(BlocksEvicted([1], [B], "capacity"))
-    cache.apply(PrefixLookup(1, 13, [A, B, C], 1))
-    assert cache.missed_blocks == {
-        "cold": 0,
-        "evicted": 1,
-        "forgotten": 0,
-        "unreachable": 1,
-        "vetoed": 0,
-        "partial": 1,
-    }
-
-
 def test_resident_blocks_right_behind_the_hits_are_vetoed() -> None:
     # Sliding windows and states shorten a hit of full attention, and so does a drafter.
     cache = cache_with(A, B, C)
@@ -103,40 +89,6 @@ def test_full_blocks_only_have_no_partial_one() -> None:
     assert cache.missed_blocks["partial"] == 0
     cache.apply(PrefixLookup(2, 8, [A], 0))  # the last full block must be computed: it cannot hit
     assert cache.missed_blocks["partial"] == 1
-
-
-def test_a_name_is_gone_when_its_last_copy_is() -> None:
-    cache = cache_with(A, A)
-    cache.apply(BlocksEvicted([0], [A], "capacity"))
-    cache.apply(PrefixLookup(1, 5, [A], 0))
-    assert cache.missed_blocks["vetoed"] == 1
-    cache.apply(BlocksEvicted([1], [A], "capacity"))
-    cache.apply(PrefixLookup(1, 5, [A], 0))
-    assert cache.missed_blocks["evicted"] == 1
-
-
-def test_what_falls_out_of_the_window_is_forgotten_and_the_causes_stay() -> None:
-    cache = cache_with(A, B, C, window=2)
-    cache.apply(BlocksEvicted([2, 1, 0], [C, B, A], "capacity"))
-    cache.apply(PrefixLookup(1, 16, [A, B, C, D], 0))
-    assert cache.missed_blocks == {
-        "cold": 1,
-        "evicted": 2,
-        "forgotten": 1,
-        "unreachable": 0,
-        "vetoed": 0,
-        "partial": 0,
-    }
-
-
-def test_a_name_that_comes_back_and_goes_again_is_the_newest() -> None:
-    cache = cache_with(A, B, window=2)
-    cache.apply(BlocksEvicted([0, 1], [A, B], "capacity"))
-    cache.apply(BlocksCached(0, [0, 1], [A, C], None))
-    cache.apply(BlocksEvicted([0, 1], [A, C], "capacity"))
-    cache.apply(PrefixLookup(1, 12, [A, B, C], 0))
-    assert cache.missed_blocks["evicted"] == 2
-    assert cache.missed_blocks["forgotten"] == 1, "the name that stayed away is the oldest"
 
 
 def test_the_time_of_an_eviction_is_kept_while_the_name_is_in_the_window() -> None:

@@ -8,34 +8,6 @@ from tests.exporter.stream import batch_of, step
 from tests.support.accounting import Accounting
 
 
-def test_committed_blocks_are_what_the_running_requests_may_still_need() -> None:
-    engine = Accounting(num_blocks=14, max_num_seqs=4, max_num_batched_tokens=40)
-    fold = Exhaustion()
-    for number in range(6):
-        engine.add([number % 2] * (6 + number), 15)
-    seen = 0
-    while engine.live:
-        before = len(engine.events)
-        engine.step()
-        running = engine.scheduler.running
-        fold.on_batch(
-            batch_of(
-                *engine.events[before:],
-                step(active_blocks=engine.pool.num_active, running=len(running)),
-            )
-        )
-        most = (r.prompt_length + r.sampling.max_tokens for r in running)
-        owed = sum(
-            -(-(tokens - 1) // 4) - len(r.block_table)
-            for tokens, r in zip(most, running, strict=True)
-        )
-        assert fold.committed_blocks == engine.pool.num_active + owed
-        seen += 1
-    assert seen > 20
-    assert any(isinstance(e, RequestPreempted) for e in engine.events)
-    assert fold.committed_blocks == 0
-
-
 def test_samples_that_share_a_block_are_committed_to_their_copies_of_it() -> None:
     engine = Accounting(num_blocks=40)
     fold = Exhaustion()
@@ -108,17 +80,3 @@ def test_when_all_clients_have_gone_nothing_is_committed_though_no_step_follows(
     fold.on_batch(batch_of(*engine.events[before:], time_ns=10**9))
     assert fold.committed_blocks == 0
     assert fold.seconds_to_exhaustion is None
-
-
-def test_requests_that_end_while_the_engine_idles_leave_nothing_committed() -> None:
-    engine = Accounting(num_blocks=14, max_num_batched_tokens=40)
-    fold = Exhaustion()
-    requests = [engine.add([number] * 8, 20) for number in range(2)]
-    engine.step()
-    fold.on_batch(batch_of(*engine.events, step(active_blocks=engine.pool.num_active, running=2)))
-    before = len(engine.events)
-    for request in requests:  # both clients go away: no step follows
-        engine.scheduler.finish(request, "abort")
-    engine.flush()
-    fold.on_batch(batch_of(*engine.events[before:]))
-    assert fold.committed_blocks == 0

@@ -2,14 +2,12 @@
 
 import tracemalloc
 from array import array
-from collections import Counter
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kvscope_exporter.state.fleet import Steps, Waterfall
 from kvscope_exporter.state.fleet.path_stack import PathStack
-from tests.exporter.fleet_oracle import Oracle
 
 TREE = [(), (0,), (1,), (0, 0), (0, 1), (1, 0), (0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0)]
 """Places in a tree of prompts: a name is a place, and its path are its ancestors and itself."""
@@ -27,33 +25,6 @@ ACTIONS = st.lists(
     max_size=30,
 )
 TIERS = (1, 2, 3, 5)
-
-
-@given(ACTIONS)
-def test_it_equals_plain_loops(actions):
-    oracle, waterfall = Oracle(3, TIERS), Waterfall(horizon=1 << 10, sizes=TIERS)
-    holders = waterfall.holders
-    slots = [holders.join() for _ in range(3)]
-    for action, number, names in actions:
-        slot = slots[number]
-        if action == "look_up":
-            waterfall.look_up(names, oracle.look_up(number, names))
-        elif action == "clear":
-            oracle.replace(number, [])
-            holders.clear(slot)
-        elif action == "restart":
-            oracle.replace(number, [])
-            holders.leave(slot)
-            slots[number] = holders.join()
-        else:
-            getattr(oracle, action)(number, names)
-            getattr(holders, action)(slot, names)
-        held = [+counter for counter in oracle.held]
-        assert holders.resident_blocks == sum(map(Counter.total, held))
-        assert holders.distinct_names == len(set().union(*held))
-        assert [holders.resident_of(s) for s in slots] == list(map(Counter.total, held))
-    assert waterfall.totals == Steps(**oracle.sums)
-    assert list(waterfall.asked.hit_blocks) == oracle.tier_hits
 
 
 def test_a_replica_that_knows_more_than_we_do_is_believed():

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp
 from kvscope.serving.engine import Gate
 from kvscope_exporter.web.http_server import HttpServer
 from kvscope_exporter.web.metrics import metrics_app, metrics_router, no_metrics_router
+from tests.support.waiting import started_since
 
 pytestmark = pytest.mark.anyio
 
@@ -125,6 +126,7 @@ async def test_a_server_without_a_page_says_where_metrics_are() -> None:
 
 
 def test_a_port_of_its_own_serves_and_closes() -> None:
+    before = threading.enumerate()
     with HttpServer(metrics_app(Page()), "127.0.0.1", 0) as server:
         url = f"http://127.0.0.1:{server.port}/metrics"
         request = urllib.request.Request(url, headers={"Accept-Encoding": "gzip"})
@@ -138,7 +140,7 @@ def test_a_port_of_its_own_serves_and_closes() -> None:
         with pytest.raises(urllib.error.HTTPError, match="404") as caught:
             urllib.request.urlopen(f"http://127.0.0.1:{server.port}/", timeout=5)
         caught.value.close()
-    assert "kvscope-http" not in {thread.name for thread in threading.enumerate()}
+    assert "kvscope-http" not in started_since(before)
     with pytest.raises(urllib.error.URLError, match="refused"):
         urllib.request.urlopen(url, timeout=5)
 

@@ -172,30 +172,6 @@ def test_a_contradicting_event_is_one_block_of_imbalance(event: EngineEvent) -> 
     assert ledger_with(event).imbalance == 1
 
 
-def test_a_referenced_block_without_its_name_is_freed_not_cached() -> None:
-    ledger = ledger_with(
-        ContentDropped([3], [block_hash(3)], "moved"),
-        BlocksReleased(0, [], [3], [], "finished"),
-    )
-    assert ledger.imbalance == 0
-    assert (ledger.num_cached, ledger.num_free) == (1, 6)
-
-
-def test_a_cached_block_without_its_name_is_free() -> None:
-    ledger = ledger_with(ContentDropped([2], [block_hash(2)], "invalid"))
-    assert ledger.imbalance == 0
-    assert (ledger.num_cached, ledger.num_free) == (0, 6)
-
-
-def test_a_block_can_be_named_again_after_it_lost_its_name() -> None:
-    ledger = ledger_with(
-        ContentDropped([3], [block_hash(3)], "replaced"),
-        BlocksCached(0, [3], [block_hash(9)], None),
-    )
-    assert ledger.imbalance == 0
-    assert ledger.state().hashes[3] == block_hash(9)
-
-
 def test_references_without_a_known_owner_are_references() -> None:
     ledger = ledger_with(
         BlocksShared(None, [3], "pin"), BlocksReleased(None, [], [], [3], "unpinned")

@@ -1,9 +1,7 @@
 """One page: several engines, every family once, and a part that raises leaves alone."""
 
 import logging
-import subprocess
 from collections import Counter
-from shutil import which
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
@@ -59,23 +57,6 @@ def test_two_engines_share_a_page_with_every_family_once() -> None:
     # The second engine begins after the first was last heard, as after a restart: no silence.
     own = (line for line in one.splitlines() if 'engine="0"' in line and "_silence_" not in line)
     assert {*own} <= lines
-
-
-@pytest.mark.promtool
-@pytest.mark.parametrize("broken", [False, True], ids=["whole", "prefix raises"])
-def test_promtool_accepts_a_page_of_two_engines(
-    broken: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if broken:
-        break_part(monkeypatch, "prefix")
-    promtool = which("promtool")
-    assert promtool is not None
-    page, _ = page_of(hello(engine="0"), hello(engine="1")).render()
-    done = subprocess.run(
-        [promtool, "check", "metrics"], input=page, capture_output=True, check=False
-    )
-    complaints = [line for line in done.stderr.decode().splitlines() if "vllm:" not in line]
-    assert [line for line in complaints if line.startswith("kvscope_")] == []
 
 
 def break_part(monkeypatch: pytest.MonkeyPatch, name: str) -> None:

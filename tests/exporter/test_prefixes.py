@@ -90,34 +90,6 @@ def asked(cache: Cache, path: list[int], hit_blocks: int) -> None:
     cache.on_batch(batch_of(PrefixLookup(0, tokens, names_of(path), hit_blocks)))
 
 
-def test_a_system_prompt_is_told_apart_from_the_conversations_below() -> None:
-    cache = Cache()
-    cache.on_batch(batch_of(PoolCreated(99, BLOCK_SIZE, 0)))
-    asked(cache, SYSTEM + TALK, 0)
-    asked(cache, SYSTEM + OTHER_TALK, 10)  # parts behind the system prompt
-    asked(cache, SYSTEM + TALK + QUESTION, 14)  # goes on
-    asked(cache, SYSTEM + TALK + OTHER_TALK, 14)
-    system, talk = cache.prefixes.table.prefixes.values()
-    assert (system.name, talk.name) == (name_of(SYSTEM), name_of(SYSTEM + TALK))
-    assert (system.saved_tokens, talk.saved_tokens) == (30 * BLOCK_SIZE, 8 * BLOCK_SIZE)
-    assert (system.hits, talk.hits) == (3, 2)
-    assert (system.length_tokens, talk.length_tokens) == (10 * BLOCK_SIZE, 14 * BLOCK_SIZE)
-    assert (system.continues, talk.continues) == (None, system.name)
-    assert cache.prefixes.shown.tokens == {
-        label_of(system.name): 30 * BLOCK_SIZE,
-        label_of(talk.name): 8 * BLOCK_SIZE,
-    }
-
-
-def test_lookups_that_resume_or_find_nothing_belong_to_no_prefix() -> None:
-    cache = Cache()
-    cache.on_batch(batch_of(PoolCreated(99, BLOCK_SIZE, 0)))
-    cache.on_batch(batch_of(PrefixLookup(0, 50, names_of(SYSTEM), 10, resumed=True)))
-    asked(cache, TALK, 0)
-    assert not cache.prefixes.table.prefixes
-    assert cache.prefixes.shown.other == 0
-
-
 def test_hits_without_names_are_in_other() -> None:
     cache = Cache()
     cache.on_batch(batch_of(PoolCreated(99, BLOCK_SIZE, 0)))

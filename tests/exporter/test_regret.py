@@ -40,38 +40,6 @@ def evicting() -> Cache:
     return cache
 
 
-def test_a_resumed_lookup_is_the_cost_of_its_preemption_and_no_regret() -> None:
-    cache = evicting()
-    lookup = PrefixLookup(1, 20, [A, B, C, D], 1, resumed=True)
-    cache.on_batch(batch_of(lookup, time_ns=3 * SECOND))
-    cache.regret.too_far(5, 2)
-    assert cache.regret.tokens == 0
-    assert cache.missed_blocks["evicted"] == 2
-    assert cache.regret.shortfall_blocks(3 * SECOND) is None
-    cache.on_batch(batch_of(PrefixLookup(2, 20, [A, B, C, D], 1), time_ns=14 * SECOND))
-    assert cache.regret.tokens == 8
-    assert cache.regret.age_seconds.total == 24
-
-
-def test_what_a_connector_loads_is_not_computed_again_and_no_regret() -> None:
-    cache = evicting()
-    cache.on_batch(batch_of(PrefixLookup(1, 20, [A, B, C, D], 1, loaded_tokens=8), time_ns=SECOND))
-    assert cache.regret.tokens == 0
-    assert cache.regret.age_seconds.counts == [0] * len(cache.regret.age_seconds.counts)
-    assert cache.regret.shortfall_blocks(SECOND) is None
-    assert not any(prefix.lost_tokens for prefix in cache.prefixes.table.prefixes.values())
-    assert cache.missed_blocks["evicted"] == 2, "the pool did not hold them all the same"
-    cache.on_batch(batch_of(PrefixLookup(2, 20, [A, B, C, D], 1, loaded_tokens=4), time_ns=SECOND))
-    assert cache.regret.tokens == 4, "the second of the two is computed"
-
-
-def test_nothing_is_regretted_while_the_names_are_unknown() -> None:
-    cache = evicting()
-    cache.on_gap()
-    cache.on_batch(batch_of(PrefixLookup(2, 20, [A, B, C, D], 1), time_ns=14 * SECOND))
-    assert cache.regret.tokens == 0
-
-
 _CALLS = st.lists(
     st.tuples(
         st.integers(0, 700),  # seconds

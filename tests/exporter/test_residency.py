@@ -8,10 +8,8 @@ from kvscope_events.events import (
     BlocksEvicted,
     BlocksReleased,
     BlocksShared,
-    ContentDropped,
     EngineEvent,
     PoolCreated,
-    PoolSnapshot,
 )
 from kvscope_exporter.state import Cache, Histogram
 from kvscope_exporter.state.buckets import RESIDENCY_SECONDS
@@ -74,49 +72,11 @@ WRITTEN = (
 )
 
 
-def test_a_block_that_is_reset_or_dropped_has_no_lifetime() -> None:
-    released = BlocksReleased(0, [2, 1], [3], [], "finished")
-    cache = run(
-        seconds(0, *WRITTEN, released),
-        seconds(5, BlocksEvicted([2], [B], "reset"), ContentDropped([1], [A], "invalid")),
-    )
-    residency = cache.residency
-    assert not any(residency.lifetime_seconds.counts)
-    assert residency.otherwise_blocks == 2
-    assert residency.oldest_idle_ns() is None
-
-
 def test_a_block_pinned_ends_its_idle_time_but_is_not_reused() -> None:
     released = BlocksReleased(0, [2, 1], [3], [], "finished")
     cache = run(seconds(0, *WRITTEN, released), seconds(5, BlocksShared(None, [1, 2], "pin")))
     assert not any(cache.residency.reuse_seconds.counts)
     assert cache.residency.oldest_idle_ns() is None
-
-
-def test_retention_moves_on_when_the_oldest_is_used_again() -> None:
-    cache = run(
-        seconds(0, *WRITTEN, BlocksReleased(0, [2], [3], [], "finished")),
-        seconds(7, BlocksReleased(0, [1], [], [], "finished")),
-    )
-    assert cache.residency.oldest_idle_ns() == 0
-    cache.on_batch(batch_of(BlocksShared(1, [2], "prefix_hit"), time_ns=9 * SECOND))
-    assert cache.residency.oldest_idle_ns() == 7 * SECOND
-    assert cache.residency.reuse_seconds.total == 9
-
-
-def test_times_before_a_snapshot_are_not_known() -> None:
-    lru = PoolSnapshot(8, 4, 0, 0, [0] * 8, [None, A, B, *[None] * 5], [2, 1])
-    cache = run(seconds(5, lru), seconds(6, BlocksEvicted([2], [B], "capacity")))
-    residency = cache.residency
-    assert residency.oldest_idle_ns() is None, "block 1 is older than anything we know"
-    assert residency.unknown == {"lifetime": 1, "idle": 1, "reuse": 0}
-    cache.on_batch(batch_of(BlocksShared(1, [1], "prefix_hit"), time_ns=7 * SECOND))
-    cache.on_batch(batch_of(BlocksReleased(1, [1], [], [], "finished"), time_ns=8 * SECOND))
-    assert residency.unknown["reuse"] == 1
-    assert residency.oldest_idle_ns() == 8 * SECOND
-    cache.on_batch(batch_of(BlocksEvicted([1], [A], "capacity"), time_ns=10 * SECOND))
-    assert residency.unknown["lifetime"] == 2, "it was written before"
-    assert residency.idle_seconds.total == 2
 
 
 def test_contradictions_and_blocks_beyond_the_pool_do_no_harm() -> None:

@@ -1,6 +1,5 @@
 """The stack of runs equals a plain list in LRU order, and its curve a plain LRU at every size."""
 
-import json
 from collections.abc import Sequence
 from random import Random
 
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 from kvscope_exporter.state.cache import run_stack
 from kvscope_exporter.state.cache.curve import HitCurve
 from kvscope_exporter.state.cache.run_stack import RunStack
-from tests.engine.test_trace_hits import CONVERSATION, CONVERSATION_HITS, ref_hits
+from tests.engine.test_trace_hits import ref_hits
 
 
 def tree_path(choices: Sequence[int]) -> list[int]:
@@ -140,17 +139,6 @@ def _few_spare_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_stack, "_SPARE", 3)
 
 
-@given(paths=st.lists(st.lists(st.integers(0, 5), max_size=6), max_size=30))
-def test_paths_that_no_engine_has_break_nothing(paths: list[list[int]]) -> None:
-    stack = RunStack(8)
-    for path in paths:
-        taken = stack.take(path)
-        assert sum(count for _, count in taken) <= len(path)
-        stack.push(path)
-        stack.remove(path[1:2])
-        stack.check()
-
-
 def test_a_long_life_leaves_no_more_than_the_horizon() -> None:
     stack = RunStack(100)
     for number in range(5_000):
@@ -160,29 +148,3 @@ def test_a_long_life_leaves_no_more_than_the_horizon() -> None:
     assert 100 <= len(stack) < 110
     assert len(stack._young) + len(stack._old) <= 2 * 110
     assert len(stack._runs) <= 3 * 110
-
-
-@given(names=st.lists(st.integers(0, 30)), horizon=st.none() | st.integers(1, 20))
-def test_a_stack_filled_at_once_is_like_one_block_after_another(
-    names: list[int], horizon: int | None
-) -> None:
-    filled, pushed = RunStack(horizon), RunStack(horizon)
-    filled.push([31, 32])
-    filled.fill(names)
-    for name in reversed(names):
-        pushed.push([name])
-    filled.check()
-    assert len(filled) == len(pushed)
-    for name in dict.fromkeys(names):
-        assert filled.take([name]) == pushed.take([name])
-
-
-@pytest.mark.skipif(not CONVERSATION.is_file(), reason="no trace: set KVSCOPE_TRACE")
-def test_one_pass_over_the_conversation_trace_counts_as_published() -> None:
-    with CONVERSATION.open() as lines:
-        paths = [json.loads(line)["hash_ids"] for line in lines]
-    curve = curve_of(paths, None)
-    assert curve.queried_blocks == 288_500
-    assert curve.hits_at(list(CONVERSATION_HITS)) == list(CONVERSATION_HITS.values())
-    bounded = curve_of(paths, 16_000)
-    assert bounded.hits_at([4_000, 16_000]) == [CONVERSATION_HITS[4_000], CONVERSATION_HITS[16_000]]

@@ -35,7 +35,7 @@ from tests.exporter.shadow_stream import (
     digests,
     request,
 )
-from tests.support.waiting import wait_for
+from tests.support.waiting import started_since, wait_for
 
 
 def stream(fold: Shadows, requests: Sequence[list[EngineEvent]], begin: int = 0) -> None:
@@ -208,13 +208,13 @@ def test_a_thread_follows_and_ends_with_the_fold() -> None:
     [[FULL], [WINDOW], [WINDOW, STATE], [FULL, CacheGroup("state", 8)]],
 )
 def test_other_pools_are_left_alone(groups: list[CacheGroup]) -> None:
-    before = threading.active_count()
+    before = threading.enumerate()
     fold = Shadows()
     fold.on_batch(Batch(0, 0, [PoolCreated(15, SIZE, 0, 1, groups=groups)]))
     stream(fold, alternating(0), begin=1)
     fold.settle()
     assert not fold.known
-    assert threading.active_count() == before
+    assert started_since(before) == []
 
 
 POOL = PoolCreated(15, SIZE, 0, 1, groups=[WINDOW, FULL], retention=0)

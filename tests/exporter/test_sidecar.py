@@ -20,7 +20,7 @@ from kvscope_exporter.configuration import KvEventsConfig, ServerConfig
 from kvscope_exporter.sidecar.sidecar import Reloads, Sidecar
 from tests.events.producers import Producer
 from tests.support.pages import sample
-from tests.support.waiting import wait_for
+from tests.support.waiting import started_since, wait_for
 
 Servers = dict[str, ServerConfig]
 
@@ -101,7 +101,7 @@ def test_a_server_that_cannot_be_read_changes_nothing(
     open_to_all = tmp_path / "open"
     open_to_all.mkdir()
     open_to_all.chmod(0o777)
-    threads = threading.active_count()
+    threads = threading.enumerate()
     bad = ServerConfig(name="bad", events=(f"ipc://{open_to_all}/a.sock",))
     before = sidecar.server("red")
     with pytest.raises(EndpointError, match="others may write"):
@@ -109,7 +109,7 @@ def test_a_server_that_cannot_be_read_changes_nothing(
     assert sidecar.names() == ["red", "green"]
     assert sidecar.server("red") is before
     wait_for(lambda: steps_seen(sidecar, "red") == 10, "it goes on")
-    assert threading.active_count() <= threads, "what had been built is closed again"
+    wait_for(lambda: not started_since(threads), "what had been built is closed again")
 
 
 def test_the_page_of_the_process_moves_to_the_only_server_and_back(
@@ -143,11 +143,12 @@ def test_a_reload_takes_nothing_from_a_page_for_a_moment(
 
 def test_servers_that_are_removed_leave_no_thread(sidecar: Sidecar, servers: Servers) -> None:
     sidecar.watch([servers["red"]], ())
-    threads = threading.active_count()
+    threads = threading.enumerate()
     for _ in range(5):
         sidecar.watch([servers["green"], servers["blue"]], ())
         sidecar.watch([servers["red"]], ())
-    assert threading.active_count() <= threads, "those of other tests may have ended meanwhile"
+    ended = sum(not thread.is_alive() for thread in threads)
+    assert len(started_since(threads)) <= ended, "each took the place of another"
 
 
 def listening(port: int, **changes: Any) -> ServerConfig:

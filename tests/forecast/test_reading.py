@@ -42,6 +42,7 @@ def counted(event: EngineEvent) -> EngineEvent:
     return event
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("pauses", "is_counted"),
     [

@@ -51,6 +51,7 @@ def wedge(hardware: Simulated, milliseconds: int) -> None:
     wait_for(lambda: hardware.calls(name) > before)
 
 
+@pytest.mark.alone
 def test_ten_thousand_polls_leak_nothing(hardware: Simulated) -> None:
     session = open_session()
     everything = Due(processes=True, sensors=True)
@@ -66,6 +67,7 @@ def test_ten_thousand_polls_leak_nothing(hardware: Simulated) -> None:
     assert after[2] - before[2] < MAX_GROWTH_BYTES
 
 
+@pytest.mark.alone
 def test_a_hundred_initialisations_leak_nothing(
     hardware: Simulated, monkeypatch: pytest.MonkeyPatch
 ) -> None:

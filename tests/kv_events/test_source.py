@@ -13,7 +13,7 @@ from kvscope_exporter.clock import Clock
 from kvscope_exporter.sources.kv_events import KvEventsSource, reader
 from kvscope_exporter.sources.kv_events.reader import STALE_NS
 from kvscope_exporter.sources.source import Source
-from tests.kv_events.dialects import BY_NAME, Cleared, Removed, Stored, one
+from tests.kv_events.dialects import BY_NAME, Removed, Stored, one
 from tests.kv_events.publisher import Publish, Publisher
 from tests.kv_events.watching import watched
 from tests.support.waiting import wait_for
@@ -106,19 +106,6 @@ def test_an_idle_server_that_has_stored_nothing_has_an_empty_cache(
         there.expect(0)
 
 
-@pytest.mark.parametrize("has_replay", [True, False])
-def test_without_an_answer_an_idle_server_is_unknown(
-    tmp_path: Path, publish: Publish, has_replay: bool
-) -> None:
-    publisher = publish(replay=False)
-    publisher.say(one(1))
-    with watched(tmp_path, replay=has_replay) as there:
-        wait_for(lambda: there.shown("kvscope_events_total", type="Hello") == 1)
-        assert there.source.up
-        assert not there.source.state_known
-        assert there.blocks() is None, "it may have stored anything before we joined"
-
-
 @pytest.mark.parametrize("replay_has_topic", [True, False])
 def test_a_gap_is_filled_from_the_replay_in_either_framing(
     tmp_path: Path, publish: Publish, replay_has_topic: bool
@@ -132,46 +119,6 @@ def test_a_gap_is_filled_from_the_replay_in_either_framing(
         publisher.say(one(4))
         there.expect(4)
         assert (there.source.gaps, there.source.batches_dropped) == (1, 0)
-
-
-def test_a_loss_that_no_later_message_shows_is_found(tmp_path: Path, publish: Publish) -> None:
-    publisher = publish()
-    with watched(tmp_path) as there:
-        there.expect(0)
-        publisher.say(one(1))
-        publisher.say(one(2), lost=True)
-        there.expect(2)
-
-
-def test_after_a_gap_that_stays_the_cache_is_unknown_until_it_is_cleared(
-    tmp_path: Path, publish: Publish
-) -> None:
-    publisher = publish(replay=False)
-    with watched(tmp_path, replay=False) as there:
-        publisher.joined()
-        publisher.say(one(1), one(1, medium="CPU"))
-        there.expect(1)
-        publisher.say(one(2), lost=True)
-        publisher.say(one(3))
-        wait_for(lambda: there.shown("kvscope_kv_tier_stored_blocks_total", tier="device") == 2)
-        there.expect(None, known=False)
-        assert (there.source.gaps, there.source.batches_dropped) == (1, 1)
-        publisher.say(Cleared(), one(4))
-        there.expect(1)
-        assert there.blocks("host") is None, "a clear is one of the device alone"
-
-
-def test_what_the_replay_no_longer_holds_leaves_the_cache_unknown(
-    tmp_path: Path, publish: Publish
-) -> None:
-    publisher = publish(buffered=2)
-    for block in range(5):
-        publisher.say(one(block))
-    with watched(tmp_path) as there:
-        wait_for(lambda: there.shown("kvscope_kv_tier_stored_blocks_total", tier="device") == 2)
-        assert not there.source.state_known
-        assert there.blocks() is None
-        assert there.source.batches_dropped == 0, "it was said before we joined"
 
 
 def test_a_restarted_server_begins_anew(tmp_path: Path, publish: Publish) -> None:
@@ -193,39 +140,6 @@ def test_a_restarted_server_begins_anew(tmp_path: Path, publish: Publish) -> Non
         there.expect(1)
         assert there.shown("kvscope_kv_tier_stored_blocks_total", tier="device") == 1
         assert there.source.batches_dropped == 0
-
-
-def test_a_restart_that_looks_like_a_gap_is_recognised(tmp_path: Path, publish: Publish) -> None:
-    publisher = publish()
-    with watched(tmp_path) as there:
-        there.expect(0)
-        publisher.say(one(1), one(2), time=1.0)
-        there.expect(2)
-        publisher.close()
-        again = publish()
-        for block in range(10, 15):
-            again.say(one(block), lost=True, time=2.0)
-        there.expect(5)
-        assert there.source.batches_dropped == 0
-
-
-def test_a_restart_without_a_replay_is_known_from_its_first_message(
-    tmp_path: Path, publish: Publish
-) -> None:
-    publisher = publish(replay=False)
-    with watched(tmp_path, replay=False) as there:
-        publisher.joined()
-        publisher.say(one(1))
-        publisher.say(one(2))
-        there.expect(2)
-        publisher.close()
-        wait_for(lambda: not there.source.up)
-        again = publish(replay=False)
-        again.joined()
-        wait_for(lambda: there.source.up)
-        assert there.blocks() is None, "it may be the same process, or another one"
-        again.say(one(3))
-        there.expect(1)
 
 
 def test_where_the_server_connects_the_source_binds(tmp_path: Path, publish: Publish) -> None:

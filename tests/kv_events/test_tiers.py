@@ -31,21 +31,6 @@ def folded(*events: EngineEvent) -> Tiers:
     return tiers
 
 
-def test_a_name_is_gone_with_its_last_block() -> None:
-    tiers = folded(stored(1, 2), stored(1), removed(1))
-    device = tiers.tiers["device"]
-    assert (device.num_blocks, len(device.blocks)) == (2, 2)
-    tiers.on_batch(batch_of(removed(1)))
-    assert (device.num_blocks, len(device.blocks)) == (1, 1)
-    device.check()
-
-
-def test_a_removal_of_what_is_not_held_changes_nothing() -> None:
-    device = folded(stored(1), removed(1, 2, 1)).tiers["device"]
-    assert (device.num_blocks, device.removed) == (0, 3)
-    device.check()
-
-
 def test_a_tier_is_there_once_it_was_named_and_the_device_always() -> None:
     assert set(Tiers().tiers) == {"device"}
     assert set(folded(stored(1, tier="host"), removed(1, tier="disk")).tiers) == {
@@ -60,12 +45,6 @@ def test_a_clear_is_of_one_tier_and_what_comes_back_was_not_evicted() -> None:
     assert (device.num_blocks, device.removed) == (2, 1)
     assert device.returned == 1, "2 was removed, 1 was cleared"
     assert host.num_blocks == 1
-
-
-def test_content_that_comes_back_is_counted_for_its_own_tier() -> None:
-    tiers = folded(stored(1), stored(1, tier="host"), removed(1), stored(1), stored(1))
-    assert tiers.tiers["device"].returned == 1, "the second block is a duplicate"
-    assert tiers.tiers["host"].returned == 0
 
 
 def test_after_a_gap_a_tier_is_unknown_until_it_is_cleared() -> None:

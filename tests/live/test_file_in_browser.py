@@ -14,7 +14,7 @@ from kvscope_exporter.replay.playback import Playback
 from kvscope_exporter.state import Ledger, Steps
 from tests.live.test_in_browser import CELLS, FINDINGS, FOLLOWED, SIZES, axe_rules
 from tests.replay.simulated import record_stage
-from tests.replay.test_html import HOSTILE, incident, write_hostile
+from tests.replay.test_html import incident
 from tests.support.chromium import Page, browsing
 from tests.support.live_reader import CACHED
 from tests.support.waiting import wait_for
@@ -95,16 +95,6 @@ def test_the_moment_moves_and_figures_and_blocks_are_those_of_the_recording(
         page.value("document.getElementById('replay-play').click()")
         page.until("document.getElementById('replay-play').textContent === 'Play'")
         wait_for(lambda: page.value("kvscopeLive.store.figures.length") > 60, "the strips")
-
-
-def test_hostile_names_are_shown_as_text(page: Page, tmp_path: Path) -> None:
-    write_hostile(tmp_path / "hostile.kvsr", HOSTILE)
-    with exported(page, tmp_path / "hostile.kvsr"):
-        shown = json.dumps(HOSTILE)
-        page.until(f"document.getElementById('status').textContent.includes({shown})")
-        page.until(f"document.querySelector('#replay-marks button').textContent.includes({shown})")
-        page.until(f"document.getElementById('what').textContent.includes({shown})")
-        assert page.value("document.querySelectorAll('img, iframe').length") == 0
 
 
 def test_axe_finds_nothing(page: Page, recording: Path) -> None:

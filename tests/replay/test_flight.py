@@ -42,7 +42,7 @@ def _closed() -> Iterator[None]:
 
 def test_the_ring_forgets_what_is_older_than_is_kept(tmp_path: Path) -> None:
     stage = Stage(tmp_path, keep_seconds=60)
-    for _ in range(300):
+    for _ in range(120):
         stage.tell(hello(), SNAPSHOT)
         stage.tick()
     segments = stage.recorder.ring.segments
@@ -53,7 +53,7 @@ def test_the_ring_forgets_what_is_older_than_is_kept(tmp_path: Path) -> None:
 
 def test_bytes_are_bounded_in_memory() -> None:
     stage = Stage(None, keep_seconds=3600, keep_bytes=1 << 20)
-    for _ in range(400):
+    for _ in range(160):
         names: list[bytes | None] = [os.urandom(16) for _ in range(500)]  # nothing to compress
         stage.tell(hello(), PoolSnapshot(500, 16, 0, 0, [1] * 500, names, []))
         stage.tick()

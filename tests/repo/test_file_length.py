@@ -1,9 +1,8 @@
-"""One idea per file: 400 lines at most, tests 500; and no idea in crumbs of files."""
+"""One idea per file: 400 lines at most; and no idea in crumbs of files."""
 
 from tests.repo.checkout import ROOT, python_files, relative
 
 MAX_LINES = 400
-MAX_TEST_LINES = 500
 MIN_LINES = 30
 """A shorter file of the product makes a reader hop between files for one thought."""
 MAY_BE_SHORT = {
@@ -28,7 +27,7 @@ BUDGET = {
         "monitoring",
     ): 102_800,
     ("benchmarks", "tools"): 13_100,
-    ("tests",): 88_850,
+    ("tests",): 86_070,
 }
 """Lines of Python in these folders together. To add more, take something out, or raise the
 number in a commit of its own that says why. The aims are 80,000, 11,000 and 75,000."""
@@ -42,9 +41,8 @@ def lines_of(folders: tuple[str, ...]) -> dict[str, int]:
 def test_no_file_is_over_its_cap() -> None:
     over = []
     for name, lines in lines_of((".",)).items():
-        cap = MAX_TEST_LINES if name.startswith("tests/") else MAX_LINES
-        if lines > cap:
-            over.append(f"{name}: {lines} lines, {cap} allowed: split by responsibility")
+        if lines > MAX_LINES:
+            over.append(f"{name}: {lines} lines, {MAX_LINES} allowed: split by responsibility")
     assert not over, "\n".join(over)
 
 

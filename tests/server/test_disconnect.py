@@ -106,6 +106,7 @@ def test_a_client_that_stops_reading_stops_nobody(server: Server) -> None:
         wait_for(lambda: in_flight(server) == 0, "the unread reply is computed all the same")
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_churn_leaves_nothing_behind_and_costs_nobody_a_token() -> None:
     """20 clients that leave at random, in a pool that preempts; one of them reads all."""

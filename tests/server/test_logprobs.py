@@ -1,16 +1,13 @@
 """Log probabilities: JSON that is written as tokens come; a large answer stops no one."""
 
-import asyncio
 import json
 import math
-import time
 from typing import Any
 
 import pytest
 
 from kvscope_engine.model.demo import demo_tokenizer
 from kvscope_engine.model.tokenizer import Tokenizer
-from kvscope_engine.server.answer import LATER, SLICE_BYTES, json_response
 from kvscope_engine.server.logprobs import (
     ChatLogprobs,
     CompletionLogprobs,
@@ -99,27 +96,3 @@ async def sent(response: Any) -> list[bytes]:
     assert dict(start["headers"])[b"content-length"] == b"%d" % sum(map(len, parts))
     assert [message.get("more_body", False) for message in bodies][-1] is False
     return parts
-
-
-def test_a_long_answer_is_sent_in_slices() -> None:
-    long = [b'"', *([b"x" * 1000] * 1000), b'"']
-    body = {"a": LATER, "b": 1, "c": LATER}
-    parts = asyncio.run(sent(json_response(body, [long, [b"null"]])))
-    assert json.loads(b"".join(parts)) == {"a": "x" * 10**6, "b": 1, "c": None}
-    assert max(map(len, parts)) < SLICE_BYTES + 1000
-    assert len(parts) > 3
-
-
-@pytest.mark.parametrize("writer", [ChatLogprobs(NAMES), CompletionLogprobs(NAMES)])
-def test_little_is_left_to_do_when_the_last_token_has_come(writer: LogprobWriter) -> None:
-    """Every token is written in the step that brings it; the end of a long answer stops no one."""
-    token = SampledToken(104, -0.1, [(token_id, -0.1 * token_id) for token_id in range(20)])
-    began = time.process_time()
-    for offset in range(20_000):
-        writer.add(token, offset)
-    writing = time.process_time() - began
-    began = time.process_time()
-    response = json_response({"logprobs": LATER}, [writer.parts()])
-    ending = time.process_time() - began
-    assert int(response.headers["content-length"]) > 4_000_000
-    assert ending < writing / 4

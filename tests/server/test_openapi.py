@@ -13,10 +13,9 @@ from tests.support.server import Server, greedy, make_engine_config, serving
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "seconds", [8, pytest.param(40, marks=[pytest.mark.nightly, pytest.mark.weekly])]
-)
+@pytest.mark.parametrize("seconds", [8, pytest.param(40, marks=pytest.mark.weekly)])
 def test_schemathesis_finds_nothing_undescribed(tmp_path: Path, seconds: int) -> None:
     """No 500, no hang, no status, type or shape of an answer that the document does not have.
 

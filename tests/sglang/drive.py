@@ -9,8 +9,6 @@ order. FAULT is a method of ours that raises at its third call, or several, see 
 """
 
 import fcntl
-import importlib
-import importlib.util
 import inspect
 import itertools
 import json
@@ -48,6 +46,7 @@ from kvscope_events.wire.frame import decode_batch, encode_batch
 from kvscope_exporter.state.cache import Cache
 from kvscope_exporter.state.ledger import Ledger
 from tests.sglang.admission import Expected
+from tests.sglang.broken import break_hook
 from tests.sglang.load import Load
 from tests.sglang.scenarios import COMMON, NAMED, PUBLISHING, SCENARIOS, SWITCHED
 from tests.sglang.switched import Cycles, keep_published, published
@@ -154,36 +153,6 @@ class Witness:
                 self._differs("chunks", f"other than {event.prefill_tokens}")
             found["prefill_tokens"] += event.prefill_tokens
             found["emitted"] += len(event.emitted)
-
-
-def break_hook(text: str) -> None:
-    """Let these of ours raise, each once: `module.Class.method@CALL`, joined by `+`."""
-    for one in text.split("+"):
-        name, _, call = one.partition("@")
-        module, *owners, attribute = name.split(".")
-        owner = _module_of_ours(module)
-        for part in owners:
-            owner = getattr(owner, part)
-        setattr(owner, attribute, _broken(getattr(owner, attribute), int(call or 3)))
-
-
-def _module_of_ours(name: str) -> Any:
-    for package in ("observers.sglang", "observers", "wire", ""):
-        full = ".".join(filter(None, ("kvscope_events", package, name)))
-        if importlib.util.find_spec(full) is not None:
-            return importlib.import_module(full)
-    raise ModuleNotFoundError(name)
-
-
-def _broken(original: Any, call: int) -> Any:
-    calls = itertools.count(1)
-
-    def broken(*args: Any, **kwargs: Any) -> Any:
-        if next(calls) == call:
-            raise RuntimeError("broken for a test")
-        return original(*args, **kwargs)
-
-    return broken
 
 
 def metrics() -> dict[str, float]:

@@ -5,20 +5,23 @@ as `__main__` in a process of its own. It differs from a start in what it finds 
 command line under `/proc`, and in its end: threads are joined and what is registered for the exit
 is called, but modules are not taken apart, which costs more than the rest of a short command.
 
-    python -m tests.support.fork_server FD   (of a socket; tests.support.forked has the other end)
+    python -m tests.support.fork_server FD PATH   (of a socket that listens; tests.support.forked)
 """
 
 import atexit
+import fcntl
 import gc
 import importlib
 import json
 import os
 import runpy
+import select
 import signal
 import socket
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -53,19 +56,40 @@ def decoded(number: bytes) -> int:
     return int.from_bytes(number, "little", signed=True)
 
 
-def _serve(requests: socket.socket) -> Start:
-    """Returns in each fork only; this process ends with the one that asks."""
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Held while a process connects to the socket at `path`, and while the socket is removed."""
+    with path.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _serve(listener: socket.socket, path: Path) -> Start:
+    """Returns in each fork only; this process ends with the last one that asks."""
+    asking: list[socket.socket] = []
     while True:
-        message, files, *_ = socket.recv_fds(requests, LONGEST_REQUEST, 3)
-        if not message:
-            os._exit(0)
-        _reap()
-        if os.fork() == 0:
-            requests.close()
-            _fork_guarded(*files)
-            return Start(*json.loads(message))
-        for file in files:
-            os.close(file)
+        for ready in select.select([listener, *asking], [], [])[0]:
+            if ready is listener:
+                asking.append(listener.accept()[0])
+                continue
+            message, files, *_ = socket.recv_fds(ready, LONGEST_REQUEST, 3)
+            if not message:
+                ready.close()
+                asking.remove(ready)
+                continue
+            _reap()
+            if os.fork() == 0:
+                for one in (listener, *asking):
+                    one.close()
+                _fork_guarded(*files)
+                return Start(*json.loads(message))
+            for file in files:
+                os.close(file)
+        if not asking:
+            with locked(path):
+                if not select.select([listener], [], [], 0)[0]:
+                    path.unlink()
+                    os._exit(0)
 
 
 def _reap() -> None:
@@ -129,7 +153,7 @@ def main() -> None:
         importlib.import_module(module)
     assert _num_threads() == 1, "a fork has none of the other threads, but what they had locked"
     gc.freeze()  # a collection in a fork would copy every page
-    start = _serve(socket.socket(fileno=int(sys.argv[1])))
+    start = _serve(socket.socket(fileno=int(sys.argv[1])), Path(sys.argv[2]))
     signal.signal(signal.SIGHUP, signal.SIG_IGN if start.ignores_hangup else signal.SIG_DFL)
     os.environ.clear()
     os.environ.update(start.environment)

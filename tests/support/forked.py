@@ -8,13 +8,15 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from functools import cache
 from pathlib import Path
 
-from tests.support.fork_server import LONGEST_REQUEST, NUMBER_BYTES, Start, decoded
+from tests.support.fork_server import LONGEST_REQUEST, NUMBER_BYTES, Start, decoded, locked
 
-_END_SECONDS = 30.0
+SHARED_FOLDER = "KVSCOPE_TEST_FORKS"
+"""Variable with the folder of what the processes of one run share; tools.run_tests sets it."""
 _asking = threading.Lock()
 
 
@@ -69,20 +71,27 @@ class Forked:
 
 @cache
 def _server() -> socket.socket:
-    """Started by the first test of this process that wants a fork; ends when this process does."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with theirs:
-        server = subprocess.Popen(
-            [sys.executable, "-u", "-m", "tests.support.fork_server", str(theirs.fileno())],
-            cwd=Path(__file__).resolve().parents[2],
-            pass_fds=[theirs.fileno()],
-            # One thread, as each process of `make test`: BLAS would start others at its import.
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-        )
-    atexit.register(_end, ours, server)
-    return ours
+    """The connection to the server that the processes of a run share, else to one of this process.
+
+    The first process to want a fork starts the server, which ends with the last one that asks."""
+    folder = os.environ.get(SHARED_FOLDER) or tempfile.mkdtemp(prefix="kvscope-forks-")
+    path = Path(folder) / "fork-server"
+    asking = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with locked(path):
+        if not path.exists():
+            _start(path)
+        asking.connect(str(path))
+    atexit.register(asking.close)
+    return asking
 
 
-def _end(ours: socket.socket, server: "subprocess.Popen[bytes]") -> None:
-    ours.close()
-    server.wait(_END_SECONDS)
+def _start(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        listener.set_inheritable(True)
+        root = Path(__file__).resolve().parents[2]
+        # One thread, as each process of `make test`: BLAS would start others at its import.
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)}
+        arguments = ["-u", "-m", "tests.support.fork_server", str(listener.fileno()), str(path)]
+        os.posix_spawn(sys.executable, [sys.executable, *arguments], environment)

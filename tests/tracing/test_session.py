@@ -22,7 +22,7 @@ from kvscope_exporter.tracing.session import FLUSH_SECONDS, Origin, Tracing
 from tests.exporter.page import make_exporter, value
 from tests.exporter.stream import batch_of, finished, hello
 from tests.otlp.receiver import Receiver, attributes_in, spans_in
-from tests.support.waiting import wait_for
+from tests.support.waiting import started_since, wait_for
 
 pytestmark = pytest.mark.timeout(60)
 SECOND = 10**9
@@ -213,10 +213,10 @@ def models(receiver: Receiver) -> list[str]:
 
 
 def test_a_url_that_the_http_library_refuses_is_refused_at_the_start() -> None:
-    before = threading.active_count()
+    before = threading.enumerate()
     with pytest.raises(OtlpSettingError, match="expected a URL"):
         Tracing(config("http://*.a"), Clock())
-    assert threading.active_count() == before
+    assert started_since(before) == []
 
 
 def test_a_batch_over_the_queue_is_refused_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:

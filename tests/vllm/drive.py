@@ -29,7 +29,6 @@ def run(mode: str, model: str, steps: int, seed: int, blocks: int) -> dict[str, 
     from kvscope_events.observers.vllm.plugin import install, site
     from tests.vllm.beside import Beside
     from tests.vllm.bill import billed
-    from tests.vllm.live_map import LiveMap
     from tests.vllm.replay import Replay
 
     install()
@@ -38,7 +37,6 @@ def run(mode: str, model: str, steps: int, seed: int, blocks: int) -> dict[str, 
     if observer is None:
         return {"mode": mode, "refused": True}
     replay = Replay(observer.outlet.bus, observer.names)
-    live_map = LiveMap(observer.outlet.bus, seed)
     beside = Beside.of(driver.scheduler.kv_cache_manager)
     observer.flush()
     for _ in range(steps):
@@ -48,7 +46,6 @@ def run(mode: str, model: str, steps: int, seed: int, blocks: int) -> dict[str, 
             break
         if not observer.buffer:  # async: else events of the step in flight wait here
             replay.compare(driver.scheduler.kv_cache_manager.block_pool)
-            live_map.compare(driver.scheduler.kv_cache_manager.block_pool)
             if beside is not None:
                 beside.compare(replay.batches)
         driver.disturb()
@@ -87,7 +84,6 @@ def run(mode: str, model: str, steps: int, seed: int, blocks: int) -> dict[str, 
         "events": dict(replay.events),
         "causes": dict(replay.causes),
         "examples": replay.examples,
-        "map": {"told": dict(live_map.told), "examples": live_map.examples},
         "groups": None if beside is None else beside.found(),
         "bill": billed(replay.batches),
     }

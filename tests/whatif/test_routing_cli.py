@@ -9,7 +9,6 @@ from typer.testing import CliRunner, Result
 
 import kvscope.cli.whatif as command
 from kvscope.cli.app import app
-from tests.engine.test_trace_hits import CONVERSATION
 from tests.whatif.test_trace import assert_refused, document, kvscope, row, write
 
 GOLDEN: dict[tuple[int, int], dict[str, tuple[float, ...]]] = {
@@ -40,22 +39,6 @@ def figures(policy: dict[str, Any]) -> tuple[float, ...]:
     steps = [policy[f"{step}_blocks"] / asked for step in ("own", "best", "anywhere", "seen")]
     tiers = [tier["hit_blocks"] / asked for tier in policy["tiers"]]
     return (*steps, *tiers, policy["duplicates"])
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not CONVERSATION.is_file(), reason="no trace: set KVSCOPE_TRACE")
-@pytest.mark.parametrize(("replicas", "capacity"), GOLDEN)
-def test_the_conversation_trace(replicas: int, capacity: int) -> None:
-    found = document(CONVERSATION, "--replicas", replicas, "--capacity", capacity)
-    by_policy = {policy["policy"]: figures(policy) for policy in found["policies"]}
-    for policy, expected in GOLDEN[replicas, capacity].items():
-        shares, duplicates = by_policy[policy][:-1], by_policy[policy][-1]
-        if policy == "round-robin":
-            assert tuple(round(share, 4) for share in shares) == expected[:-1]
-            assert round(duplicates, 3) == expected[-1]
-        else:
-            assert shares == pytest.approx(expected[:-1], abs=0.005), policy
-            assert duplicates == pytest.approx(expected[-1], abs=0.005), policy
 
 
 @pytest.fixture

@@ -23,11 +23,24 @@ from tests.why.incidents import ASKED_LATE, HELD_OUT, USED, Incident
 from tests.why.stage import GIB, Stage, chat, play
 
 INCIDENTS = {**USED, **HELD_OUT, **ASKED_LATE}
+ONE_OF_EACH = {
+    **{kind: each for each, kind in HELD_OUT.items()},
+    **{k: each for each, k in USED.items()},
+}
+"""One incident for each cause; the others run at night."""
 QUIET = ("steady", "conversations", "short", "long", "waves")
 
 
 @pytest.mark.parametrize(
-    ("incident", "cause"), INCIDENTS.items(), ids=[incident.__name__ for incident in INCIDENTS]
+    ("incident", "cause"),
+    [
+        pytest.param(
+            *(each, kind),
+            id=each.__name__,
+            marks=() if ONE_OF_EACH.get(kind) is each else pytest.mark.nightly,
+        )
+        for each, kind in INCIDENTS.items()
+    ],
 )
 def test_the_cause_is_named_first(incident: Incident, cause: Kind) -> None:
     answer = incident()
@@ -115,6 +128,7 @@ def test_an_incident_is_named_until_it_has_been_over_for_five_minutes() -> None:
     assert play(stage, chat(4, 180), 180).chain == []
 
 
+@pytest.mark.nightly
 def test_a_recording_gives_the_answer_that_was_given_then(tmp_path: Path) -> None:
     limits = Limits(keep_ns=3600 * 10**9, keep_bytes=1 << 30)
 
