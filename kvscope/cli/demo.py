@@ -159,7 +159,7 @@ class _Director:
 def _status(client: httpx.Client, url: str) -> str:
     """One line with the current state."""
     try:
-        page = scrape(client, f"{url}/metrics")
+        page = scrape(client, f"{url}/metrics?detail=full")
     except AnswerError as error:
         return f"  no metrics: {error}"
     return status_line(page)
