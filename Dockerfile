@@ -67,7 +67,7 @@ USER 10001
 WORKDIR /home/kvscope
 ENTRYPOINT ["kvscope"]
 
-# For sidecar, load, plan, doctor and metrics; serve and demo report that they need torch.
+# For sidecar, load, plan, doctor and docs; engine serve and demo report that they need torch.
 FROM base AS exporter
 COPY --from=build-exporter /opt/kvscope /opt/kvscope
 CMD ["--help"]
@@ -86,4 +86,4 @@ EXPOSE 8000
 # Loading a large model takes minutes: failures do not count before the start period is over.
 HEALTHCHECK --interval=5s --timeout=3s --start-period=300s --retries=3 \
     CMD ["python", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:8000/health', timeout=2)"]
-CMD ["serve", "--host", "0.0.0.0"]
+CMD ["engine", "serve", "--host", "0.0.0.0"]

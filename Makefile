@@ -144,8 +144,8 @@ bench: venv ## Run the benchmarks (VLLM_PYTHON=... for those in the interpreter 
 	$(if $(VLLM_PYTHON),PYTHONPATH=.:engine:exporter $(VLLM_PYTHON) -m benchmarks.vllm_scheduler_cost)
 
 docs: venv ## Generate the reference of metrics, servers, commands and environment variables
-	$(VENV)/bin/kvscope metrics > $(VENV)/metrics.md
-	$(VENV)/bin/kvscope metrics --servers > $(VENV)/servers.md
+	$(VENV)/bin/kvscope docs metrics > $(VENV)/metrics.md
+	$(VENV)/bin/kvscope docs metrics --servers > $(VENV)/servers.md
 	mv $(VENV)/metrics.md $(VENV)/servers.md docs/reference/
 	$(VENV)/bin/python -m tools.reference
 	$(VENV)/bin/python -m kvscope.reference.engine_options

@@ -2,8 +2,8 @@
 
     python -m benchmarks.scrape_cost [--vllm-python PYTHON] [--seconds 20] [--rounds 3]
 
-`kvscope serve` under `kvscope load` with everything on: its whole page ten times a second, and
-`/metrics/compact` twenty times; as often a bare server in a process of its own that has one
+`kvscope engine serve` under `kvscope load` with everything on: its whole page ten times a second,
+and `/metrics/compact` twenty times; as often a bare server in a process of its own that has one
 answer, which shows what the machine takes of both. With --vllm-python, a real vLLM with the same
 model under the same load is scraped in turn with it. Then an engine in this process: how long steps
 take during which a page is rendered, against those without.
@@ -93,7 +93,16 @@ def loaded(url: str, seed: int) -> Iterator[None]:
 
 @contextmanager
 def our_server(model: Path) -> Iterator[str]:
-    arguments = ("serve", str(model), "--port", "0", "--no-gpu", "--served-model-name", "tiny")
+    arguments = (
+        "engine",
+        "serve",
+        str(model),
+        "--port",
+        "0",
+        "--no-gpu",
+        "--served-model-name",
+        "tiny",
+    )
     sizes = ("--num-gpu-blocks-override", str(POOL_BLOCKS), "--max-model-len", "1024")
     with kvscope(*arguments, *sizes, OMP_NUM_THREADS="1") as process:
         yield process.find(r"serving \S+ at (http://\S+?)/v1")

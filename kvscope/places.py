@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from kvscope_exporter.recorder.reader import RecordingFile
 
 HERE = tuple(f"http://127.0.0.1:{port}" for port in (SIDECAR_PORT, Address().port))
-"""Addresses of a server of this machine: `kvscope run` and `sidecar`, then `serve` and `demo`."""
+"""Addresses of this machine: of `kvscope run` and `sidecar`, then of `engine serve` and `demo`."""
 SERVER = "a URL, HOST:PORT or HOST, whose port is then {port}"
 SERVER_HELP = (
-    "A kvscope server (serve, demo, run or sidecar): "
+    "A kvscope server (run, sidecar, demo or engine serve): "
     f"{SERVER.format(port=SIDECAR_PORT)}. Default: {HERE[0]}, else {HERE[1]}."
 )
 """The help of an argument that may be left out."""

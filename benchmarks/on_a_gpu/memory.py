@@ -66,7 +66,7 @@ def _program(log: Path, module: str, *arguments: str) -> float:
 
 
 def _plan(checkpoint: Path) -> int:
-    """Blocks that `kvscope plan` expects on this card, as `kvscope serve` is started."""
+    """Blocks that `kvscope plan` expects on this card, as `kvscope engine serve` is started."""
     command = [
         *(sys.executable, "-m", "kvscope", "plan", str(checkpoint)),
         *("--gpu", torch.cuda.get_device_name(), "--json"),

@@ -1,7 +1,7 @@
 """Every setting of the engine, checked once when it is built; vLLM's names where vLLM has one.
 
-A field made by `option` is also a flag of `kvscope serve`, an environment variable and a row of
-docs/reference/engine.md: nothing else has to be written for it.
+A field made by `option` is also a flag of `kvscope engine serve`, an environment variable and a row
+of docs/reference/engine.md: nothing else has to be written for it.
 """
 
 from dataclasses import dataclass, fields

@@ -1,6 +1,6 @@
 """The `kvscope` command: the composition root, which alone knows both engine and exporter.
 
-The engine is imported inside functions: every command except `serve` and `demo` runs without torch.
+The engine is imported inside functions: only `engine serve` and `demo` need torch.
 """
 
 from kvscope.cli.app import main

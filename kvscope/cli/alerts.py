@@ -1,11 +1,11 @@
-"""`kvscope alerts try`: the shipped alerts on the past, also with other objectives."""
+"""`kvscope alerts backtest`: the shipped alerts on the past, also with other objectives."""
 
 import sys
 import textwrap
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import typer
@@ -72,8 +72,7 @@ class TrialOptions:
 
 
 @with_options
-def alerts(
-    action: Annotated[Literal["try"], typer.Argument(help="What to do: try.", show_choices=False)],
+def backtest(
     files: Annotated[
         list[Path] | None, typer.Argument(metavar="[FILE]...", help="Recordings, *.kvsr.")
     ] = None,
@@ -83,16 +82,16 @@ def alerts(
 ) -> None:
     """Try the shipped alerts on the past, also with other objectives.
 
-    Counts firings, those that another alert held back as long as they lasted, and of the others
-    those that began at night, with the shipped objectives or others. promtool evaluates the rules
-    minute by minute, so it must be on PATH. Each recording is tried by itself. Alertmanager would
-    put some of what is left into one message.
+    Counts how often each alert would have fired, how often it would have been inhibited, and how
+    many of the rest started at night. promtool evaluates the rules minute by minute, so it must be
+    on PATH. Each recording is tried by itself. Alertmanager would put some of what is left into one
+    message.
 
     Exit status: 0, whatever fired; 2 if the past cannot be read or promtool is missing.
 
-    Example: kvscope alerts try incident.kvsr --ttft qwen=1
+    Example: kvscope alerts backtest incident.kvsr --ttft qwen=1
 
-    Example: kvscope alerts try --prometheus http://127.0.0.1:9090 --days 7 --timezone Europe/Berlin
+    Example: kvscope alerts backtest --prometheus http://127.0.0.1:9090 --days 7
     """
     import msgspec
 

@@ -1,7 +1,7 @@
 """All commands, and the variables that set the options of those that serve."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Annotated, Any
@@ -10,17 +10,17 @@ import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from kvscope.cli.advise import advise
-from kvscope.cli.alerts import alerts
+from kvscope.cli.alerts import backtest
 from kvscope.cli.demo import demo
 from kvscope.cli.diff import diff
 from kvscope.cli.doctor import doctor
 from kvscope.cli.export import export
 from kvscope.cli.fleet import fleet
-from kvscope.cli.gpu import gpu
+from kvscope.cli.gpu import gpu_release, gpu_resume
 from kvscope.cli.inject import inject
 from kvscope.cli.load import load
 from kvscope.cli.metrics import metrics
-from kvscope.cli.observer import observer
+from kvscope.cli.observer import check, install, off, on
 from kvscope.cli.plan import plan
 from kvscope.cli.record import record
 from kvscope.cli.replay import replay
@@ -54,6 +54,11 @@ class _Group(TyperGroup):
         with _one_line():
             return super().invoke(ctx)
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if ctx.parent is None and args[0] in _MOVED:
+            raise fail(f"`kvscope {args[0]}` is now `kvscope {_MOVED[args[0]]}`")
+        return super().resolve_command(ctx, args)
+
 
 @contextmanager
 def _one_line() -> Iterator[None]:
@@ -69,21 +74,24 @@ def _one_line() -> Iterator[None]:
 class Daemon(TyperCommand):
     """A command that serves until it is ended: variables set its options, and flags win over them.
 
-    Each has the command's name in it, so that no variable of one command changes another.
+    Each has the command's words in it, so no variable of one command changes another.
     """
+
+    path = ""
+    """The words of the command behind `kvscope`."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._settable = [option for option in self.params if isinstance(option, TyperOption)]
         for option in self._settable:
-            option.envvar = f"{PREFIX}{self.name}_{_name_of(option)}".upper()
+            option.envvar = f"{PREFIX}{self.path}_{_name_of(option)}".replace(" ", "_").upper()
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         for option in self._settable:
             name = f"{PREFIX}{_name_of(option)}".upper()
             if os.environ.get(name) and not ctx.resilient_parsing:
                 typer.echo(
-                    f"kvscope: {name} is not read: the variable of kvscope {self.name} is "
+                    f"kvscope: {name} is not read: the variable of kvscope {self.path} is "
                     f"{option.envvar}",
                     err=True,
                 )
@@ -111,32 +119,97 @@ def _name_of(option: TyperOption) -> str:
     return flag.removeprefix("--").replace("-", "_")
 
 
-app = typer.Typer(
-    name="kvscope",
-    help="Observability for paged-KV LLM inference servers. Options of commands that serve (run, "
-    "serve, sidecar, fleet, demo) can be set by environment variables as well: --port of sidecar "
-    "by KVSCOPE_SIDECAR_PORT. A flag wins.",
-    cls=_Group,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # the boxes of the rich help cut names off on 80 columns
-    context_settings={"help_option_names": ["-h", "--help"]},
+_SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
+_DAEMONS = (run, sidecar, fleet, demo, serve)
+_DAILY = (run, sidecar, fleet, inject, why, top, advise, tenants, diff, plan, whatif, load, demo)
+_GROUPS: dict[str, tuple[str, dict[str, Callable[..., None]]]] = {
+    "rec": (
+        "Save, play and export recordings.",
+        {"save": record, "play": replay, "export": export},
+    ),
+    "observer": (
+        "Install, switch and question the observer of a vLLM or SGLang.",
+        {"install": install, "on": on, "off": off, "check": check, "stacks": stacks},
+    ),
+    "alerts": ("Try the shipped alerts.", {"backtest": backtest}),
+    "engine": ("Serve a model with kvscope's own engine.", {"serve": serve}),
+    "admin": (
+        "Forget a server, and release or resume GPUs.",
+        {"forget": retire, "gpu-release": gpu_release, "gpu-resume": gpu_resume},
+    ),
+    "docs": ("Print the reference.", {"metrics": metrics}),
+}
+_HIDDEN = ("docs",)
+_MOVED = {
+    "record": "rec save",
+    "replay": "rec play",
+    "export": "rec export",
+    "serve": "engine serve",
+    "stacks": "observer stacks",
+    "retire": "admin forget",
+    "gpu": "admin gpu-release",
+    "metrics": "docs metrics",
+}
+"""The present words of commands that had other names."""
+
+
+def _typer(text: str, name: str | None = None) -> typer.Typer:
+    return typer.Typer(
+        name=name,
+        help=text,
+        cls=_Group,
+        no_args_is_help=True,
+        add_completion=name is not None,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,  # the boxes of the rich help cut names off on 80 columns
+        context_settings=_SETTINGS,
+    )
+
+
+def _add(to: typer.Typer, path: str, command: Callable[..., None]) -> None:
+    kind = type("Command", (Daemon,), {"path": path}) if command in _DAEMONS else TyperCommand
+    # Options of the command that is run are its own, even without -- before it.
+    settings = {"allow_interspersed_args": False} if command is run else {}
+    to.command(path.split()[-1], cls=kind, context_settings=settings)(command)
+
+
+app = _typer(
+    "Observability for paged-KV LLM inference servers. Options of commands that serve (run, "
+    "sidecar, fleet, demo, engine serve) can be set by environment variables as well: --port of "
+    "sidecar by KVSCOPE_SIDECAR_PORT. A flag wins.",
+    "kvscope",
 )
-# Options of the command that is run are its own, even without -- before it.
-app.command(cls=Daemon, context_settings={"allow_interspersed_args": False})(run)
-_DAEMONS = (serve, sidecar, fleet, demo)
-_COMMANDS = (
-    *(observer, inject, serve, sidecar, fleet, demo, load, plan, top),
-    *(whatif, record, replay, export, why, diff, alerts),
-    *(advise, tenants, retire, gpu, doctor, stacks, metrics),
-)
-for command in _COMMANDS:
-    app.command(cls=Daemon if command in _DAEMONS else TyperCommand)(command)
+for command in (*_DAILY, doctor):
+    _add(app, command.__name__, command)
+for name, (text, commands) in _GROUPS.items():
+    group = _typer(text)
+    for own, command in commands.items():
+        _add(group, f"{name} {own}", command)
+    app.add_typer(group, name=name, hidden=name in _HIDDEN)
+
+
+def every_command() -> dict[str, TyperCommand]:
+    """Each by its words behind `kvscope`, as in "rec save"."""
+    found: dict[str, TyperCommand] = {}
+    root: Any = typer.main.get_command(app)
+    for name, command in root.commands.items():
+        if isinstance(command, TyperGroup):
+            commands: Any = command.commands
+            found |= {f"{name} {own}": each for own, each in commands.items()}
+        else:
+            found[name] = command
+    return found
+
+
+@app.command("version")
+def _version() -> None:
+    """Print the version."""
+    typer.echo(f"kvscope {version('kvscope')}")
 
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"kvscope {version('kvscope')}")
+        _version()
         raise typer.Exit
 
 

@@ -30,7 +30,7 @@ class SideOptions:
 
     at_a: str | None = option(
         None,
-        "End of what is compared of recording A, as in kvscope replay: 03:12:40, +90s from the "
+        "End of what is compared of recording A, as in kvscope rec play: 03:12:40, +90s from the "
         "beginning, -5m from the end. Default: its end.",
         "TIME",
     )

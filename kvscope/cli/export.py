@@ -1,4 +1,4 @@
-"""`kvscope export`: a recording in formats that other tools read."""
+"""`kvscope rec export`: a recording in formats that other tools read."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -77,9 +77,9 @@ def export(
     With OpenMetrics a Prometheus shows an incident of last week, on the same boards and with the
     same rules as if it had scraped the server then.
 
-    Example: kvscope export incident.kvsr --openmetrics incident.om --step 5
+    Example: kvscope rec export incident.kvsr --openmetrics incident.om --step 5
 
-    Example: kvscope export incident.kvsr --perfetto incident.pftrace --html incident.html
+    Example: kvscope rec export incident.kvsr --perfetto incident.pftrace --html incident.html
     """
     from kvscope_exporter.recorder.format import RecordingError
     from kvscope_exporter.recorder.reader import RecordingFile

@@ -30,8 +30,8 @@ class FleetOptions:
 
     sidecars: tuple[str, ...] = option(
         (),
-        "Base URL of a sidecar, of `kvscope run` or of `kvscope serve`: http://HOST:PORT. May be "
-        "repeated. Default NAME: host and port.",
+        "Base URL of a sidecar, of `kvscope run` or of `kvscope engine serve`: http://HOST:PORT. "
+        "May be repeated. Default NAME: host and port.",
         "[NAME=]URL",
         flags=("--sidecar",),
     )

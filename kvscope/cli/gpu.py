@@ -1,7 +1,6 @@
-"""`kvscope gpu release` and `resume`: let a GPU be reset while a kvscope watches it."""
+"""`kvscope admin gpu-release` and `resume`: let a GPU be reset while a kvscope watches it."""
 
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -11,41 +10,42 @@ from kvscope.output import fail
 from kvscope.places import SERVER_HELP, server_asked
 from kvscope_events.printable import printable
 
-
-class Action(StrEnum):
-    """Actions on NVML."""
-
-    RELEASE = "release"
-    RESUME = "resume"
+_Server = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="SERVER",
+        help=f"{SERVER_HELP} It is the one that reads the GPUs, on its metrics port where it "
+        "has one. Without a key it answers the same machine only.",
+        show_default=False,
+    ),
+]
 
 
 @with_options
-def gpu(
-    action: Annotated[
-        Action, typer.Argument(help="release: shut NVML down and pause; resume: read GPUs again.")
-    ],
-    server: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="SERVER",
-            help=f"{SERVER_HELP} It is the one that reads the GPUs, on its metrics port where it "
-            "has one. Without a key it answers the same machine only.",
-            show_default=False,
-        ),
-    ] = None,
-    connection: Connection = Connection(),
-) -> None:
-    """Release the GPUs for a reset, and resume.
+def gpu_release(server: _Server = None, connection: Connection = Connection()) -> None:
+    """Release the GPUs, so that one can be reset.
 
-    A change of MIG mode needs it as well.
+    Also needed before you change the MIG mode. Until `kvscope admin gpu-resume`, kvscope makes no
+    call to the driver and shows no figures of the GPUs.
 
-    While they are released, kvscope makes no call to the driver and shows no figures of the GPUs.
+    Exit status: 0; 1 if the driver still holds a call, so the release is yet to come; 2 if kvscope
+    cannot be asked, or refuses.
 
-    Exit status: 0; 1 if the driver still holds a call, so that the release is yet to come; 2 if
-    kvscope cannot be asked, or refuses.
-
-    Example: kvscope gpu release http://127.0.0.1:8010
+    Example: kvscope admin gpu-release http://127.0.0.1:8010
     """
+    _ask(server, "release", connection)
+
+
+@with_options
+def gpu_resume(server: _Server = None, connection: Connection = Connection()) -> None:
+    """Read the GPUs again after `gpu-release`.
+
+    Example: kvscope admin gpu-resume http://127.0.0.1:8010
+    """
+    _ask(server, "resume", connection)
+
+
+def _ask(server: str | None, action: Literal["release", "resume"], connection: Connection) -> None:
     import msgspec
 
     from kvscope.answer_document import AnswerError, fetch
@@ -55,7 +55,7 @@ def gpu(
         state: str
 
     name = f"gpu/{action}"
-    url = server_asked(server, f"gpu {action}")
+    url = server_asked(server, f"admin gpu-{action}")
     try:
         body = fetch(
             *(url, name),

@@ -1,4 +1,4 @@
-"""`kvscope metrics`: the catalogue as a page."""
+"""`kvscope docs metrics`: the catalogue as a page."""
 
 from typing import Annotated
 

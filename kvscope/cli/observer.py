@@ -1,7 +1,4 @@
-"""`kvscope observer`: the observer as a folder, for servers that `kvscope run` does not start.
-
-And the switch of an observer that runs.
-"""
+"""`kvscope observer`: the observer as a folder, its switch, and whether it fits a server."""
 
 import os
 import re
@@ -14,81 +11,92 @@ import typer
 from kvscope.output import fail
 from kvscope_events.printable import printable
 
-ORDERS = ("off", "on")
 EXIT_OTHERWISE = 1
 DEFAULT_SECONDS = 10.0
 _OF_ENGINE = re.compile(r"/engine-\d+\.sock$")
 
 
-def observer(
+_Endpoint = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="ENDPOINT",
+        help="Where the server publishes its events: ipc:///DIRECTORY/NAME.sock, or a folder of "
+        "sockets (also that of a `kvscope run`), which means all its engines. Default: the only "
+        "one in the run directory.",
+        show_default=False,
+    ),
+]
+_Timeout = Annotated[
+    float,
+    typer.Option(metavar="SECONDS", min=0.1, help="Time for each engine to carry the order out."),
+]
+
+
+def install(
     directory: Annotated[
-        str | None,
+        Path,
         typer.Argument(
-            metavar="DIR|off|on",
-            help="Folder to write; an older copy in it is replaced. Or an order to a running "
-            "observer. With --check: an environment, or a folder of packages.",
-            show_default=False,
+            metavar="DIR",
+            help="Folder to write; an older copy in it is replaced.",
         ),
-    ] = None,
-    endpoint: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="ENDPOINT",
-            help="With off and on: where the server publishes its events: "
-            "ipc:///DIRECTORY/NAME.sock, or a folder of sockets (also that of a `kvscope run`), "
-            "which means all its engines. Default: the only one in the run directory.",
-            show_default=False,
-        ),
-    ] = None,
-    check: Annotated[
-        bool,
-        typer.Option(
-            "--check",
-            help="Say whether the vLLM or SGLang of an environment can be observed. Nothing is "
-            "imported or started.",
-        ),
-    ] = False,
-    timeout: Annotated[
-        float,
-        typer.Option(
-            metavar="SECONDS", min=0.1, help="Time for each engine to carry the order out."
-        ),
-    ] = DEFAULT_SECONDS,
+    ],
 ) -> None:
     """Write the observer into a folder for a vLLM or an SGLang.
 
     For a server in a container or under systemd: mount the folder, and set the variables that this
     command prints.
 
-    With off and on (./off is a folder of that name): have the observer of a running vLLM or SGLang
-    put the server's own methods back, and go on later, each between two steps. The server is not
-    restarted. Run it as the server's user, on its machine or in its container; a restart of the
-    server starts its observer again.
+    Example: eval "$(kvscope observer install ./kvscope-observer)"
+    """
+    _write(directory)
 
-    With --check: read the sources of the vLLM or SGLang in DIR (default: in the packages of this
-    Python), and name the methods that the observer looks for and does not find.
 
-    Exit status of off and on: 1 if an engine has not done it, or cannot: the reason is printed. Of
-    --check: 1 if one of them cannot be observed, or none is there.
+def off(endpoint: _Endpoint = None, timeout: _Timeout = DEFAULT_SECONDS) -> None:
+    """Switch the observer of a running vLLM or SGLang off.
 
-    Example: eval "$(kvscope observer ./kvscope-observer)"
+    It restores the server's own methods between two steps; the server is not restarted. Run it as
+    the server's user, on its machine or in its container. A restart of the server starts its
+    observer again.
 
-    Example: kvscope observer --check /opt/venv
+    Exit status: 1 if an engine has not done it, or cannot: the reason is printed.
 
     Example: kvscope observer off /run/user/1000/kvscope/run-8010
     """
-    if check:
-        from kvscope_events.observable import main
+    _order(endpoint, on=False, seconds=timeout)
 
-        raise typer.Exit(main([] if directory is None else [directory]))
-    if directory is None:
-        raise fail("name the folder to write: kvscope observer DIR")
-    if directory in ORDERS:
-        _order(endpoint, on=directory == "on", seconds=timeout)
-    elif endpoint is not None:
-        raise fail(f"{directory!r} {endpoint!r}: with an ENDPOINT the order is off or on")
-    else:
-        _write(Path(directory))
+
+def on(endpoint: _Endpoint = None, timeout: _Timeout = DEFAULT_SECONDS) -> None:
+    """Switch an observer on again that was switched off.
+
+    Exit status: 1 if an engine has not done it, or cannot: the reason is printed.
+
+    Example: kvscope observer on /run/user/1000/kvscope/run-8010
+    """
+    _order(endpoint, on=True, seconds=timeout)
+
+
+def check(
+    place: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="DIR",
+            help="An environment, or a folder of packages. Default: the packages of this Python.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Say whether the vLLM or SGLang of an environment can be observed.
+
+    Reads its sources, and names the methods that the observer looks for and does not find. Nothing
+    is imported or started.
+
+    Exit status: 1 if one of them cannot be observed, or none is there.
+
+    Example: kvscope observer check /opt/venv
+    """
+    from kvscope_events.observable import main
+
+    raise typer.Exit(main([] if place is None else [str(place)]))
 
 
 def _order(place: str | None, *, on: bool, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""`kvscope record`: the events of a running engine in a file."""
+"""`kvscope rec save`: the events of a running engine in a file."""
 
 import time
 from pathlib import Path
@@ -52,10 +52,10 @@ def record(
 
     The recording holds names of blocks, never their text. kvscope whatif computes from it what
     another pool would have found. The other commands for recordings read it as well, except
-    kvscope alerts try: what a sidecar reads beside the events, such as the server's state and its
-    GPUs, is not in it.
+    kvscope alerts backtest: what a sidecar reads beside the events, such as the server's state and
+    its GPUs, is not in it.
 
-    Example: kvscope record ipc:///run/user/1000/kvscope/qwen.sock qwen.kvsr --seconds 600
+    Example: kvscope rec save ipc:///run/user/1000/kvscope/qwen.sock qwen.kvsr --seconds 600
     """
     from kvscope_events.wire.endpoint import EndpointError
     from kvscope_events.wire.subscriber import WireSubscriber

@@ -1,4 +1,4 @@
-"""`kvscope replay`: a recorded server, at any moment of its recording."""
+"""`kvscope rec play`: a recorded server, at any moment of its recording."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -37,15 +37,16 @@ def replay(
 ) -> None:
     """Show a server as it was at a moment that was recorded.
 
-    kvscope sidecar, run and serve record all the time: the last 15 minutes, in memory. A recording
-    is saved when something breaks, and by POST /api/recordings; GET /api/recordings lists them.
+    kvscope sidecar, run and engine serve record all the time: the last 15 minutes, in memory. A
+    recording is saved when something breaks, and by POST /api/recordings; GET /api/recordings
+    lists them.
 
     With --port, GET /api/replay says where the player is; POST /api/replay/play, pause,
     seek?at=TIME and step?by=N move it. Without --at and --port, print what the recording holds.
 
-    Example: kvscope replay incident.kvsr --at 03:12:40
+    Example: kvscope rec play incident.kvsr --at 03:12:40
 
-    Example: kvscope replay incident.kvsr --port 8020
+    Example: kvscope rec play incident.kvsr --port 8020
     """
     from kvscope.replay.moment import moment_within, shown
     from kvscope.replay.player import Player

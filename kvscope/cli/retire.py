@@ -1,4 +1,4 @@
-"""`kvscope retire`: the server that a sidecar watches has ended on purpose."""
+"""`kvscope admin forget`: the server that a sidecar watches has ended on purpose."""
 
 from typing import Annotated
 
@@ -23,13 +23,13 @@ def retire(
 ) -> None:
     """Forget a server that was stopped on purpose.
 
-    Sources that are silent leave the sidecar's page, and their alerts end, until they are heard
-    again. Sources that are still heard are not affected. The sidecar does not remember this when it
-    is restarted: take a server that is gone for good out of its configuration.
+    Hides servers that have stopped reporting, and resolves their alerts, until they report again.
+    Servers that still report are not affected. The sidecar does not remember this when it is
+    restarted: take a server that is gone for good out of its configuration.
 
-    Exit status: 0; 1 if every source is still heard; 2 if the sidecar cannot be asked, or refuses.
+    Exit status: 0; 1 if everything still reports; 2 if the sidecar cannot be asked, or refuses.
 
-    Example: kvscope retire http://127.0.0.1:8010 --target llama
+    Example: kvscope admin forget http://127.0.0.1:8010 --target llama
     """
     import msgspec
 
@@ -40,7 +40,7 @@ def retire(
         retired: list[str]
         state: str | None
 
-    url = server_asked(sidecar, "retire")
+    url = server_asked(sidecar, "admin forget")
     try:
         body = fetch(
             url,

@@ -1,4 +1,4 @@
-"""`kvscope serve`: the engine and its exporter in one process."""
+"""`kvscope engine serve`: the engine and its exporter in one process."""
 
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ def serve(
 
     /metrics and /health answer from the start, /v1 once the model is loaded.
 
-    Example: kvscope serve --model ./Qwen3-0.6B --port 8000
+    Example: kvscope engine serve --model ./Qwen3-0.6B --port 8000
     """
     from kvscope.serving.engine import require_engine, run_engine
 

@@ -1,4 +1,4 @@
-"""`kvscope stacks`: shows where the threads of an observed server are, without disturbing it."""
+"""`kvscope observer stacks`: where the threads of an observed server are."""
 
 from typing import Annotated
 
@@ -43,7 +43,7 @@ def stacks(
 
     Exit status: 1 if a process has not answered.
 
-    Example: kvscope stacks /run/user/1000/kvscope/run-8010
+    Example: kvscope observer stacks /run/user/1000/kvscope/run-8010
     """
     from kvscope.doctor.asking import NoAnswerError, UnreachableError, endpoints_of, place_here
     from kvscope.doctor.remote_stacks import ask

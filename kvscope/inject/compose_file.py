@@ -275,7 +275,7 @@ def _observe(found: _Found, edit: Editor, wish: Wish) -> None:
 
 
 def _observer(found: _Found, user: int, wish: Wish) -> dict[str, object]:
-    write = f"kvscope observer {PLUGIN_FOLDER} >/dev/null && touch {_WRITTEN}"
+    write = f"kvscope observer install {PLUGIN_FOLDER} >/dev/null && touch {_WRITTEN}"
     return {
         "image": wish.image,
         "entrypoint": ["sh", "-c"],

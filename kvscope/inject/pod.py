@@ -93,7 +93,7 @@ def observer(watch: Watch) -> Part:
         "name": OBSERVER,
         "image": watch.image,
         **_shell(_STAYS, watch),
-        "args": ["observer", PLUGIN_FOLDER],
+        "args": ["observer", "install", PLUGIN_FOLDER],
         "resources": _resources("100m", "128Mi", "256Mi", watch),
         "securityContext": _security(watch),
         "volumeMounts": [{"name": OBSERVER, "mountPath": _code(watch.is_fail_open)}],

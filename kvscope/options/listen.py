@@ -16,8 +16,8 @@ class ApiKeys:
 
     api_key: str | None = option(
         None,
-        "Bearer token that the API requires. Visible in `ps`; prefer $KVSCOPE_SERVE_API_KEY or "
-        "--api-key-file.",
+        "Bearer token that the API requires. Visible in `ps`; prefer $KVSCOPE_ENGINE_SERVE_API_KEY "
+        "or --api-key-file.",
         "KEY",
         is_secret=True,
     )

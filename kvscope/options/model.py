@@ -1,4 +1,4 @@
-"""The model of a command: `kvscope serve X` and `kvscope serve --model X` mean the same."""
+"""The model of a command: `kvscope engine serve X` means `--model X`."""
 
 from typing import Annotated
 

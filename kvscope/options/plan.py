@@ -119,7 +119,7 @@ class PlanOptions:
     )
     host_memory: str | None = option(
         None,
-        "Free memory of a machine without a GPU; the pool is sized as by kvscope serve.",
+        "Free memory of a machine without a GPU; the pool is sized as by kvscope engine serve.",
         "BYTES",
     )
     block_size: int = option(_ENGINE.cache.block_size, "Tokens per block.", "TOKENS", least=1)
@@ -145,7 +145,8 @@ class PlanOptions:
     )
     disable_hybrid_kv_cache_manager: bool = option(
         False,
-        "Layers with a window keep all tokens, as in kvscope serve and in a vLLM with this flag.",
+        "Layers with a window keep all tokens, as in kvscope engine serve and in a vLLM "
+        "with this flag.",
         flags=("--disable-hybrid-kv-cache-manager",),
     )
     speculative_config: str | None = option(

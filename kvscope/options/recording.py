@@ -33,7 +33,7 @@ class RecordingOptions:
 
     keep: str = option(
         "15m",
-        "Keep the events of this long, for kvscope replay: 90s, 15m, 2h; 0: record nothing.",
+        "Keep the events of this long, for kvscope rec play: 90s, 15m, 2h; 0: record nothing.",
         "TIME",
     )
     keep_bytes: str = option("64MiB", "Keep at most this much of them, compressed.", "BYTES")

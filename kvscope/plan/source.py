@@ -40,7 +40,9 @@ def find_checkpoint(model: str) -> CheckpointFiles:
         beside = path.is_dir() or path.name == CONFIG
         return CheckpointFiles(config=config, weights=read_weight_files(folder) if beside else None)
     if model == ModelConfig().model:
-        raise ConfigError(f"{model} has no checkpoint to plan from: it is made by kvscope serve")
+        raise ConfigError(
+            f"{model} has no checkpoint to plan from: it is made by kvscope engine serve"
+        )
     if find_spec("huggingface_hub") is None:
         raise ConfigError(
             f"{model} is not a local file or folder, and asking the hub needs huggingface_hub: pip "

@@ -8,7 +8,7 @@ _HEAD = """\
 # Metrics
 
 Every family that kvscope exports, generated from `exporter/kvscope_exporter/catalogue/` by `kvscope
-metrics`.
+docs metrics`.
 
 `model_name` and `engine` are constant for an engine. A value that is not known is absent, never 0;
 where a label has a closed set of values, all of its series exist from the start. The names of

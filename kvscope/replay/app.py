@@ -19,13 +19,13 @@ _ENCODE = msgspec.json.Encoder().encode
 
 def replay_app(player: Player) -> FastAPI:
     """`/`, `/metrics`, `/metrics/compact`, `/live`, `/api/...`, `/health` of a recorded server."""
-    app = bare_app("kvscope replay")
+    app = bare_app("kvscope rec play")
 
     def listed() -> list[ListedServer]:
         return [ListedServer(player.server, player.presence)]
 
     find = only(player, lambda: [player.server])
-    app.include_router(landing_router("kvscope replay", listed, has_targets=False))
+    app.include_router(landing_router("kvscope rec play", listed, has_targets=False))
     app.include_router(live_router(find, listed, has_targets=False, is_replay=True))
     app.include_router(metrics_router(player))
     app.include_router(compact_router(find))

@@ -1,7 +1,7 @@
 """The recent past of a running server, which its flight recorder keeps, for the live page's slider.
 
-The recording is copied into a file and played, as `kvscope replay` would. It is opened by the first
-request, and closed when none has come for a while. These routes check no key: the app that
+The recording is copied into a file and played, as `kvscope rec play` would. The first request opens
+it, and it is closed when none has come for a while. These routes check no key: the app that
 includes them controls access.
 """
 

@@ -184,7 +184,7 @@ def curve_of_recording(
             if other.engine != reader.engine:
                 raise WhatIfError(
                     f"{file}: it has several engines, each with a pool of its own: record the "
-                    "events of one (kvscope record), or replay the requests of all (--replicas)"
+                    "events of one (kvscope rec save), or replay the requests of all (--replicas)"
                 )
             reader.follow(other)
     if stretch.simulated is not None:

@@ -12,9 +12,15 @@ from tests.support.process import ROOT
 
 RUN_HERE = {"kvscope", "python", "curl", "amtool", "ps"}
 """Other programs ask about a driver, a daemon or a cluster; signals have tests of their own."""
-MENTIONED = {"kvscope advise", "kvscope fleet", "kvscope run", "kvscope stacks", "kvscope why"}
+MENTIONED = {
+    "kvscope advise",
+    "kvscope fleet",
+    "kvscope run",
+    "kvscope observer stacks",
+    "kvscope why",
+}
 """In a sentence, where nothing is to be typed."""
-ELSEWHERE = re.compile(r"HOST:30000|wake_up|\bkvscope (sidecar|retire|observer)\b")
+ELSEWHERE = re.compile(r"HOST:30000|wake_up|\bkvscope (sidecar|admin forget|observer (?!stacks))\b")
 """Commands for SGLang, for a vLLM in development mode; a sidecar, which runs until it is ended;
 what only a sidecar of several servers knows, and what switches an observer: these have tests of
 their own."""

@@ -148,7 +148,7 @@ def notices(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Notice]]:
     port = free_port()
     wire = f"ipc://{folder}/events.sock"
     watched = ("--num-gpu-blocks-override", "64", "--no-gpu", "--event-endpoint", wire)
-    serve = ("serve", "--port", str(port), *watched)
+    serve = ("engine", "serve", "--port", str(port), *watched)
     sidecar = free_port()
     with ExitStack() as parts:
         parts.enter_context(logged_to(folder / LOG))

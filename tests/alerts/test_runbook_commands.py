@@ -25,8 +25,8 @@ from tests.support.waiting import wait_for
 SAYS = {
     r"kvscope doctor": r"H200",
     r"kvscope doctor --target \S+": r"kvscope",
-    r"kvscope record .*": r"run\.kvsr",
-    r"kvscope stacks .*": r"step_loop\.py",
+    r"kvscope rec save .*": r"run\.kvsr",
+    r"kvscope observer stacks .*": r"step_loop\.py",
     r"python -m kvscope_alerts --(itl|ttft) .*": r'model_name="demo"',
     r"python -m kvscope_alerts\.bare .*": r'job=~"NAME\|OTHER"',
     r"curl .*%\{http_code\}.*": r"200",
@@ -136,7 +136,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 
 def _played(folder: Path, events: str, driver: dict[str, str]) -> Iterator[Scene]:
     """events: a path that a socket may have, which is short."""
-    arguments = ("serve", "--port", "0", "--event-endpoint", events, *SMALL)
+    arguments = ("engine", "serve", "--port", "0", "--event-endpoint", events, *SMALL)
     with kvscope(*arguments, **driver) as engine:
         url = url_of(engine)
         httpx.post(f"{url}/v1/completions", json=greedy("abc"), timeout=60).raise_for_status()

@@ -1,4 +1,4 @@
-"""`kvscope alerts try`: what would have fired, from recordings and from a Prometheus."""
+"""`kvscope alerts backtest`: what would have fired, from recordings and from a Prometheus."""
 
 import subprocess
 import time
@@ -27,7 +27,7 @@ SECONDS = 330
 
 
 def attempt(*arguments: str) -> Result:
-    return CliRunner().invoke(app, ["alerts", "try", *arguments])
+    return CliRunner().invoke(app, ["alerts", "backtest", *arguments])
 
 
 def fired(*arguments: str) -> list[Any]:

@@ -23,7 +23,7 @@ from tests.replay.recorded import save
 from tests.support.http_peer import json, serving
 from tests.why.stage import Stage, chat, play
 
-FINDING = ("why", "top --once", "advise", "tenants", "retire", "gpu release")
+FINDING = ("why", "top --once", "advise", "tenants", "admin forget", "admin gpu-release")
 
 
 def kvscope(line: str, *more: str) -> Result:

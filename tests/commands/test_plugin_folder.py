@@ -118,7 +118,7 @@ def test_each_server_takes_the_directory_that_the_command_names(
         monkeypatch.delenv(variable, raising=False)
     for variable, value in given.items():
         monkeypatch.setenv(variable, value)
-    printed = CliRunner().invoke(app, ["observer", str(tmp_path / "plugin")]).output
+    printed = CliRunner().invoke(app, ["observer", "install", str(tmp_path / "plugin")]).output
     command = f"{shlex.quote(sys.executable)} -c {shlex.quote(SHOW_SOCKETS)} vllm sglang"
     done = subprocess.run(
         ["sh", "-c", f"{printed}\n{command}"], env={}, capture_output=True, text=True, check=True

@@ -1,4 +1,4 @@
-"""`kvscope record` as a user runs it: what it writes is a recording, and says what it lacks."""
+"""`kvscope rec save` as a user runs it: what it writes is a recording, and says what it lacks."""
 
 import errno
 import os
@@ -41,7 +41,7 @@ def publishing(endpoint: str) -> Iterator[Producer]:
 
 
 def record(*arguments: str) -> Result:
-    return CliRunner().invoke(app, ["record", *arguments], env={"COLUMNS": "160"})
+    return CliRunner().invoke(app, ["rec", "save", *arguments], env={"COLUMNS": "160"})
 
 
 def steps_in(file: Path) -> list[int]:
@@ -95,7 +95,7 @@ def test_the_last_line_says_how_far_back_the_backlog_reaches(
 @pytest.mark.slow
 def test_ctrl_c_ends_it_with_one_line(publishing: Producer, endpoint: str, tmp_path: Path) -> None:
     file = tmp_path / "run.kvsr"
-    with forked_kvscope("record", endpoint, str(file)) as process:
+    with forked_kvscope("rec", "save", endpoint, str(file)) as process:
         wait_for(lambda: file.exists() and file.stat().st_size > 0, "it records", 30)
         publishing.step(3)
         wait_for(lambda: len(steps_in(file)) == 3, "all of it is in the file")

@@ -1,4 +1,4 @@
-"""`kvscope retire URL` against a sidecar's port: what it prints, and who may use it."""
+"""`kvscope admin forget URL` against a sidecar's port: what it prints, and who may use it."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,7 +31,7 @@ def sidecar(tmp_path: Path) -> Iterator[Sidecar]:
 
 
 def retire(*arguments: str) -> tuple[int, str]:
-    result = CliRunner().invoke(app, ["retire", *arguments])
+    result = CliRunner().invoke(app, ["admin", "forget", *arguments])
     return result.exit_code, " ".join(result.output.split())
 
 

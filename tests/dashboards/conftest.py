@@ -53,7 +53,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     old_names = ("--compat", "vllm,vllm-legacy,vllm-residency")
     with ExitStack() as parts:
         demo = parts.enter_context(_demo(folder))
-        serve = ("serve", *sizes, *old_names, "--port", "0")
+        serve = ("engine", "serve", *sizes, *old_names, "--port", "0")
         idle = parts.enter_context(forked_kvscope(*serve)).find(
             r"metrics: http://([\d.:]+)/metrics"
         )

@@ -27,7 +27,7 @@ AT_ONCE_SECONDS = 6.0
 @contextmanager
 def faulty(*options: str) -> Iterator[tuple[Process, str]]:
     """A server with faults, and its URL."""
-    arguments = ("serve", "--port", "0", "--no-gpu", *SMALL, *options)
+    arguments = ("engine", "serve", "--port", "0", "--no-gpu", *SMALL, *options)
     with forked_kvscope(*arguments, module="tests.support.faulty_cli") as process:
         yield process, url_of(process)
 
@@ -100,7 +100,7 @@ def test_a_hung_step_is_no_reason_to_leave_and_two_signals_end_it() -> None:
 def test_a_second_signal_ends_a_drain_at_once(
     first: signal.Signals, second: signal.Signals
 ) -> None:
-    with forked_kvscope("serve", "--port", "0", "--no-gpu", *SMALL) as process:
+    with forked_kvscope("engine", "serve", "--port", "0", "--no-gpu", *SMALL) as process:
         stream = Stream(url_of(process), max_tokens=1000)
         process.send(first)
         process.find(r"(stopping)")

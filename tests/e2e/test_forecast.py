@@ -17,7 +17,10 @@ GONE_SECONDS = 20
 @pytest.mark.nightly
 def test_a_server_whose_load_has_ended_is_not_about_to_run_out() -> None:
     blocks = ("--num-gpu-blocks-override", "399")
-    with forked_kvscope("serve", "--port", "0", *blocks) as server, httpx.Client() as client:
+    with (
+        forked_kvscope("engine", "serve", "--port", "0", *blocks) as server,
+        httpx.Client() as client,
+    ):
         url = server.find(r"serving \S+ at (\S+)/v1")
         options = ("--duration", str(LOAD_SECONDS), "--concurrency", "16")
         with forked_kvscope("load", "chat", "--url", url, *options) as load:

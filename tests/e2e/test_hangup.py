@@ -67,7 +67,10 @@ def test_a_service_says_that_it_has_nothing_to_read_again(command: str) -> None:
 
 
 def test_an_engine_that_is_a_service_serves_on() -> None:
-    with service("serve", *SMALL, "--port", "0") as (process, url), ThreadPoolExecutor(4) as pool:
+    with (
+        service("engine", "serve", *SMALL, "--port", "0") as (process, url),
+        ThreadPoolExecutor(4) as pool,
+    ):
         body = {"prompt": "once", "max_tokens": 200, "ignore_eos": True}
         wait_for(lambda: httpx.get(f"{url}/health", timeout=30).is_success, "the model", 120)
         asked = [

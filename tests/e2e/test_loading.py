@@ -1,4 +1,4 @@
-"""`kvscope serve` while its model loads: what answers, and how it ends."""
+"""`kvscope engine serve` while its model loads: what answers, and how it ends."""
 
 import signal
 import time
@@ -26,7 +26,7 @@ def loading(process: Process) -> bool:
 
 
 def test_metrics_and_health_answer_before_the_model_is_loaded() -> None:
-    with kvscope("serve", "--port", "0", "--metrics-port", "0", *SMALL) as process:
+    with kvscope("engine", "serve", "--port", "0", "--metrics-port", "0", *SMALL) as process:
         url = url_while_loading(process)
         metrics_url = process.find(r"metrics: (\S+)")
         with httpx.Client() as client:
@@ -62,7 +62,7 @@ def test_metrics_and_health_answer_before_the_model_is_loaded() -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.timed
 def test_a_signal_while_loading_ends_it_at_once(number: signal.Signals) -> None:
-    with kvscope("serve", "--port", "0", "--metrics-port", "0", *SMALL) as process:
+    with kvscope("engine", "serve", "--port", "0", "--metrics-port", "0", *SMALL) as process:
         url_while_loading(process)
         began = time.monotonic()
         process.send(number)
@@ -84,7 +84,9 @@ def test_ctrl_c_while_the_demo_loads_ends_it_at_once() -> None:
 def test_a_signal_while_loading_removes_the_socket_of_the_events(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     file = tmp_path / "engine.sock"
-    with kvscope("serve", "--port", "0", "--event-endpoint", f"ipc://{file}", *SMALL) as process:
+    with kvscope(
+        "engine", "serve", "--port", "0", "--event-endpoint", f"ipc://{file}", *SMALL
+    ) as process:
         url_while_loading(process)
         assert file.exists(), "events are published before the model is loaded"
         process.send(signal.SIGTERM)
@@ -93,7 +95,7 @@ def test_a_signal_while_loading_removes_the_socket_of_the_events(tmp_path: Path)
 
 
 def test_a_failure_to_load_ends_the_process_with_one_line(tmp_path: Path) -> None:
-    with forked_kvscope("serve", "--port", "0", "--model", str(tmp_path)) as process:
+    with forked_kvscope("engine", "serve", "--port", "0", "--model", str(tmp_path)) as process:
         assert process.wait(60) == 2
     errors = [line for line in process.lines if line.startswith("kvscope: ")]
     assert errors == [
@@ -108,7 +110,7 @@ def test_without_an_exporter_events_go_out_and_metrics_say_where(tmp_path: Path)
     tmp_path.chmod(0o700)
     endpoint = f"ipc://{tmp_path}/engine.sock"
     arguments = ("--event-endpoint", endpoint, "--no-exporter", *SMALL)
-    with forked_kvscope("serve", "--port", "0", *arguments) as process:
+    with forked_kvscope("engine", "serve", "--port", "0", *arguments) as process:
         url = process.find(r"serving \S+ at (\S+)/v1")
         page = httpx.get(f"{url}/metrics")
         assert page.status_code == 404
@@ -123,7 +125,7 @@ def test_without_an_exporter_events_go_out_and_metrics_say_where(tmp_path: Path)
 def test_auto_puts_the_socket_into_the_run_directory(tmp_path: Path) -> None:
     environment = {"KVSCOPE_RUN_DIR": str(tmp_path / "run")}
     arguments = ("--event-endpoint", "auto", "--port", "0", *SMALL)
-    with forked_kvscope("serve", *arguments, **environment) as process:
+    with forked_kvscope("engine", "serve", *arguments, **environment) as process:
         port = url_while_loading(process).rpartition(":")[2]
         assert (tmp_path / "run" / f"serve-{port}.sock").exists()
         assert process.find(r"events: (\S+)") == f"ipc://{tmp_path}/run/serve-{port}.sock"
@@ -133,7 +135,7 @@ def test_auto_puts_the_socket_into_the_run_directory(tmp_path: Path) -> None:
 
 @pytest.mark.nightly
 def test_the_gpu_routes_ask_for_the_api_key() -> None:
-    with forked_kvscope("serve", "--port", "0", "--api-key", "secret", *SMALL) as process:
+    with forked_kvscope("engine", "serve", "--port", "0", "--api-key", "secret", *SMALL) as process:
         url = process.find(r"serving \S+ at (\S+)/v1")
         key = {"Authorization": "Bearer secret"}
         for path in ("release", "resume"):

@@ -12,7 +12,7 @@ from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
-SERVE = ("serve", "--port", "0", "--no-gpu", "--max-model-len", "256")
+SERVE = ("engine", "serve", "--port", "0", "--no-gpu", "--max-model-len", "256")
 SERVE += ("--num-gpu-blocks-override", "64", "--served-model-name", "red")
 SIDECAR = ("sidecar", "--port", "0", "--no-gpu", "--events", "blue=tcp://127.0.0.1:9")
 

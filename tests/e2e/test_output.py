@@ -21,8 +21,14 @@ COMMANDS = [
     for arguments, nightly in (
         (("--help",), False),
         (("--version",), True),
-        (("metrics",), False),
-        (("metrics", "--servers"), True),
+        (
+            (
+                "docs",
+                "metrics",
+            ),
+            False,
+        ),
+        (("docs", "metrics", "--servers"), True),
         (PLAN, False),
         ((*PLAN, "--json"), True),
         (DOCTOR, True),

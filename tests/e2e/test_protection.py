@@ -35,7 +35,7 @@ def test_a_key_is_checked_before_the_body_from_the_first_moment(tmp_path: Path) 
     keys = tmp_path / "keys"
     keys.write_text("first\nsecond\n")
     arguments = ("--port", "0", "--metrics-port", "0", "--api-key-file", str(keys), *SMALL)
-    with kvscope("serve", *arguments) as process:
+    with kvscope("engine", "serve", *arguments) as process:
         url = process.find(r"loading \S+ at (\S+);")
         operators = process.find(r"metrics: (\S+)/metrics")
         for path in ("/v1/completions", "/reset_prefix_cache", "/openapi.json"):
@@ -64,7 +64,7 @@ def test_a_key_is_checked_before_the_body_from_the_first_moment(tmp_path: Path) 
 
 
 def test_without_a_key_the_cache_is_reset_by_nobodys_page() -> None:
-    with forked_kvscope("serve", "--host", "0.0.0.0", "--port", "0", *SMALL) as process:
+    with forked_kvscope("engine", "serve", "--host", "0.0.0.0", "--port", "0", *SMALL) as process:
         url = process.find(r"serving \S+ at (\S+)/v1").replace("0.0.0.0", "127.0.0.1")
         assert "0.0.0.0" in process.find(r"(http\S+ is open to anyone who can reach it)")
         reset = f"{url}/reset_prefix_cache"
@@ -142,7 +142,7 @@ def test_a_signal_ends_it_in_time_while_streams_are_never_read() -> None:
         b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
     )
     arguments = ("--port", "0", "--drain-seconds", "1", *SMALL)
-    with forked_kvscope("serve", *arguments) as process, ExitStack() as stack:
+    with forked_kvscope("engine", "serve", *arguments) as process, ExitStack() as stack:
         url = process.find(r"serving \S+ at (\S+)/v1")
         for _ in range(8):
             client = socket.socket()

@@ -161,7 +161,7 @@ def test_files_are_private_whatever_the_umask(folder: Path, tmp_path: Path) -> N
             (killed,) = [each for each in Stage(folder).flight.saved() if each.trigger == "killed"]
             for command in ("--openmetrics", "--perfetto", "--html"):
                 out = tmp_path / f"{umask}{command}"
-                CliRunner().invoke(app, ["export", str(saved.path), command, str(out)])
+                CliRunner().invoke(app, ["rec", "export", str(saved.path), command, str(out)])
                 seen |= {out.stat().st_mode} if out.exists() else set()
         finally:
             os.umask(before)

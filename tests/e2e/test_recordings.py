@@ -60,7 +60,7 @@ def saved_by(folder: Path, trigger: str) -> list[Path]:
 
 
 def test_a_recording_is_saved_listed_and_fetched(tmp_path: Path) -> None:
-    with forked_kvscope("serve", *SMALL) as process:
+    with forked_kvscope("engine", "serve", *SMALL) as process:
         url = url_of(process)
         assert listed(url) == []
         complete(url)
@@ -87,7 +87,7 @@ def test_a_recording_is_saved_listed_and_fetched(tmp_path: Path) -> None:
 
 
 def test_the_past_answers_as_it_did(tmp_path: Path) -> None:
-    with forked_kvscope("serve", *SMALL) as process:
+    with forked_kvscope("engine", "serve", *SMALL) as process:
         url = url_of(process)
         httpx.post(f"{url}/api/recordings", headers=JSON)  # the recording has begun
         moments = []
@@ -108,7 +108,7 @@ def test_the_past_answers_as_it_did(tmp_path: Path) -> None:
 
 def test_a_folder_has_what_a_signal_and_the_end_saved(tmp_path: Path) -> None:
     folder = tmp_path / "recordings"
-    with forked_kvscope("serve", *SMALL, "--record-dir", str(folder)) as process:
+    with forked_kvscope("engine", "serve", *SMALL, "--record-dir", str(folder)) as process:
         url = url_of(process)
         complete(url)
         process.send(signal.SIGUSR2)
@@ -124,7 +124,7 @@ def test_a_folder_has_what_a_signal_and_the_end_saved(tmp_path: Path) -> None:
 
 
 def test_a_killed_process_leaves_a_recording_to_the_next_one(tmp_path: Path) -> None:
-    with forked_kvscope("serve", *SMALL, "--record-dir", str(tmp_path)) as process:
+    with forked_kvscope("engine", "serve", *SMALL, "--record-dir", str(tmp_path)) as process:
         complete(url_of(process))
         time.sleep(2.5)  # written once a second
         process.send(signal.SIGKILL)
@@ -144,7 +144,7 @@ def test_a_sidecar_that_was_stopped_records_what_the_engine_did_meanwhile(tmp_pa
     endpoint, folder = f"ipc://{tmp_path}/red.sock", tmp_path / "recordings"
     watching = ("sidecar", "--no-gpu", "--port", "0", "--events", f"red={endpoint}")
     with (
-        forked_kvscope("serve", *SMALL, "--event-endpoint", endpoint) as engine,
+        forked_kvscope("engine", "serve", *SMALL, "--event-endpoint", endpoint) as engine,
         forked_kvscope(*watching, "--record-dir", str(folder)) as process,
     ):
         url = url_of(engine)

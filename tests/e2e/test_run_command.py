@@ -287,7 +287,7 @@ def test_the_folder_of_the_observer_is_written_anew(tmp_path: Path) -> None:
     folder = tmp_path / "a folder"
     for _ in range(2):
         done = subprocess.run(
-            [sys.executable, "-P", "-m", "kvscope", "observer", str(folder)],
+            [sys.executable, "-P", "-m", "kvscope", "observer", "install", str(folder)],
             cwd=ROOT,
             capture_output=True,
             text=True,

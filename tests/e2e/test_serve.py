@@ -1,4 +1,4 @@
-"""`kvscope serve` as a process: ports, signals, exit status."""
+"""`kvscope engine serve` as a process: ports, signals, exit status."""
 
 import signal
 import threading
@@ -62,7 +62,7 @@ def answers(url: str) -> bool:
     "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.nightly)]
 )
 def test_a_signal_drains(number: signal.Signals) -> None:
-    with kvscope("serve", "--port", "0", "--metrics-port", "0", *SMALL) as process:
+    with kvscope("engine", "serve", "--port", "0", "--metrics-port", "0", *SMALL) as process:
         url = url_of(process)
         metrics_url = process.find(r"metrics: (\S+)")
         page = httpx.get(metrics_url).text
@@ -80,8 +80,11 @@ def test_a_signal_drains(number: signal.Signals) -> None:
 
 
 def test_a_short_drain_ends_streams_with_abort_and_no_stats_is_404() -> None:
-    environment = {"KVSCOPE_SERVE_DRAIN_SECONDS": "0.1", "KVSCOPE_SERVE_DISABLE_LOG_STATS": "1"}
-    with forked_kvscope("serve", "--port", "0", *SMALL, **environment) as process:
+    environment = {
+        "KVSCOPE_ENGINE_SERVE_DRAIN_SECONDS": "0.1",
+        "KVSCOPE_ENGINE_SERVE_DISABLE_LOG_STATS": "1",
+    }
+    with forked_kvscope("engine", "serve", "--port", "0", *SMALL, **environment) as process:
         url = url_of(process)
         assert httpx.get(f"{url}/metrics").status_code == 404
         assert process.find(r"metrics: (\S+)") == "none"
@@ -94,7 +97,7 @@ def test_a_short_drain_ends_streams_with_abort_and_no_stats_is_404() -> None:
 
 @pytest.mark.timed
 def test_a_second_ctrl_c_does_not_wait() -> None:
-    with forked_kvscope("serve", "--port", "0", *SMALL) as process:
+    with forked_kvscope("engine", "serve", "--port", "0", *SMALL) as process:
         stream = Stream(url_of(process), max_tokens=1000)
         process.send(signal.SIGINT)
         process.find(r"(stopping)")

@@ -131,13 +131,13 @@ def test_a_server_that_is_scaled_to_zero_on_purpose_is_retired(tmp_path: Path) -
     with scene(tmp_path) as pod:
         engine = pod.speaker("engine-0", "ready")
         pod.comes_to("ready")
-        with forked_kvscope("retire", pod.url) as early:
+        with forked_kvscope("admin", "forget", pod.url) as early:
             assert early.wait() == 1
         assert "nothing to retire: the server is ready" in early.text
         engine.send(signal.SIGTERM)
         engine.wait()
         pod.comes_to("gone")
-        with forked_kvscope("retire", pod.url, "--target", "llama") as retiring:
+        with forked_kvscope("admin", "forget", pod.url, "--target", "llama") as retiring:
             assert retiring.wait() == 0, retiring.text
         assert f"retired ipc://{pod.folder}/engine-0.sock" in retiring.text
         page = pod.page()

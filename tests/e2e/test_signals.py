@@ -164,7 +164,7 @@ def test_any_burst_of_signals_to_end_ends_a_busy_sidecar_in_order(
 
 
 def test_sigusr1_shows_the_stacks_of_a_busy_engine_which_answers_every_request() -> None:
-    with forked_kvscope("serve", "--port", "0", "--no-gpu", *SMALL) as process:
+    with forked_kvscope("engine", "serve", "--port", "0", "--no-gpu", *SMALL) as process:
         url = url_of(process)
         body = greedy("abc", max_tokens=40)
 

@@ -1,4 +1,4 @@
-"""`kvscope serve` with a spoilt checkpoint: one line and exit code 2, or the right tokens."""
+"""`kvscope engine serve` with a spoilt checkpoint: one line and exit code 2, or right tokens."""
 
 import json
 import signal
@@ -49,7 +49,7 @@ def test_a_spoilt_checkpoint_ends_the_server_with_one_line(
 ) -> None:
     folder = make_checkpoint(tmp_path / "model", "llama")
     spoil(folder)
-    with forked_kvscope("serve", str(folder), "--port", "0") as process:
+    with forked_kvscope("engine", "serve", str(folder), "--port", "0") as process:
         assert process.wait(START_SECONDS) == 2
     logged, error = process.lines[:-1], process.lines[-1]
     assert error.startswith(f"kvscope: {folder}: ")
@@ -63,7 +63,9 @@ def test_a_checkpoint_with_a_fault_that_does_not_matter_gives_its_tokens(tmp_pat
     expected = transformers_tokens(folder, tokenizer.encode(PROMPT), 8)
     edit(folder, transformers_version=5, intermediate_sizes=[[None]])
     (folder / "generation_config.json").write_text('{"temperature": "hot", "max_length": -1}')
-    with forked_kvscope("serve", str(folder), "--port", "0", "--max-model-len", "256") as process:
+    with forked_kvscope(
+        "engine", "serve", str(folder), "--port", "0", "--max-model-len", "256"
+    ) as process:
         url = process.find(r"serving \S+ at (\S+)/v1")
         answer = httpx.post(f"{url}/v1/completions", json=greedy(PROMPT, max_tokens=8)).json()
         process.send(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""`kvscope stacks` as a process: who answers, who cannot, and who is left alone."""
+"""`kvscope observer stacks` as a process: who answers, who cannot, and who is left alone."""
 
 import os
 import signal
@@ -48,7 +48,7 @@ def publisher(socket: Path, *how: str) -> Iterator[Process]:
 
 
 def stacks(*arguments: str) -> tuple[int, str]:
-    with forked_kvscope("stacks", *arguments) as process:
+    with forked_kvscope("observer", "stacks", *arguments) as process:
         return process.wait(60), process.text
 
 

@@ -16,7 +16,7 @@ SMALL_POOL = ("--num-gpu-blocks-override", "64")
 
 def serve(*arguments: str, **environment: str) -> Any:
     """In this process, which has torch already; for starts that fail."""
-    return CliRunner().invoke(app, ["serve", "--port", "0", *arguments], env=environment)
+    return CliRunner().invoke(app, ["engine", "serve", "--port", "0", *arguments], env=environment)
 
 
 def refusal(*arguments: str) -> str:
@@ -32,18 +32,18 @@ def refusal(*arguments: str) -> str:
 @pytest.mark.parametrize(
     ("option", "variable", "value"),
     [
-        ("--port", "KVSCOPE_SERVE_PORT", "80a0"),
-        ("--port", "KVSCOPE_SERVE_PORT", "65536"),
-        ("--max-num-seqs", "KVSCOPE_SERVE_MAX_NUM_SEQS", "0"),
-        ("--dtype", "KVSCOPE_SERVE_DTYPE", "float8"),
-        ("--drain-seconds", "KVSCOPE_SERVE_DRAIN_SECONDS", "nan"),
-        ("--stall-seconds", "KVSCOPE_SERVE_STALL_SECONDS", "nan"),
-        ("--seed", "KVSCOPE_SERVE_SEED", str(10**30)),
+        ("--port", "KVSCOPE_ENGINE_SERVE_PORT", "80a0"),
+        ("--port", "KVSCOPE_ENGINE_SERVE_PORT", "65536"),
+        ("--max-num-seqs", "KVSCOPE_ENGINE_SERVE_MAX_NUM_SEQS", "0"),
+        ("--dtype", "KVSCOPE_ENGINE_SERVE_DTYPE", "float8"),
+        ("--drain-seconds", "KVSCOPE_ENGINE_SERVE_DRAIN_SECONDS", "nan"),
+        ("--stall-seconds", "KVSCOPE_ENGINE_SERVE_STALL_SECONDS", "nan"),
+        ("--seed", "KVSCOPE_ENGINE_SERVE_SEED", str(10**30)),
     ],
 )
 def test_bad_values_are_named_by_flag_and_variable(option: str, variable: str, value: str) -> None:
-    by_flag = CliRunner().invoke(app, ["serve", option, value])
-    by_variable = CliRunner().invoke(app, ["serve"], env={variable: value})
+    by_flag = CliRunner().invoke(app, ["engine", "serve", option, value])
+    by_variable = CliRunner().invoke(app, ["engine", "serve"], env={variable: value})
     for result in (by_flag, by_variable):
         assert result.exit_code == 2
         assert option in result.output
@@ -51,7 +51,9 @@ def test_bad_values_are_named_by_flag_and_variable(option: str, variable: str, v
 
 
 def test_a_flag_wins_over_its_variable() -> None:
-    result = serve("--num-gpu-blocks-override", "3", KVSCOPE_SERVE_NUM_GPU_BLOCKS_OVERRIDE="4")
+    result = serve(
+        "--num-gpu-blocks-override", "3", KVSCOPE_ENGINE_SERVE_NUM_GPU_BLOCKS_OVERRIDE="4"
+    )
     assert "a pool of 3 blocks" in result.output
 
 
@@ -155,12 +157,12 @@ def test_the_model_is_an_argument_or_an_option(tmp_path: Path) -> None:
     assert f"{here}: no such folder" in refusal(here)
     assert f"{here}: no such folder" in refusal("--model", here)
     assert f"{here}: no such folder" in refusal(here, "--model", here)
-    result = serve(here, KVSCOPE_SERVE_MODEL=there)
+    result = serve(here, KVSCOPE_ENGINE_SERVE_MODEL=there)
     assert f"{here}: no such folder" in result.output, "what is on the command line wins"
 
 
 def test_the_page_has_the_names_of_current_vllm_alone_by_default() -> None:
-    result = CliRunner().invoke(app, ["serve", "--help"], env={"COLUMNS": "200"})
+    result = CliRunner().invoke(app, ["engine", "serve", "--help"], env={"COLUMNS": "200"})
     assert "or none. [default: vllm]" in " ".join(result.output.split())
 
 

@@ -26,7 +26,9 @@ def test_a_served_name_that_cannot_be_printed_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", SPOILT.values(), ids=SPOILT)
 def test_serve_refuses_such_a_name_in_one_line_before_it_listens(name: str) -> None:
-    result = CliRunner().invoke(app, ["serve", "--served-model-name", name, "--port", "0"])
+    result = CliRunner().invoke(
+        app, ["engine", "serve", "--served-model-name", name, "--port", "0"]
+    )
     assert result.exit_code == 2
     assert result.stderr.startswith("kvscope: the model's name ")
     assert len(result.stderr.splitlines()) == 1

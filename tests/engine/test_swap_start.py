@@ -65,7 +65,7 @@ def test_a_space_that_the_host_has_not_got_is_refused_with_both_figures() -> Non
 
 
 def test_serve_refuses_a_swap_space_without_a_mode() -> None:
-    result = CliRunner().invoke(app, ["serve", "--swap-space", "4"])
+    result = CliRunner().invoke(app, ["engine", "serve", "--swap-space", "4"])
     assert result.exit_code == 2
     assert "add --preemption-mode swap or auto" in " ".join(result.output.split())
 

@@ -60,7 +60,7 @@ def test_an_engine_that_ends_and_comes_back_is_logged_once_each(
     gone, server = said(caplog)
     assert "engine 0 of meta\\x1b[2J\\nllama (pid 4242, ipc://" in gone
     assert "has gone after 3 h 0 min; its counters keep their last values" in gone
-    assert "`kvscope retire`" in gone
+    assert "`kvscope admin forget`" in gone
     assert server.startswith("llama: the server is gone, after 3 h 0 min as ready")
     before = exporter.targets[0].source.session
     scene.engine(model_name="meta\x1b[2J\nllama", pid=4243)

@@ -22,7 +22,7 @@ from tests.exporter.test_page import targets_of
 
 MOST, MOST_OF_ITS_OWN = 130, 15
 MOST_MARKED_SHARE = 0.3
-"""Of all panels: those that only `--detail full` fills."""
+"""Share of the panels that only `--detail full` fills."""
 _OWN = {row.family for row in CATALOGUE if row.group == "self"}
 
 

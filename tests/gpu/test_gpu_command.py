@@ -1,4 +1,4 @@
-"""`kvscope gpu release URL`: what it prints, and who may use it."""
+"""`kvscope admin gpu-release URL`: what it prints, and who may use it."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,7 @@ from tests.support.waiting import wait_for
 
 
 def gpu(action: str, url: str) -> tuple[int, str]:
-    result = CliRunner().invoke(app, ["gpu", action, url])
+    result = CliRunner().invoke(app, ["admin", f"gpu-{action}", url])
     return result.exit_code, " ".join(result.output.split())
 
 

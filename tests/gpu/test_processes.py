@@ -15,9 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import typer
 
-from kvscope.cli.app import app
+from kvscope.cli.app import every_command
 from tests.fakes.nvml import GIB, MIB, Simulated, build_library, h200, machine
 from tests.fakes.nvml.library import SONAME
 from tests.gpu.scrapes import OWN_FAMILIES
@@ -172,11 +171,14 @@ def no_library(tmp_path: Path) -> Path:
 def serving(
     env: dict[str, str], *arguments: str, state: str = "serving"
 ) -> Iterator[tuple[str, list[str]]]:
-    """`kvscope serve` with the demo model: its URL, and the lines of its log so far.
+    """`kvscope engine serve` with the demo model: its URL, and the lines of its log so far.
 
     state: "loading" for what its page shows before there is a model.
     """
-    command = [*(sys.executable, "-P", "-m", "kvscope", "serve", "--port", "0"), *arguments]
+    command = [
+        *(sys.executable, "-P", "-m", "kvscope", "engine", "serve", "--port", "0"),
+        *arguments,
+    ]
     with subprocess.Popen(
         [*command, "--num-gpu-blocks-override", "64", "--max-model-len", "512", "--device", "cpu"],
         env=env,
@@ -263,8 +265,6 @@ def test_serve_watches_the_gpus_that_cuda_leaves_to_it_or_all(
 
 
 def test_gpus_are_read_unless_the_flag_says_no() -> None:
-    group = typer.main.get_command(app)
-    assert isinstance(group, typer.core.TyperGroup)
-    serve = group.commands["serve"]
+    serve = every_command()["engine serve"]
     for arguments, wanted in (([], True), (["--gpu"], True), (["--no-gpu"], False)):
         assert serve.make_context("serve", arguments).params["gpu"] is wanted

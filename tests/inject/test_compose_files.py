@@ -176,7 +176,7 @@ def test_an_observer_is_healthy_once_it_has_written_everything() -> None:
     observer = services(run(JSON).text)["v-kvscope-observer"]
     *_, mark = observer["healthcheck"]["test"]
     (script,) = observer["command"]
-    assert script.startswith(f"kvscope observer {PLUGIN_FOLDER} ")
+    assert script.startswith(f"kvscope observer install {PLUGIN_FOLDER} ")
     assert f"&& touch {mark} &&" in script
     assert mark.startswith(observer["tmpfs"][0]), "the next start does not find it"
 

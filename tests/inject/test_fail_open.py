@@ -148,7 +148,7 @@ def test_a_python_that_was_first_imports_what_the_observer_writes(tmp_path: Path
         assert server.stdout is not None
         first = server.stdout.readline().strip()
         subprocess.run(
-            [sys.executable, "-m", "kvscope", "observer", str(tmp_path)],
+            [sys.executable, "-m", "kvscope", "observer", "install", str(tmp_path)],
             check=True,
             stdout=subprocess.DEVNULL,
         )

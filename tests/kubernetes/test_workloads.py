@@ -3,7 +3,6 @@
 import re
 
 import pytest
-import typer
 
 from deploy.workloads import (
     ENGINE_IMAGE,
@@ -14,7 +13,7 @@ from deploy.workloads import (
     sglang,
     vllm,
 )
-from kvscope.cli.app import app
+from kvscope.cli.app import every_command
 from kvscope.inject.pod import EXPORTER_IMAGE, OBSERVER, SIDECAR, SOCKETS
 from tests.kubernetes.objects import Object, container, pod_of
 from tests.repo.checkout import ROOT
@@ -31,7 +30,6 @@ OURS = [
 ALL = [*OURS, *OBSERVED]
 of_observed = pytest.mark.parametrize(("deployment", "name"), OBSERVED, ids=["vllm", "sglang"])
 OVERLAYS = ("compose.vllm-gpu.yaml", "compose.sglang-gpu.yaml")
-COMMAND = typer.main.get_command(app)
 
 
 def environment(settings: Object) -> dict[str, str]:
@@ -40,11 +38,12 @@ def environment(settings: Object) -> dict[str, str]:
 
 @pytest.mark.parametrize(("deployment", "name"), OURS, ids=lambda value: str(value)[:9])
 def test_our_containers_start_a_command_that_exists(deployment: Object, name: str) -> None:
-    assert isinstance(COMMAND, typer.core.TyperGroup)
     settings = container(deployment, name)
     assert "command" not in settings, "the image's entry point is kvscope"
-    subcommand, *arguments = settings["args"]
-    context = COMMAND.commands[subcommand].make_context(subcommand, arguments)
+    args = settings["args"]
+    size = 1 if args[0] in every_command() else 2
+    name = " ".join(args[:size])
+    context = every_command()[name].make_context(name, args[size:])
     assert context.params.get("port", 8000) in {
         port["containerPort"] for port in settings.get("ports", [{"containerPort": 8000}])
     }
@@ -69,7 +68,7 @@ def test_the_sidecar_reads_the_sockets_that_the_observer_makes(
 ) -> None:
     observer, server, sidecar = _three(deployment, name)
     told = environment(server)
-    assert observer["args"] == ["observer", told["PYTHONPATH"]]
+    assert observer["args"] == ["observer", "install", told["PYTHONPATH"]]
     assert f"--events={name}=ipc://{told['KVSCOPE_OBSERVER_DIR']}/*" in sidecar["args"]
     for path, volume, users in (
         (told["PYTHONPATH"], OBSERVER, (observer, server)),

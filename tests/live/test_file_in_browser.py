@@ -1,4 +1,4 @@
-"""The file of `kvscope export --html` in a real browser, from file:// and without a network."""
+"""The file of `kvscope rec export --html` in a real browser, from file:// and without a network."""
 
 import json
 from collections.abc import Iterator
@@ -44,7 +44,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def exported(page: Page, recording: Path) -> Iterator[None]:
     """Its file, open."""
     out = recording.with_suffix(".html")
-    done = CliRunner().invoke(cli, ["export", str(recording), "--html", str(out)])
+    done = CliRunner().invoke(cli, ["rec", "export", str(recording), "--html", str(out)])
     assert done.exit_code == 0, done.output
     with page.at(f"file://{out}"):
         page.until(FOLLOWED)

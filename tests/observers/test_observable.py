@@ -1,4 +1,4 @@
-"""`kvscope observer --check`: whether servers can be observed, from their sources alone."""
+"""`kvscope observer check`: whether servers can be observed, from their sources alone."""
 
 import os
 from pathlib import Path
@@ -13,7 +13,7 @@ from tests.repo.checkout import ROOT
 
 
 def check(*places: Path) -> tuple[int, str]:
-    done = CliRunner().invoke(app, ["observer", "--check", *map(str, places)])
+    done = CliRunner().invoke(app, ["observer", "check", *map(str, places)])
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     return done.exit_code, done.stdout
 

@@ -84,12 +84,12 @@ def _records(path: Path) -> list[bytes]:
 
 NIGHTLY = pytest.mark.nightly
 COMMANDS = [
-    ["replay"],
+    ["rec", "play"],
     ["why"],
-    ["export", "--openmetrics", "OUT", "--step", "1"],
-    ["export", "--perfetto", "OUT"],
-    ["export", "--parquet", "DIR"],
-    ["export", "--html", "OUT"],
+    ["rec", "export", "--openmetrics", "OUT", "--step", "1"],
+    ["rec", "export", "--perfetto", "OUT"],
+    ["rec", "export", "--parquet", "DIR"],
+    ["rec", "export", "--html", "OUT"],
 ]
 
 
@@ -200,7 +200,7 @@ def test_a_bomb_takes_a_bounded_amount_of_memory(strange: tuple[Path, str], tmp_
     path, name = strange
     assert path.stat().st_size < 100_000
     out = ["--perfetto", str(tmp_path / "out"), "--parquet", str(tmp_path / "tables")]
-    for command in (["why", str(path)], ["export", str(path), *out]):
+    for command in (["why", str(path)], ["rec", "export", str(path), *out]):
         done = subprocess.run(
             [sys.executable, "-m", "kvscope", *command],
             cwd=ROOT,

@@ -1,5 +1,5 @@
 """Every command that takes a recording takes every recording: one that a sidecar saved by itself,
-and one that `kvscope record` wrote of the same stream."""
+and one that `kvscope rec save` wrote of the same stream."""
 
 from pathlib import Path
 
@@ -47,8 +47,8 @@ def kvscope(*arguments: object) -> Result:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("replay", "{}"), "s), "),
-        (("replay", "{}", "--at", "-20s"), "kvscope_kv_blocks{"),
+        (("rec", "play", "{}"), "s), "),
+        (("rec", "play", "{}", "--at", "-20s"), "kvscope_kv_blocks{"),
         (("why", "{}"), "At "),
         (("top", "{}", "--once"), "demo"),
         (("diff", "{}", "{}"), "same"),
@@ -66,7 +66,7 @@ def test_it_is_read(recording: Path, arguments: tuple[str, ...], says: str) -> N
 @pytest.mark.parametrize("form", ["openmetrics", "perfetto", "html"])
 def test_it_is_exported(recording: Path, form: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    result = kvscope("export", recording, f"--{form}", out)
+    result = kvscope("rec", "export", recording, f"--{form}", out)
     assert result.exit_code == 0, result.output
     assert out.stat().st_size > 10_000
 
@@ -75,7 +75,7 @@ def test_the_page_of_a_stream_alone_has_all_that_comes_from_its_events(
     recordings: dict[str, Path],
 ) -> None:
     def pool(path: Path) -> list[str]:
-        page = kvscope("replay", path, "--at", "-20s").stdout
+        page = kvscope("rec", "play", path, "--at", "-20s").stdout
         lines = [line for line in page.splitlines() if line.startswith("kvscope_prefix_cache_")]
         return [f"{line.partition('{')[0]} {line.rpartition(' ')[2]}" for line in lines]
 
@@ -85,6 +85,6 @@ def test_the_page_of_a_stream_alone_has_all_that_comes_from_its_events(
 
 @pytest.mark.promtool
 def test_rules_are_not_tried_on_a_stream_without_pages(recordings: dict[str, Path]) -> None:
-    result = kvscope("alerts", "try", recordings["stream"])
+    result = kvscope("alerts", "backtest", recordings["stream"])
     assert (result.exit_code, result.stdout) == (2, ""), result.output
     assert "stream.kvsr: it has the events of a stream alone" in result.stderr

@@ -1,4 +1,4 @@
-"""`kvscope export --openmetrics`: a Prometheus shows what it never scraped."""
+"""`kvscope rec export --openmetrics`: a Prometheus shows what it never scraped."""
 
 import subprocess
 from pathlib import Path
@@ -21,7 +21,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def export(*arguments: str) -> Result:
-    return CliRunner().invoke(app, ["export", *arguments])
+    return CliRunner().invoke(app, ["rec", "export", *arguments])
 
 
 def test_series_have_every_page_once_and_in_order(recording: Path, tmp_path: Path) -> None:

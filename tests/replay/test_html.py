@@ -1,4 +1,4 @@
-"""`kvscope export --html`: the live page in one file, with what the recording says inside."""
+"""`kvscope rec export --html`: the live page in one file, with what the recording says inside."""
 
 import re
 import zlib
@@ -76,7 +76,7 @@ def run(*arguments: str) -> Result:
 
 def export(recording: Path, folder: Path, *arguments: str) -> Page:
     out = folder / "page.html"
-    result = run("export", str(recording), "--html", str(out), *arguments)
+    result = run("rec", "export", str(recording), "--html", str(out), *arguments)
     assert result.exit_code == 0, result.output
     return Page(out)
 
@@ -144,7 +144,7 @@ def test_marks_and_the_moment_that_is_asked_for_are_among_the_moments(
 
 
 def test_a_moment_outside_the_recording_is_one_line(recording: Path, tmp_path: Path) -> None:
-    result = run("export", str(recording), "--html", str(tmp_path / "x.html"), "--at", "+9h")
+    result = run("rec", "export", str(recording), "--html", str(tmp_path / "x.html"), "--at", "+9h")
     assert (result.exit_code, len(result.stderr.splitlines())) == (2, 1)
     assert "--at" in result.stderr
 
@@ -160,7 +160,7 @@ def test_a_file_that_would_be_too_large_has_fewer_moments(
     assert smaller.opens in smaller.index["moments"]
     assert smaller.index["status"]["marks"][0][0] in smaller.index["moments"]
     monkeypatch.setattr(moments, "MOST_BYTES", 1000)
-    result = run("export", str(recording), "--html", str(tmp_path / "none.html"))
+    result = run("rec", "export", str(recording), "--html", str(tmp_path / "none.html"))
     assert (result.exit_code, len(result.stderr.splitlines())) == (2, 1)
     assert not (tmp_path / "none.html").exists()
 

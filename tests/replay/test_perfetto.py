@@ -1,4 +1,4 @@
-"""`kvscope export --perfetto`, read with Perfetto's own schema and compared with plain loops.
+"""`kvscope rec export --perfetto`, read with Perfetto's own schema and compared with plain loops.
 
 Its trace processor reads it in test_trace_processor.py; here the rules for tracks, slices and flows
 are checked one by one, without a browser.
@@ -123,7 +123,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def export(recording: Path, folder: Path) -> Read:
     out = folder / "load.pftrace"
-    result = CliRunner().invoke(app, ["export", str(recording), "--perfetto", str(out)])
+    result = CliRunner().invoke(app, ["rec", "export", str(recording), "--perfetto", str(out)])
     assert result.exit_code == 0, result.output
     assert [path.name for path in folder.glob("load.pftrace*")] == ["load.pftrace"]
     return Read(out)

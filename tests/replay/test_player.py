@@ -1,4 +1,4 @@
-"""`kvscope replay`: a recording at moments that people write, and while it plays."""
+"""`kvscope rec play`: a recording at moments that people write, and while it plays."""
 
 import signal
 from itertools import pairwise
@@ -155,11 +155,11 @@ def test_the_controls_are_paths(player: Player) -> None:
     assert (refused.status_code, refused.text.count("\n")) == (400, 1)
     assert client.get(f"/api/{TENANTS.name}").json()["engines"][0]["answer"] is not None
     assert b"kvscope_kv_blocks" in client.get("/metrics").content
-    assert "kvscope replay" in client.get("/").text
+    assert "kvscope rec play" in client.get("/").text
 
 
 def ask(*arguments: str) -> Result:
-    return CliRunner().invoke(app, ["replay", *arguments])
+    return CliRunner().invoke(app, ["rec", "play", *arguments])
 
 
 def test_without_options_it_says_what_it_holds(load: tuple[Path, list[bytes]]) -> None:
@@ -200,7 +200,7 @@ def test_a_moment_that_is_none_is_one_line(load: tuple[Path, list[bytes]], at: s
 
 
 def test_it_serves_the_recorded_server(load: tuple[Path, list[bytes]]) -> None:
-    with forked_kvscope("replay", str(load[0]), "--port", "0", "--at", "+3s") as process:
+    with forked_kvscope("rec", "play", str(load[0]), "--port", "0", "--at", "+3s") as process:
         url = process.find(r"(http\S+)/metrics; where it is")
         assert httpx.get(f"{url}/api/replay").json()["playing"] is False
         page = httpx.get(f"{url}/metrics").content

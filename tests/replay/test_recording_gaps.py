@@ -82,7 +82,11 @@ def test_a_disk_that_stays_full_leaves_a_gap_that_every_command_tells(
     assert file.problem is not None
     assert "it has a gap from" in file.problem
     assert "No space left on device" in file.problem
-    for command in (["replay"], ["why"], ["export", "--openmetrics", str(tmp_path / "out")]):
+    for command in (
+        ["rec", "play"],
+        ["why"],
+        ["rec", "export", "--openmetrics", str(tmp_path / "out")],
+    ):
         result = CliRunner().invoke(app, [command[0], str(path), *command[1:], *step(command)])
         assert result.exit_code == 0, result.output
         assert "it has a gap from" in result.stderr + result.stdout, command

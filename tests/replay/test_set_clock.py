@@ -63,10 +63,10 @@ def test_every_command_reads_a_recording_whose_clock_was_set(
     assert why.exit_code == 0, why.output
     assert "nothing is known yet" not in why.output
     for moment in ("+5s", "-5s"):
-        page = run("replay", path, "--at", moment)
+        page = run("rec", "play", path, "--at", moment)
         assert page.exit_code == 0, page.output
         assert UP in page.output, moment
-    exported = run("export", path, "--openmetrics", tmp_path / "out", "--step", "5")
+    exported = run("rec", "export", path, "--openmetrics", tmp_path / "out", "--step", "5")
     assert exported.exit_code == 0, exported.output
     lines = (tmp_path / "out").read_text().splitlines()
     times = [float(line.split()[-1]) for line in lines if line.startswith(UP)]

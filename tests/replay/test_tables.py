@@ -1,4 +1,4 @@
-"""`kvscope export --parquet`, asked by DuckDB and compared with plain loops over the events."""
+"""`kvscope rec export --parquet`, asked by DuckDB and compared with plain loops over the events."""
 
 import re
 from collections import Counter
@@ -41,7 +41,7 @@ GUIDE = ROOT / "docs" / "guides" / "replay.md"
 
 
 def export(recording: Path, folder: Path) -> Path:
-    result = CliRunner().invoke(app, ["export", str(recording), "--parquet", str(folder)])
+    result = CliRunner().invoke(app, ["rec", "export", str(recording), "--parquet", str(folder)])
     assert result.exit_code == 0, result.output
     assert sorted(path.name for path in folder.iterdir()) == [
         "block_lives.parquet",

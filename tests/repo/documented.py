@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import takewhile
 from typing import NamedTuple
 
+from kvscope.cli.app import every_command
 from tests.repo.checkout import ROOT, project_files, relative
 
 PAGES = tuple(
@@ -27,8 +28,12 @@ _ADDRESS = re.compile(
 )
 
 
+COMMANDS = every_command()
+GROUPS = {name.split()[0] for name in COMMANDS if " " in name}
+
+
 class Line(NamedTuple):
-    """A command line of kvscope: its page, the command, what follows."""
+    """A command line of kvscope: its page, the command's words, what follows."""
 
     page: str
     command: str
@@ -62,16 +67,16 @@ def command_lines() -> Iterator[Line]:
     for page in PAGES:
         for block in blocks(page.read_text()):
             for line in block.splitlines():
-                for command, *arguments in _calls(line.strip().removeprefix("$ ")):
-                    yield Line(relative(page), command, tuple(arguments))
+                for words in _calls(line.strip().removeprefix("$ ")):
+                    yield _line(relative(page), words)
 
 
 def commands_in_text() -> Iterator[Line]:
     """Every `kvscope COMMAND …` between two backticks; its values may stand for others."""
     for page in PAGES:
         for span in spans(page.read_text()):
-            for command, *arguments in _calls(span):
-                yield Line(relative(page), command, tuple(arguments))
+            for words in _calls(span):
+                yield _line(relative(page), words)
 
 
 def addresses() -> Iterator[Address]:
@@ -79,6 +84,11 @@ def addresses() -> Iterator[Address]:
     for page in PAGES:
         for found in _ADDRESS.finditer(page.read_text()):
             yield Address(relative(page), int(found["port"]), (found["path"] or "").rstrip("."))
+
+
+def _line(page: str, words: list[str]) -> Line:
+    size = 2 if words[0] in GROUPS else 1
+    return Line(page, " ".join(words[:size]), tuple(words[size:]))
 
 
 def _calls(line: str) -> Iterator[list[str]]:

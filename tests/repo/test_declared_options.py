@@ -2,9 +2,7 @@
 
 import re
 
-import typer
-
-from kvscope.cli.app import app
+from kvscope.cli.app import every_command
 from tests.repo.checkout import python_files, relative
 
 MOST = 5
@@ -36,7 +34,6 @@ def test_no_option_is_declared_away_from_its_command() -> None:
 
 
 def test_no_command_has_a_flag_twice() -> None:
-    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-    for name, command in commands.items():
+    for name, command in every_command().items():
         flags = [flag for each in command.params for flag in (*each.opts, *each.secondary_opts)]
         assert len(flags) == len(set(flags)), name

@@ -102,11 +102,11 @@ OTLP = "OTEL_EXPORTER_OTLP_ENDPOINT"
         (SIDECAR, {OTLP: "http://a:1"}, ".[otlp]"),
         (("sidecar", "--check", "--config", "kv.yaml"), {}, ".[kv-events]"),
         ((*SIDECAR, "--web-config-file", "web.yml"), {}, ".[basic-auth]"),
-        (("export", "a.kvsr", "--perfetto", "a.pftrace"), {}, ".[export]"),
-        (("export", "a.kvsr", "--parquet", "folder"), {}, ".[export]"),
+        (("rec", "export", "a.kvsr", "--perfetto", "a.pftrace"), {}, ".[export]"),
+        (("rec", "export", "a.kvsr", "--parquet", "folder"), {}, ".[export]"),
         (("whatif", "a.jsonl", "--plot", "a.svg"), {}, ".[plot]"),
         ((*PLAN, "--plot", "a.svg"), {}, ".[plot]"),
-        (("serve", "demo"), {}, ".[engine]"),
+        (("engine", "serve", "demo"), {}, ".[engine]"),
     ],
 )
 def test_what_is_missing_is_said_at_the_start_with_the_extra_that_has_it(

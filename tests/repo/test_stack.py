@@ -179,7 +179,7 @@ def test_the_sidecar_reads_the_sockets_that_the_observer_makes(name: str) -> Non
     server, sidecar = SERVICES[name], SERVICES[f"{name}-sidecar"]
     observer = SERVICES[f"{name}-observer"]
     plugin, sockets = (server["environment"][n] for n in ("PYTHONPATH", "KVSCOPE_OBSERVER_DIR"))
-    assert f"kvscope observer {plugin} " in observer["command"][0]
+    assert f"kvscope observer install {plugin} " in observer["command"][0]
     assert f"--events={name}=ipc://{sockets}/*" in sidecar["command"]
     assert server["user"] == sidecar["user"], "sockets are private to the user of the server"
     assert server["depends_on"] == {f"{name}-observer": {"condition": "service_healthy"}}
@@ -290,7 +290,7 @@ def test_a_trace_goes_from_the_engine_to_the_collector_to_tempo_to_grafana() -> 
     listens = collector["receivers"]["otlp"]["protocols"]["http"]["endpoint"]
     assert listens.endswith(f":{told}")
     assert DEFAULTS["OTLP_TRACES_ENDPOINT"] == "", "without the profile no listener"
-    option = SERVICES["engine"]["environment"]["KVSCOPE_SERVE_OTLP_TRACES_ENDPOINT"]
+    option = SERVICES["engine"]["environment"]["KVSCOPE_ENGINE_SERVE_OTLP_TRACES_ENDPOINT"]
     assert option == "${OTLP_TRACES_ENDPOINT:-}"
     tempo = yaml.safe_load((DEPLOY / "tempo" / "tempo.yaml").read_text())
     exporter = collector["exporters"]["otlp_grpc/tempo"]["endpoint"]

@@ -210,7 +210,10 @@ def test_a_page_of_kvscope_itself_is_refused_with_what_to_do(
         assert not reader.read().is_up
         assert counted(reader) == {"unknown_server": 1}
         reader.close()
-    assert "kvscope serve already exports these metrics: let Prometheus scrape it" in caplog.text
+    assert (
+        "kvscope engine serve already exports these metrics: let Prometheus scrape it"
+        in caplog.text
+    )
 
 
 def test_headers_are_sent_and_secrets_are_not_shown() -> None:

@@ -1,4 +1,4 @@
-"""The server in this process, as `kvscope serve` puts it together: real model, real HTTP.
+"""The server in this process, as `kvscope engine serve` puts it together: real model, real HTTP.
 
 The runner can be held between two steps, given its output, or made to fail.
 """

@@ -19,7 +19,7 @@ SETTLE_SECONDS = 20.0
 
 @dataclass
 class Watched:
-    """A `kvscope serve` that publishes its events."""
+    """A `kvscope engine serve` that publishes its events."""
 
     name: str
     endpoint: str
@@ -32,7 +32,7 @@ class Watched:
         self.stack = ExitStack()
         self.process = self.stack.enter_context(
             forked_kvscope(
-                *("serve", "--port", "0", "--served-model-name", self.name, "--no-gpu"),
+                *("engine", "serve", "--port", "0", "--served-model-name", self.name, "--no-gpu"),
                 *("--event-endpoint", self.endpoint, "--max-model-len", "512"),
                 *("--num-gpu-blocks-override", "160", "--max-num-seqs", "16", *options),
             )

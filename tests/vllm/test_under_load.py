@@ -219,7 +219,7 @@ def test_it_serves_on_after_its_stacks_were_asked_for_and_after_sigusr1(vllm: Ob
         running = pool.submit(load, vllm.server)
         while not running.done():
             asked = subprocess.run(
-                kvscope_command("stacks", f"{sockets}/*"),
+                kvscope_command("observer", "stacks", f"{sockets}/*"),
                 capture_output=True,
                 text=True,
                 timeout=60,
@@ -296,10 +296,10 @@ def test_every_page_comes_out_of_its_recording_again(
     assert any(b'kvscope_source_up{endpoint="http' in page for page in served)
     file = str(recording)
     for arguments in (
-        ("replay", file, "--at", "-5s"),
+        ("rec", "play", file, "--at", "-5s"),
         ("why", file, "--at", "-5s"),
-        ("export", file, "--openmetrics", f"{tmp_path}/om", "--html", f"{tmp_path}/html"),
-        ("export", file, "--perfetto", f"{tmp_path}/trace"),
+        ("rec", "export", file, "--openmetrics", f"{tmp_path}/om", "--html", f"{tmp_path}/html"),
+        ("rec", "export", file, "--perfetto", f"{tmp_path}/trace"),
     ):
         done = subprocess.run(
             kvscope_command(*arguments), capture_output=True, text=True, timeout=120

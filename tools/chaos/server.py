@@ -1,4 +1,4 @@
-"""A real `kvscope serve` in a process of its own, with few descriptors, its log in a file."""
+"""A real `kvscope engine serve` in a process of its own, with few descriptors, its log a file."""
 
 import http.client
 import os
@@ -25,7 +25,7 @@ STOP_SECONDS = 30.0
 """After SIGTERM, with a drain of one second."""
 _ANSWER_SECONDS = 60.0
 _OPTIONS = (
-    *("serve", "--port", "0", "--metrics-port", "0", "--served-model-name", "chaos"),
+    *("engine", "serve", "--port", "0", "--metrics-port", "0", "--served-model-name", "chaos"),
     *("--max-model-len", str(MAX_MODEL_LEN), "--num-gpu-blocks-override", "2048"),
     # A step stays short, so that the time of an answer is that of the server's other work.
     *("--max-num-seqs", "64", "--max-num-batched-tokens", "512", "--max-num-queued-reqs", "64"),

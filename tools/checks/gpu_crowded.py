@@ -2,9 +2,9 @@
 
     python -m tools.checks.gpu_crowded [--model MODEL] [--rest MIB]
 
-`kvscope serve` with its defaults, a neighbour that takes what is free but a last rest, `kvscope
-load` with long prompts; then the neighbour ends. Prints what each metric said at each stage, as
-oom.md does of a simulated card. Exit code 0 if the engine ran out of memory and afterwards
+`kvscope engine serve` with its defaults, a neighbour that takes what is free but a last rest,
+`kvscope load` with long prompts; then the neighbour ends. Prints what each metric said each time,
+as oom.md does of a simulated card. Exit code 0 if the engine ran out of memory and afterwards
 answers as before; 1 if not; 2 where there is no CUDA device.
 """
 
@@ -136,7 +136,7 @@ def main() -> int:
     print(f"{torch.cuda.get_device_properties(0).name}, torch {torch.__version__}")
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
-        with kvscope("serve", "--model", arguments.model, "--port", "0") as server:
+        with kvscope("engine", "serve", "--model", arguments.model, "--port", "0") as server:
             url = server.find(r"serving \S+ at (\S+)/v1")
             titles, pages = zip(*tell(url, arguments.rest * MIB, report), strict=True)
             said = [answers(page) for page in pages]

@@ -158,7 +158,7 @@ def _weights(content: bytes, draw: Callable[[st.SearchStrategy[Any]], Any]) -> b
 
 
 def judge(folder: Path) -> Verdict:
-    """Load the checkpoint as `kvscope serve` does. Where it loads, compare what it says."""
+    """Load the checkpoint as `kvscope engine serve` does. Where it loads, compare what it says."""
     started = time.process_time()
     settings = EngineConfig(
         model=ModelConfig(model=str(folder), device="cpu"),

@@ -34,7 +34,7 @@ BEFORE_SECONDS = 20.0
 BLOCK_TOKENS, POOL_BLOCKS = 32, 180
 """In a vLLM and an SGLang: conversations of twenty users do not fit."""
 _ENGINE = (
-    *("serve", "--model", "demo", "--max-model-len", "1024"),
+    *("engine", "serve", "--model", "demo", "--max-model-len", "1024"),
     *("--num-gpu-blocks-override", "512", "--max-num-seqs", "32"),
     *("--max-num-batched-tokens", "768", "--max-num-queued-reqs", "56", "--drain-seconds", "1"),
 )

@@ -5,30 +5,31 @@ from collections.abc import Iterable
 
 import typer
 
-from kvscope.cli.app import Daemon, app
+from kvscope.cli.app import Daemon, every_command
 
 _HEAD = """\
 # Commands
 
 Written by `make docs` from the commands themselves; `kvscope COMMAND --help` prints the same.
 
-Every option of `run`, `serve`, `sidecar`, `fleet` and `demo` can be set by a variable, which has
-the name of the command in it: `--port` of `sidecar` by `KVSCOPE_SIDECAR_PORT`. A flag wins.
-[Environment](environment.md) lists all variables. `demo` and `serve` need the packages of the
-engine; the other commands run without torch.
+Every option of `run`, `sidecar`, `fleet`, `demo` and `engine serve` can be set by a variable, which
+has the words of the command in it: `--port` of `sidecar` by `KVSCOPE_SIDECAR_PORT`, that of
+`engine serve` by `KVSCOPE_ENGINE_SERVE_PORT`. A flag wins. [Environment](environment.md) lists all
+variables. `demo` and `engine serve` need the packages of the engine; the other commands run without
+torch.
 
 Exit codes: 0 for success, 1 for a negative result, 2 for a value, file or address that cannot be
-used (one line says which and why), 130 after Ctrl-C. Commands that Ctrl-C ends in order (`serve`,
-`sidecar`, `fleet`, `demo`, `record`, `replay --port`) exit with 0. `kvscope run` exits with the
-exit code of its command.
+used (one line says which and why), 130 after Ctrl-C. Commands that Ctrl-C ends in order (`sidecar`,
+`fleet`, `demo`, `engine serve`, `rec save`, `rec play --port`) exit with 0. `kvscope run` exits
+with the exit code of its command.
 """
 _EXTRA = re.compile(r"\s*\[([^\[\]]*)\]$")
 
 
 def commands_page() -> str:
-    commands = _commands()
+    commands = every_command()
     table = "".join(
-        f"| [`kvscope {name}`](#kvscope-{name}) | {_first_line(command)} |\n"
+        f"| [`kvscope {name}`](#{anchor_of(name)}) | {_first_line(command)} |\n"
         for name, command in commands.items()
     )
     sections = "".join(_section(name, command) for name, command in commands.items())
@@ -38,17 +39,16 @@ def commands_page() -> str:
 def options_by_variable() -> dict[str, tuple[str, str]]:
     """The flag and the command of each variable."""
     found: dict[str, tuple[str, str]] = {}
-    for name, command in _commands().items():
+    for name, command in every_command().items():
         for option in _options(command):
             if option.envvar is not None:
                 found[str(option.envvar)] = _flag(option), name
     return found
 
 
-def _commands() -> dict[str, typer.core.TyperCommand]:
-    group = typer.main.get_command(app)
-    assert isinstance(group, typer.core.TyperGroup)
-    return {n: c for n, c in group.commands.items() if isinstance(c, typer.core.TyperCommand)}
+def anchor_of(name: str) -> str:
+    """The anchor of a command's section on the page of all commands."""
+    return f"kvscope-{name}".replace(" ", "-")
 
 
 def _first_line(command: typer.core.TyperCommand) -> str:

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from tools.reference.commands import options_by_variable
+from tools.reference.commands import anchor_of, options_by_variable
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -18,8 +18,8 @@ _OBSERVER = {
     "that field of their body, else a header such as `authorization` or `x-user`; only its hash is "
     "kept. Default: nowhere.",
     "KVSCOPE_TENANT_SECRET": "Key of the hashes of tenants, of at least 16 characters, for "
-    "`kvscope serve` and observed servers; the same for all of a fleet. Default: random at each "
-    "start.",
+    "`kvscope engine serve` and observed servers; the same for all of a fleet. Default: random at "
+    "each start.",
     "VLLM_PLUGINS": "vLLM's list of plugins to load. `kvscope run` appends `kvscope` if it is set.",
     "PYTHONPATH": "`kvscope run` puts the observer's folder in front of it, for its command alone.",
 }
@@ -65,7 +65,8 @@ Written by `make docs`. A flag wins over its variable; an empty variable counts 
 
 ## Options
 
-Every option of a command that serves has a variable, which has the command's name in it. Options of
+Every option of a command that serves has a variable, which has the command's words in it: `--port`
+of `kvscope engine serve` is `KVSCOPE_ENGINE_SERVE_PORT`. Options of
 other commands have none, but for a secret. A variable without the command's name, such as
 `KVSCOPE_PORT`, is not read: the command says so at its start.
 
@@ -99,7 +100,7 @@ Docker Compose reads them from the environment or from `.env`;
 
 def _of_options() -> str:
     return "".join(
-        f"| `{variable}` | `{flag}` | [`{command}`](commands.md#kvscope-{command}) |\n"
+        f"| `{variable}` | `{flag}` | [`{command}`](commands.md#{anchor_of(command)}) |\n"
         for variable, (flag, command) in sorted(options_by_variable().items())
     )
 

@@ -72,20 +72,20 @@ def try_kvscope(installed: Installed) -> None:
     for command in commands:
         installed.run("kvscope", command, "--help")
     installed.run("python", "-P", "-m", "kvscope", "--version")
-    installed.run("kvscope", "metrics")
+    installed.run("kvscope", "docs", "metrics")
     installed.run("kvscope", "doctor")
     if "GiB" not in installed.run("kvscope", "plan", *PLAN, "--gpu", "H100"):
         raise SystemExit("kvscope plan printed no sizes")
     (installed.work / "trace.jsonl").write_text(TRACE * 3)
     if "hit" not in installed.run("kvscope", "whatif", "trace.jsonl"):
         raise SystemExit("kvscope whatif printed no hits")
-    tried = installed.run("kvscope", "alerts", "try", "x.kvsr", "--ttft", "demo=0.3", code=2)
+    tried = installed.run("kvscope", "alerts", "backtest", "x.kvsr", "--ttft", "demo=0.3", code=2)
     if "not a bound" not in tried:
-        raise SystemExit(f"kvscope alerts try has not read its rules: {tried}")
-    installed.run("kvscope", "observer", "./observer")
-    refused = installed.run("kvscope", "serve", "demo", code=2)
+        raise SystemExit(f"kvscope alerts backtest has not read its rules: {tried}")
+    installed.run("kvscope", "observer", "install", "./observer")
+    refused = installed.run("kvscope", "engine", "serve", "demo", code=2)
     if "torch" not in refused:
-        raise SystemExit(f"kvscope serve does not say that it needs torch: {refused}")
+        raise SystemExit(f"kvscope engine serve does not say that it needs torch: {refused}")
     _try_sidecar(installed)
 
 

@@ -1,4 +1,4 @@
-"""HTTP: the requests that reach `kvscope serve`, as prometheus-fastapi-instrumentator counts them.
+"""HTTP: requests to `kvscope engine serve`, as prometheus-fastapi-instrumentator counts them.
 
 vLLM and other servers use it, so dashboards query these names. Not exported by OTLP.
 """

@@ -27,7 +27,7 @@ HOW: Mapping[ServerKind, str] = {
 KNOWN = ", ".join(TITLES[kind] for kind in HOW)
 """Display names of the servers whose pages are read."""
 
-OWN_PAGE = "kvscope serve already exports these metrics"
+OWN_PAGE = "kvscope engine serve already exports these metrics"
 OWN_PAGE_REMEDY = "let Prometheus scrape it, or write `events:`"
 """The reason why a kvscope's page is not read, and what to do."""
 

@@ -21,7 +21,7 @@ LOOK_SECONDS = 1.0
 _PROBE_SECONDS = 0.5
 _KEPT = (
     "its counters keep their last values and its other figures are absent until it is back; after "
-    "a planned end, take it off the page with `kvscope retire`"
+    "a planned end, take it off the page with `kvscope admin forget`"
 )
 
 logger = logging.getLogger("kvscope")

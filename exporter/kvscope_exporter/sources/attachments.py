@@ -44,26 +44,26 @@ ATTACHMENTS = (
     Attachment(
         server="kvscope",
         depth="observer",
-        how="`kvscope serve`",
+        how="`kvscope engine serve`",
         tells=ENGINE_EVENTS,
     ),
     Attachment(
         server="kvscope, watched by a sidecar",
         depth="observer",
-        how="`kvscope serve --event-endpoint …` and `kvscope sidecar --events …`",
+        how="`kvscope engine serve --event-endpoint …` and `kvscope sidecar --events …`",
         tells=ENGINE_EVENTS,
         machine="on the same host",
     ),
     Attachment(
         server="kvscope without prefix caching",
         depth="observer",
-        how="`kvscope serve --no-enable-prefix-caching`",
+        how="`kvscope engine serve --no-enable-prefix-caching`",
         tells=ENGINE_EVENTS - LOOKUP_EVENTS,
     ),
     Attachment(
         server="kvscope with a swap space",
         depth="observer",
-        how="`kvscope serve --preemption-mode swap` or `auto`",
+        how="`kvscope engine serve --preemption-mode swap` or `auto`",
         tells=ENGINE_EVENTS | SWAP_EVENTS,
     ),
     Attachment(

@@ -47,8 +47,8 @@ _REMEDIES: dict[Kind, str] = {
     "their own.",
     "transfer": "Look at the connector, the tier below the pool, or the compiler of grammars: "
     "requests wait for it, not for the engine.",
-    "not_admitting": "The scheduler has stopped admitting: `kvscope stacks` prints where it is; "
-    "then restart the server.",
+    "not_admitting": "The scheduler has stopped admitting: `kvscope observer stacks` prints where "
+    "it is; then restart the server.",
     "long_steps": "Steps are as long as their work: fewer sequences at a time ({sequences}), a "
     "faster card, or a replica.",
     "preemptions": "The pool is too small for those that run: a larger one, fewer sequences at a "

@@ -31,7 +31,7 @@ def engine(scene: Scene) -> Iterator[Finding]:
             began_ns=last,
             ended_ns=None,
             text=f"no step has ended for {(now - last) / 1e9:,.0f} s, although requests wait",
-            remedy="`kvscope stacks` prints where its threads are; then restart it.",
+            remedy="`kvscope observer stacks` prints where its threads are; then restart it.",
         )
     if scene.observer_stopped is not None:
         yield Finding(

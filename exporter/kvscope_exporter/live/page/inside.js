@@ -1,8 +1,8 @@
 // The recording inside this file, at some moments of it; it answers in place of a server, as
-// `kvscope replay` would. Without one there is a server. See kvscope/export/moments.py.
+// `kvscope rec play` would. Without one there is a server. See kvscope/export/moments.py.
 
 const TICK_MS = 100;
-const [ELSEWHERE, NOT_NOW] = ['This file has moments of the recording and not all of it: kvscope replay shows the rest.', 'This engine is not known at this moment.'];
+const [ELSEWHERE, NOT_NOW] = ['This file has moments of the recording and not all of it: kvscope rec play shows the rest.', 'This engine is not known at this moment.'];
 
 class Inside {
   #index;
