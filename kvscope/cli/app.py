@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from kvscope.cli.advise import advise
+from kvscope.cli.alert_rules import generate, suggest
 from kvscope.cli.alerts import backtest
 from kvscope.cli.demo import demo
 from kvscope.cli.diff import diff
@@ -131,7 +132,10 @@ _GROUPS: dict[str, tuple[str, dict[str, Callable[..., None]]]] = {
         "Install, switch and question the observer of a vLLM or SGLang.",
         {"install": install, "on": on, "off": off, "check": check, "stacks": stacks},
     ),
-    "alerts": ("Try the shipped alerts.", {"backtest": backtest}),
+    "alerts": (
+        "Try the shipped alerts, write them with your objectives, and suggest objectives.",
+        {"backtest": backtest, "generate": generate, "suggest": suggest},
+    ),
     "engine": ("Serve a model with kvscope's own engine.", {"serve": serve}),
     "admin": (
         "Forget a server, and release or resume GPUs.",

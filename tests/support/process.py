@@ -23,7 +23,9 @@ SOURCES = os.pathsep.join(str(ROOT / folder) for folder in _SOURCES)
 """PYTHONPATH for a foreign Python that imports packages of this checkout."""
 START_SECONDS = 180.0
 """Loading torch and transformers on a machine that is busy with other tests."""
-FULL_PAGES = {f"KVSCOPE_{name}_DETAIL": "full" for name in ("RUN", "SERVE", "SIDECAR", "DEMO")}
+FULL_PAGES = {
+    f"KVSCOPE_{name}_DETAIL": "full" for name in ("RUN", "ENGINE_SERVE", "SIDECAR", "DEMO")
+}
 """For tests of figures that a lean page does not have."""
 
 
