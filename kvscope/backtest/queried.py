@@ -51,10 +51,7 @@ def queried(
     samples = Samples(
         source=url, begins=ends - (count - 1) * STEP_SECONDS, step=STEP_SECONDS, count=count
     )
-    try:
-        client = Tls(ca=None if ca is None else str(ca)).client(url, seconds)
-    except (OSError, ValueError, httpx.InvalidURL) as error:
-        raise BacktestError(f"{url}: {error}; expected http://HOST:PORT") from None
+    client = client_of(url, ca, seconds)
     matchers = ",".join(f"{name}={_quoted(value)}" for name, value in only.items())
     with client:
         for number, name in enumerate(sorted(names)):
@@ -73,6 +70,14 @@ def queried(
         where = f" with {matchers}" if matchers else ""
         raise BacktestError(f"{url}: no series of kvscope{where} in that time")
     return samples
+
+
+def client_of(url: str, ca: Path | None, seconds: float) -> httpx.Client:
+    """Raises BacktestError."""
+    try:
+        return Tls(ca=None if ca is None else str(ca)).client(url, seconds)
+    except (OSError, ValueError, httpx.InvalidURL) as error:
+        raise BacktestError(f"{url}: {error}; expected http://HOST:PORT") from None
 
 
 def _put(samples: Samples, name: str, answer: Answer) -> None:

@@ -173,7 +173,9 @@ def _typer(text: str, name: str | None = None) -> typer.Typer:
 def _add(to: typer.Typer, path: str, command: Callable[..., None]) -> None:
     kind = type("Command", (Daemon,), {"path": path}) if command in _DAEMONS else TyperCommand
     # Options of the command that is run are its own, even without -- before it.
-    settings = {"allow_interspersed_args": False} if command is run else {}
+    settings = {"allow_interspersed_args": False} if command in (run, generate) else {}
+    if command is generate:
+        settings["ignore_unknown_options"] = True
     to.command(path.split()[-1], cls=kind, context_settings=settings)(command)
 
 
