@@ -126,7 +126,6 @@ def _read(path: Path) -> Mapping[str, Mapping[str, Any]]:
     models = found.items() if isinstance(found, dict) else [("all of it", found)]
     for model, own in models:
         if not isinstance(own or {}, dict) or (own or {}).keys() - {*_KEYS}:
-            raise ValueError(
-                f"--objectives {path}: {model}: expected models, each with some of {', '.join(_KEYS)}"
-            )
+            known = ", ".join(_KEYS)
+            raise ValueError(f"--objectives {path}: {model}: expected models with some of {known}")
     return {str(model): own or {} for model, own in models}

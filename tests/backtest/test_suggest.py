@@ -65,7 +65,7 @@ def test_a_day_of_a_prometheus_suggests_limits_that_generate_takes(tmp_path: Pat
     [
         (("generate", "--ttft", "m=3"), "the objective of m is 3 s for the first token"),
         (("generate", "--disable", "Nope"), "there is no such alert"),
-        (("generate", "--objectives", "/etc/hostname"), "expected models, each with some of ttft"),
+        (("generate", "--objectives", "/etc/hostname"), "expected models with some of ttft"),
         (("generate", "--objectives", "/nowhere.yaml"), "/nowhere.yaml: [Errno 2]"),
         (("suggest", "--prometheus", "http://127.0.0.1:1"), "http://127.0.0.1:1"),
     ],
