@@ -6,10 +6,14 @@ from pathlib import Path
 
 from grafana_foundation_sdk.builders import dashboard as db
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models import dashboard as dm
 
 from dashboards.kit import links
+from kvscope_monitoring.names import not_on_a_lean_page
 
 FOLDER = Path(__file__).parent
+NEEDS_FULL = "Needs `--detail full`."
+"""The end of a panel's description whose queries read more than a lean page has."""
 
 
 def _builder(uid: str) -> Callable[[], db.Dashboard]:
@@ -24,7 +28,14 @@ BOARDS = {uid: _builder(uid) for uid in links.UIDS}
 
 
 def as_json(build: Callable[[], db.Dashboard]) -> str:
-    return JSONEncoder(sort_keys=True, indent=2).encode(build().build()) + "\n"
+    board = build().build()
+    for each in board.panels or ():
+        for panel in each.panels if isinstance(each, dm.RowPanel) else [each]:
+            if any(
+                not_on_a_lean_page(str(vars(query).get("expr"))) for query in panel.targets or ()
+            ):
+                panel.description = f"{panel.description} {NEEDS_FULL}"
+    return JSONEncoder(sort_keys=True, indent=2).encode(board) + "\n"
 
 
 def write(folder: Path) -> Iterator[Path]:

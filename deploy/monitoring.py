@@ -13,7 +13,7 @@ from kvscope_alerts.timing import Timing
 
 RELEASE = "kube-prometheus-stack"
 """kube-prometheus-stack's Prometheus reads only objects labelled with the name of its release."""
-SCRAPE_INTERVAL, SCRAPE_TIMEOUT = "5s", "4s"
+SCRAPE_INTERVAL, SCRAPE_TIMEOUT = "15s", "10s"
 """The interval of deploy/prometheus/prometheus.yml; a test compares the two."""
 NAME_LABEL, NAME = "app.kubernetes.io/name", "kvscope"
 LABELS = {NAME_LABEL: NAME}

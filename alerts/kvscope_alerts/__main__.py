@@ -5,8 +5,9 @@ from pathlib import Path
 
 from kvscope_alerts.bare import packs
 from kvscope_alerts.options import add_options, chosen
-from kvscope_alerts.rules import rule_file
+from kvscope_alerts.rules import HEADER, mapping, rule_file
 from kvscope_alerts.timing import Timing
+from kvscope_alerts.yaml_text import to_yaml
 
 RULE_FILE = Path(__file__).parents[1] / "kvscope.rules.yml"
 
@@ -31,6 +32,19 @@ def main(arguments: list[str] | None = None) -> None:
     if out == RULE_FILE:
         for _ in packs.write(RULE_FILE.parent, places):
             pass
+
+
+def printed(arguments: list[str]) -> str:
+    """`kvscope alerts generate`: the text of a rule file, or of values for the Helm chart."""
+    parser = argparse.ArgumentParser(prog="kvscope alerts generate")
+    parser.add_argument("--values", action="store_true", help="values for the Helm chart")
+    add_options(parser)
+    if "--values" in arguments:
+        parser.set_defaults(grafana="")  # the chart's grafanaUrl goes before
+    given = parser.parse_args(arguments)
+    places, objectives, edits = chosen(parser, given)
+    found = mapping(None, places, objectives, edits)
+    return to_yaml({"rules": found} if given.values else found, HEADER)
 
 
 if __name__ == "__main__":

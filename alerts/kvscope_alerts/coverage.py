@@ -79,7 +79,7 @@ class Kind:
             return True
         if name.startswith((_DCGM, _KUBERNETES)):
             return self.nvml and name.startswith(_DCGM)
-        if not self._has_family(name):
+        if not self._has_family(name) or _row(name).detail == "full":
             return False
         wanted = _matchers(selector)
         row = _row(name)
@@ -103,7 +103,8 @@ class Kind:
             row.name in table.front_end for table in TABLES.get(self.server, ())
         )
         if not fronted and (row.name not in _on_a_page(self.server) or self._tells_of(row)):
-            yield {"le": _texts(row.buckets or ())} if name.endswith("_bucket") else {}
+            bounds = row.lean_bounds(row.buckets)
+            yield {"le": _texts(bounds)} if name.endswith("_bucket") else {}
         if self.page and (fronted or not self._tells_of(row)):
             known = BOUNDS.get(row.name, {}).get(self.server)
             for reported in _rows_on_a_page(self.server, row.name):
@@ -157,9 +158,7 @@ def _can_match(
     """Whether a series can have such a label; a label of the target may have any value, as may one
     without a closed set."""
     label, operator, text = matcher
-    values = known.get(label)
-    if values is None:
-        values = row.closed_labels.get(label)
+    values = known.get(label, row.lean_values.get(label, row.closed_labels.get(label)))
     if values is None:
         return True
     pattern = text if "~" in operator else re.escape(text)

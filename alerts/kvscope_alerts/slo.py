@@ -200,8 +200,8 @@ def _judge(slo: Slo, record: str, window: str, objectives: Objectives) -> tuple[
     timely = _by_limit(formulas.timely_first_tokens, window, by, default, own, exempt)
     given_up = _by_limit(formulas.abandoned_late, window, by, default, own, exempt)
     judged = formulas.first_tokens(window, by, held)
-    if given_up:  # a server that is read only from its own page does not report it
-        judged = f"{judged}\n+ {given_up}\nor {judged}"
+    # a server that is read only from its own page does not report those who gave up
+    judged = f"{judged}\n+ {given_up}\nor {judged}"
     return judged, f"{record} - {timely}"
 
 
@@ -217,13 +217,12 @@ def _by_limit(
     own: Mapping[str, float],
     exempt: Iterable[str],
 ) -> str:
-    """A count for each model at its own limit; empty if no model has one."""
+    """A count for each model at its own limit."""
     each = [count(window, by, default, _but([*own, *exempt]))]
     each += [
         count(window, by, limit, f"model_name={json.dumps(model)}") for model, limit in own.items()
     ]
-    each = [expr for expr in each if expr]
-    return f"({' or '.join(each)})" if len(each) > 1 else "".join(each)
+    return f"({' or '.join(each)})" if len(each) > 1 else each[0]
 
 
 def _burns(slo: Slo, record: str, factor: float, objectives: Objectives) -> str:

@@ -21,17 +21,17 @@ _OF_UP = 'job="kvscope"'
 _MAX_BYTES = 256 << 20
 
 
-class _Series(msgspec.Struct, frozen=True):
+class Series(msgspec.Struct, frozen=True):
     metric: dict[str, str]
     values: list[tuple[float, str]]
 
 
-class _Data(msgspec.Struct, frozen=True):
-    result: list[_Series]
+class Data(msgspec.Struct, frozen=True):
+    result: list[Series]
 
 
-class _Answer(msgspec.Struct, frozen=True):
-    data: _Data
+class Answer(msgspec.Struct, frozen=True):
+    data: Data
 
 
 def queried(
@@ -51,10 +51,7 @@ def queried(
     samples = Samples(
         source=url, begins=ends - (count - 1) * STEP_SECONDS, step=STEP_SECONDS, count=count
     )
-    try:
-        client = Tls(ca=None if ca is None else str(ca)).client(url, seconds)
-    except (OSError, ValueError, httpx.InvalidURL) as error:
-        raise BacktestError(f"{url}: {error}; expected http://HOST:PORT") from None
+    client = client_of(url, ca, seconds)
     matchers = ",".join(f"{name}={_quoted(value)}" for name, value in only.items())
     with client:
         for number, name in enumerate(sorted(names)):
@@ -68,27 +65,35 @@ def queried(
                     "end": end,
                     "step": STEP_SECONDS,
                 }
-                _put(samples, name, _ask(client, url, asked, headers, seconds))
+                _put(samples, name, ask(client, url, asked, headers, seconds))
     if not samples.names - {"up"}:
         where = f" with {matchers}" if matchers else ""
         raise BacktestError(f"{url}: no series of kvscope{where} in that time")
     return samples
 
 
-def _put(samples: Samples, name: str, answer: _Answer) -> None:
+def client_of(url: str, ca: Path | None, seconds: float) -> httpx.Client:
+    """Raises BacktestError."""
+    try:
+        return Tls(ca=None if ca is None else str(ca)).client(url, seconds)
+    except (OSError, ValueError, httpx.InvalidURL) as error:
+        raise BacktestError(f"{url}: {error}; expected http://HOST:PORT") from None
+
+
+def _put(samples: Samples, name: str, answer: Answer) -> None:
     for series in answer.data.result:
         labels = {label: text for label, text in series.metric.items() if label != "__name__"}
         for moment, value in series.values:
             samples.put(name, labels, round(moment - samples.begins) // samples.step, float(value))
 
 
-def _ask(
+def ask(
     client: httpx.Client,
     url: str,
     asked: Mapping[str, str | int],
     headers: Mapping[str, str],
     seconds: float,
-) -> _Answer:
+) -> Answer:
     place = f"{url.rstrip('/')}/api/v1/query_range"
     fetcher = Fetcher(
         client,
@@ -98,7 +103,7 @@ def _ask(
         refusal_bytes=512,
     )
     try:
-        return msgspec.json.decode(fetcher.fetch(seconds).body, type=_Answer)
+        return msgspec.json.decode(fetcher.fetch(seconds).body, type=Answer)
     except FetchError as error:
         said = " ".join(error.body.decode(errors="replace").split())
         raise BacktestError(f"{place}: {error}{f': {said}' if said else ''}") from None

@@ -153,7 +153,6 @@ def _recorded(files: list[Path], rules: "Rules") -> "Iterator[Samples]":
 
 def _queried(url: str, rules: "Rules", past: PrometheusOptions) -> "list[Samples]":
     from kvscope.backtest.queried import queried
-    from kvscope_exporter.web.access.keys import read_keys
 
     connection = past.connection
     labels = {}
@@ -162,24 +161,30 @@ def _queried(url: str, rules: "Rules", past: PrometheusOptions) -> "list[Samples
         if not separator or not name.isidentifier():
             raise fail(f"--only {text!r}: expected NAME=VALUE, such as model_name=qwen")
         labels[name] = value
-    headers = {}
-    if connection.key_file is not None:
-        try:
-            headers["Authorization"] = f"Bearer {read_keys(connection.key_file)[0]}"
-        except ValueError as error:
-            raise fail(f"--metrics-key-file: {error}") from None
     return [
         queried(
             url,
             rules.names,
             days=past.days,
             only=labels,
-            headers=headers,
+            headers=headers_of(connection),
             ca=connection.ca,
             seconds=connection.seconds,
             say=_say,
         )
     ]
+
+
+def headers_of(connection: Connection) -> dict[str, str]:
+    """Raises typer.Exit(2)."""
+    from kvscope_exporter.web.access.keys import read_keys
+
+    if connection.key_file is None:
+        return {}
+    try:
+        return {"Authorization": f"Bearer {read_keys(connection.key_file)[0]}"}
+    except ValueError as error:
+        raise fail(f"--metrics-key-file: {error}") from None
 
 
 def _say(text: str) -> None:

@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from kvscope.cli.advise import advise
+from kvscope.cli.alert_rules import generate, suggest
 from kvscope.cli.alerts import backtest
 from kvscope.cli.demo import demo
 from kvscope.cli.diff import diff
@@ -135,7 +136,10 @@ _GROUPS: dict[str, tuple[str, dict[str, Callable[..., None]]]] = {
         "Install, switch and question the observer of a vLLM or SGLang.",
         {"install": install, "on": on, "off": off, "check": check, "stacks": stacks},
     ),
-    "alerts": ("Try the shipped alerts.", {"backtest": backtest}),
+    "alerts": (
+        "Try the shipped alerts, write them with your objectives, and suggest objectives.",
+        {"backtest": backtest, "generate": generate, "suggest": suggest},
+    ),
     "engine": ("Serve a model with kvscope's own engine.", {"serve": serve}),
     "admin": (
         "Forget a server, and release or resume GPUs.",
@@ -173,7 +177,9 @@ def _typer(text: str, name: str | None = None) -> typer.Typer:
 def _add(to: typer.Typer, path: str, command: Callable[..., None]) -> None:
     kind = type("Command", (Daemon,), {"path": path}) if command in _DAEMONS else TyperCommand
     # Options of the command that is run are its own, even without -- before it.
-    settings = {"allow_interspersed_args": False} if command is run else {}
+    settings = {"allow_interspersed_args": False} if command in (run, generate) else {}
+    if command is generate:
+        settings["ignore_unknown_options"] = True
     to.command(path.split()[-1], cls=kind, context_settings=settings)(command)
 
 

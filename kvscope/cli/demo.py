@@ -14,10 +14,11 @@ from kvscope.doctor.scrape import ScrapedPage, scrape
 from kvscope.options.generated import with_options
 from kvscope.options.listen import Address, ListenConfig
 from kvscope.options.otlp import OtlpOptions
-from kvscope.options.telemetry import TelemetryConfig
+from kvscope.options.telemetry import DETAIL_HELP, TelemetryConfig
 from kvscope.output import configure_logging
 from kvscope.serving.stacks import show_stacks
 from kvscope_engine.config import CacheConfig, EngineConfig, ModelConfig
+from kvscope_exporter.catalogue.metric import Detail
 
 if TYPE_CHECKING:
     from kvscope.serving.run import AppServer
@@ -52,6 +53,7 @@ def demo(
         float | None, typer.Option(min=1, help="Stop after this many seconds. Default: on Ctrl-C.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the model and of the workload.")] = 0,
+    detail: Annotated[Detail, typer.Option(help=DETAIL_HELP)] = "lean",
     otlp: OtlpOptions = OtlpOptions(),
 ) -> None:
     """Serve the demo model under load, and show its KV cache at work.
@@ -75,7 +77,7 @@ def demo(
         run_engine(
             config,
             ListenConfig(address=address, drain_seconds=2.0, exit_on_failure=True),
-            TelemetryConfig(otlp=otlp, acts=True),
+            TelemetryConfig(detail=detail, otlp=otlp, acts=True),
             on_ready=director.start,
         )
     finally:
@@ -159,7 +161,7 @@ class _Director:
 def _status(client: httpx.Client, url: str) -> str:
     """One line with the current state."""
     try:
-        page = scrape(client, f"{url}/metrics")
+        page = scrape(client, f"{url}/metrics?detail=full")
     except AnswerError as error:
         return f"  no metrics: {error}"
     return status_line(page)

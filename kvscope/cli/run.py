@@ -15,13 +15,14 @@ from kvscope.options.generated import with_options
 from kvscope.options.gpu_devices import GpuOptions, polling
 from kvscope.options.listen import SIDECAR_PORT, Address, PageAccess
 from kvscope.options.recording import RecordingOptions, flight_of, in_flight
-from kvscope.options.telemetry import COMPAT_HELP, NO_SETS, parse_compat
+from kvscope.options.telemetry import COMPAT_HELP, DETAIL_HELP, NO_SETS, parse_compat
 from kvscope.output import configure_logging, fail
 from kvscope.run.api_server import api_server_of, kind_of
 from kvscope.run.child import Child, CommandError, signal_waiting, signals_held
 from kvscope.serving.protection import Protection
 from kvscope.serving.stacks import show_last_stacks
 from kvscope_engine.option import option
+from kvscope_exporter.catalogue.metric import Detail
 
 if TYPE_CHECKING:
     from kvscope.run.background_server import Beside
@@ -47,6 +48,7 @@ class RunOptions:
         "URL",
     )
     compat: str = option(NO_SETS, COMPAT_HELP, "SETS")
+    detail: Detail = option("lean", DETAIL_HELP)
     gpu: GpuOptions = GpuOptions()
     recording: RecordingOptions = RecordingOptions()
     hint_after: float = option(
@@ -103,6 +105,7 @@ def run(
                 protection=protection,
                 url=front_end,
                 flight=flight,
+                detail=options.detail,
             )
         except OSError as error:
             raise fail(

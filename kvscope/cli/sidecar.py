@@ -152,6 +152,7 @@ def _run(options: SidecarOptions, wanted: "SidecarConfig") -> None:
                 further=[collector for collector in collectors if collector is not None],
                 listener=None if tracing is None else tracing.listener,
                 flight=flight,
+                detail=given.detail,
             )
         except (EndpointError, ConfigurationError) as error:
             raise fail(error) from None

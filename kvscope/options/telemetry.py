@@ -7,6 +7,7 @@ from kvscope.options.otlp import OtlpOptions
 from kvscope.options.recording import RecordingOptions
 from kvscope_engine.option import option
 from kvscope_exporter.catalogue import COMPAT_SETS, DEFAULT_COMPAT
+from kvscope_exporter.catalogue.metric import Detail
 
 DEFAULT_SETS = ",".join(sorted(DEFAULT_COMPAT))
 """The default for our own engine, whose page is the only one."""
@@ -17,6 +18,11 @@ _KNOWN = ", ".join(sorted(COMPAT_SETS))
 
 COMPAT_HELP = (
     f"Other servers' metric names to serve as well, separated by commas: {_KNOWN}; or none."
+)
+
+DETAIL_HELP = (
+    "Detail of /metrics and OTLP: lean has what the shipped rules and boards need, full has "
+    "everything. /metrics?detail=full is full in either case."
 )
 
 
@@ -47,6 +53,7 @@ class TelemetryConfig:
         True, "Serve /metrics from this process. --no-exporter leaves that to kvscope sidecar."
     )
     compat: str = option(DEFAULT_SETS, COMPAT_HELP, "SETS")
+    detail: Detail = option("lean", DETAIL_HELP)
     recording: RecordingOptions = RecordingOptions()
     otlp: OtlpOptions = OtlpOptions()
     gpu: GpuOptions = GpuOptions()

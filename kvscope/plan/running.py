@@ -44,7 +44,7 @@ def running(url: str, *, gpu: bool = True) -> RunningServer:
     """
     base = url.rstrip("/").removesuffix("/metrics")
     with httpx.Client(trust_env=False) as client:
-        page = scrape(client, f"{base}/metrics")
+        page = scrape(client, f"{base}/metrics?detail=full")
         listed = _listed(client, base)
     names = {
         labels["model_name"]

@@ -15,6 +15,9 @@ where a label has a closed set of values, all of its series exist from the start
 other servers are the nearest ones; their definitions can differ. "From" names the events that a
 server must report for a family to be there; [servers.md](servers.md) lists which servers do. "OTLP"
 has name and unit where metrics are sent by OTLP ([opentelemetry.md](../operate/opentelemetry.md)).
+
+"Detail" says what a lean page, the default of `--detail`, has of a family: all of it (lean),
+nothing (full only), or the part that is named. `/metrics?detail=full` always has everything.
 """
 
 
@@ -23,7 +26,7 @@ def metrics_page() -> str:
     parts = [_HEAD]
     for group, title in GROUPS.items():
         parts.append(f"\n## {title}\n\n")
-        parts.append("| name | type, unit | labels | meaning |\n|---|---|---|---|\n")
+        parts.append("| name | type, unit | labels | detail | meaning |\n|---|---|---|---|---|\n")
         for metric in CATALOGUE:
             if metric.group != group:
                 continue
@@ -31,6 +34,7 @@ def metrics_page() -> str:
                 f"`{metric.name}`",
                 f"{metric.kind}, {metric.unit}" if metric.unit else metric.kind,
                 "<br>".join(f"`{text}`" for text in _label_texts(metric)),
+                _detail_text(metric),
                 "<br>".join((f"{metric.help} {metric.notes}".rstrip(), *_more(metric))),
             )
             parts.append("| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |\n")
@@ -62,6 +66,17 @@ def _otel_text(metric: Metric) -> str:
     if not name:
         return ""
     return f"`{name}`, `{unit}`" if unit else f"`{name}`"
+
+
+def _detail_text(metric: Metric) -> str:
+    parts = [f"{name}={'|'.join(values or ())}" for name, values in metric.lean_values.items()]
+    parts = [f"lean: `{part}`" for part in parts]
+    if metric.lean_buckets is not None:
+        bounds = " ".join(f"{bound:g}" for bound in metric.lean_buckets)
+        parts.append(f"lean: buckets {bounds}" if bounds else "lean: sum and count")
+    if metric.lean_without:
+        parts.append(f"lean: without `{'`, `'.join(metric.lean_without)}`")
+    return "full only" if metric.detail == "full" else "<br>".join(parts) or "lean"
 
 
 def _label_texts(metric: Metric) -> Iterator[str]:

@@ -12,6 +12,7 @@ import msgspec
 
 from kvscope.replay.resting import RestingPlaybacks
 from kvscope_exporter.answers.question import Question
+from kvscope_exporter.catalogue.metric import Detail
 from kvscope_exporter.live.following import LiveFold
 from kvscope_exporter.recorder.reader import RecordingFile
 from kvscope_exporter.recorder.recorder import Recorder
@@ -120,10 +121,10 @@ class Player:
             if times:
                 self.seek(times[min(len(times) - 1, max(0, place))])
 
-    def render(self, accept: str | None = None) -> tuple[bytes, str]:
+    def render(self, accept: str | None = None, detail: Detail | None = None) -> tuple[bytes, str]:
         with self._lock:
             self._follow()
-            return self._playback.exporter.render(accept)
+            return self._playback.exporter.render(accept, detail)
 
     def answer(self, question: Question[Any]) -> Reply:
         with self._lock:

@@ -9,6 +9,7 @@ from kvscope.run.discovered import Sightings
 from kvscope.serving.listen import url_of
 from kvscope.serving.protection import Protection
 from kvscope_events.vocabulary import ServerKind
+from kvscope_exporter.catalogue.metric import Detail
 from kvscope_exporter.configuration import ServerConfig, TlsConfig
 from kvscope_exporter.machine.gpu import GpuPoller
 from kvscope_exporter.recorder.flight import Flight
@@ -40,6 +41,7 @@ class Beside:
         protection: Protection,
         url: str | None = None,
         flight: Flight | None = None,
+        detail: Detail = "full",
     ) -> None:
         """kind: of the server that the command starts, and its name on the page.
 
@@ -52,7 +54,7 @@ class Beside:
         # Nothing secret is sent there, and its certificate is not for loopback's name.
         tls = TlsConfig(verify=False) if (url or "").startswith("https:") else None
         server = ServerConfig(name=kind, kind=kind, events=(endpoint,), url=url, tls=tls)
-        self._sidecar = Sidecar([server], compat=compat, gpu=poller, flight=flight)
+        self._sidecar = Sidecar([server], compat=compat, gpu=poller, flight=flight, detail=detail)
         app = sidecar_app(self._sidecar, flight=flight)
         app.include_router(plan_router())
         app.include_router(past_router(finder(self._sidecar)))

@@ -77,6 +77,7 @@ def telemetry(config: TelemetryConfig, port: int) -> Iterator[Telemetry]:
             machine=machine,
             listeners=[] if tracing is None else [tracing.listener(instance)],
         )
+        page.detail = config.detail
         outlet = outlet_of(config.otlp, lambda: [served_as(instance, page)])
         requests = RequestCounts(Clock()) if "vllm" in compat else None
         further = (requests, outlet, tracing)

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kvscope.options.telemetry import COMPAT_HELP, NO_SETS, parse_compat
+from kvscope.options.telemetry import COMPAT_HELP, DETAIL_HELP, NO_SETS, parse_compat
 from kvscope.output import fail
 from kvscope_engine.option import option
+from kvscope_exporter.catalogue.metric import Detail
 
 if TYPE_CHECKING:
     from kvscope_exporter.configuration import SidecarConfig
@@ -44,6 +45,7 @@ class WatchList:
     )
     compat: str | None = option(None, f"{COMPAT_HELP} Default: {NO_SETS}.", "SETS")
     """None: from the file, or the default."""
+    detail: Detail = option("lean", DETAIL_HELP)
 
     def read(self) -> "SidecarConfig":
         """Raises typer.Exit(2) for anything unusable."""

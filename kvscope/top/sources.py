@@ -85,7 +85,7 @@ class UrlSource:
         return [name for one in listed if (name := one.labels.get("__param_target"))]
 
     def _server(self, path: str, target: str) -> ServerReading:
-        found = self._fetch(path, target, _TEXT)
+        found = self._fetch(path, target, _TEXT, {"detail": "full"})
         page = parse_page(found.body, found.content_type, f"{self.place}{path}")
         answers = {
             question.name: self._answers(question.name, kind, target) for question, kind in ASKED

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from types import MappingProxyType
 
+from kvscope_exporter.catalogue import metric
 from kvscope_exporter.state.buckets import (
     FIRST_TOKEN_SECONDS,
     INTER_TOKEN_SECONDS,
@@ -26,7 +27,7 @@ SGLANG_INTER_TOKEN_SECONDS = (
     *(0.002, 0.004, 0.006, 0.008, 0.01, 0.015, 0.02, 0.025, 0.03, 0.035, 0.04, 0.06, 0.08),
     *(0.1, 0.2, 0.4, 0.6, 0.8, 1, 2, 4, 6, 8),
 )
-BOUNDS: Mapping[str, Mapping[str, tuple[float, ...]]] = MappingProxyType(
+_ALL: Mapping[str, Mapping[str, tuple[float, ...]]] = MappingProxyType(
     {
         FIRST_TOKEN: MappingProxyType(
             {
@@ -44,7 +45,14 @@ BOUNDS: Mapping[str, Mapping[str, tuple[float, ...]]] = MappingProxyType(
         ),
     }
 )
-"""Bounds by family and by whose buckets they are, as far as their default is known."""
+BOUNDS: Mapping[str, Mapping[str, tuple[float, ...]]] = MappingProxyType(
+    {
+        family: {kind: metric(family).lean_bounds(bounds) for kind, bounds in kinds.items()}
+        for family, kinds in _ALL.items()
+    }
+)
+"""Bounds of a lean page by family and by whose buckets they are, as far as their default is known.
+"""
 
 _LEAST, _MOST = Decimal("0.75"), Decimal("1.5")
 
@@ -63,7 +71,7 @@ def judged_at(limit: float, bounds: Iterable[float]) -> float | None:
 def limits(family: str) -> tuple[float, ...]:
     """The limits that can be judged in the buckets of every kind."""
     kinds = BOUNDS[family].values()
-    every = {bound for bounds in kinds for bound in bounds}
+    every = {bound for bounds in _ALL[family].values() for bound in bounds}
     fit = [limit for limit in every if all(judged_at(limit, bounds) for bounds in kinds)]
     return tuple(sorted(fit))
 

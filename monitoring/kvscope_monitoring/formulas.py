@@ -7,7 +7,7 @@ an aggregation clause such as `by (model_name)` or `without (phase)`, empty for 
 
 from collections.abc import Callable
 
-from kvscope_exporter.state.buckets import ABANDONED_SECONDS
+from kvscope_exporter.catalogue import metric
 from kvscope_monitoring import bounds, identity
 from kvscope_monitoring.selectors import bucket, rate, series
 
@@ -163,14 +163,12 @@ def timely_first_tokens(window: str, grouping: str, seconds: float, selector: st
 
 def abandoned_late(window: str, grouping: str, seconds: float, selector: str = "") -> str:
     """Requests per second that were aborted before their first token, after at least the given
-    seconds, or the next bound of the histogram above them; empty above the last one.
+    seconds, or the next bound of the histogram above them.
 
     Earlier aborts say nothing: the next keystroke makes a completion useless.
     """
     family = "kvscope_request_abandoned_seconds"
-    bounds = [bound for bound in ABANDONED_SECONDS if bound >= seconds]
-    if not bounds:
-        return ""
+    bounds = [bound for bound in metric(family).lean_buckets or () if bound >= seconds]
     all_of_them = _sum(rate(f"{family}_count", window, selector), grouping)
     sooner = _sum(f"rate({bucket(family, bounds[0], selector)}[{window}])", grouping)
     return f"({all_of_them} - {sooner})"

@@ -12,7 +12,7 @@ import pytest
 
 from tests.dashboards.fleet import Stage
 from tests.fakes.nvml import build_library, compiler
-from tests.support.process import Process, forked_kvscope, started
+from tests.support.process import FULL_PAGES, Process, forked_kvscope, started
 from tests.support.prometheus import Prometheus, prometheus_with
 from tests.support.waiting import wait_for
 
@@ -23,7 +23,7 @@ _ADDRESS = r"metrics +http://([\d.:]+)/metrics"
 @contextmanager
 def _demo(folder: Path) -> Iterator[Process]:
     environment = {k: v for k, v in os.environ.items() if not k.startswith("KVSCOPE_")}
-    environment |= {
+    environment |= FULL_PAGES | {
         "LD_LIBRARY_PATH": str(folder),
         "FAKE_NVML_STATE": str(folder / "nvml.state"),
         "PYTHONUNBUFFERED": "1",

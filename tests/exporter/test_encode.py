@@ -32,9 +32,11 @@ def registry_of(families: list[Family]) -> CollectorRegistry:
 
 def assert_equal(registry: CollectorRegistry) -> None:
     allow = library_openmetrics.ALLOWUTF8
-    assert exposition.text(registry) == library_text.generate_latest(registry, escaping=allow)
+    assert exposition.text(registry.collect()) == library_text.generate_latest(
+        registry, escaping=allow
+    )
     expected = library_openmetrics.generate_latest(registry, escaping=allow)
-    assert exposition.openmetrics(registry) == expected
+    assert exposition.openmetrics(registry.collect()) == expected
 
 
 TEXTS = st.text(alphabet='aä€"\\\n {},=', max_size=8)

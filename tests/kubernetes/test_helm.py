@@ -1,5 +1,8 @@
 """The Helm chart: linted, and rendered to the objects of the kustomize base with the values in."""
 
+import base64
+import gzip
+import json
 import os
 import subprocess
 import sys
@@ -8,8 +11,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 from deploy.manifests import DASHBOARDS, FOLDER
+from kvscope.cli.app import app
 from kvscope_alerts.bare.limits import Settings
 from kvscope_alerts.bare.packs import pack_file
 from kvscope_alerts.bare.server import SERVERS, Server
@@ -59,7 +64,10 @@ def test_values_reach_the_objects() -> None:
         "labels.team=inference",
         "grafanaUrl=https://g.example/sub",
         "namespaces={chat,search}",
-        "scrapeInterval=15s",
+        "scrapeInterval=20s",
+        "detail=full",
+        "sampleLimit=2000",
+        "metricRelabelings[0].action=labeldrop",
         "dashboards.label=board",
         "dashboards.folder=LLM",
     )
@@ -74,7 +82,10 @@ def test_values_reach_the_objects() -> None:
     for kind, endpoints in (("PodMonitor", "podMetricsEndpoints"), ("ServiceMonitor", "endpoints")):
         spec = objects[kind, "kvscope"]["spec"]
         assert spec["namespaceSelector"] == {"matchNames": ["chat", "search", "watch"]}
-        assert [endpoint["interval"] for endpoint in spec[endpoints]] == ["15s"]
+        (endpoint,) = spec[endpoints]
+        assert (endpoint["interval"], spec["sampleLimit"]) == ("20s", 2000)
+        assert endpoint["params"] == {"detail": ["full"]}
+        assert endpoint["metricRelabelings"] == [{"action": "labeldrop"}]
     groups = objects["PrometheusRule", "kvscope"]["spec"]["groups"]
     urls = {r["annotations"]["dashboard_url"] for g in groups for r in g["rules"] if "alert" in r}
     assert all(url.startswith("https://g.example/sub/d/") for url in urls)
@@ -211,6 +222,35 @@ def test_single_alerts_are_values() -> None:
         places=places, objectives=Objectives.parse(page_when="replicas<2"), edits=edits
     )
     assert rules == yaml.safe_load(to_yaml(expected))["groups"]
+
+
+def test_rules_with_objectives_are_a_file_of_values(tmp_path: Path) -> None:
+    settings = ("--ttft=a/b=5", "--errors=c=0.99", "--loading=a/b=60m", "--scale-to-zero=c")
+    made = CliRunner().invoke(app, ["alerts", "generate", *settings, "--values"])
+    (tmp_path / "rules.yaml").write_text(made.stdout)
+    flags = ("--values", str(tmp_path / "rules.yaml"), "--set=rules.waits.KvscopeEngineDown=15m")
+    objects = parsed(output("helm", "template", "kv", CHART, *flags))
+    objectives = Objectives.parse(["a/b=5"], (), ["c=0.99"], loading=["a/b=60m"], to_zero=["c"])
+    edits = Edits.parse((), (), ["KvscopeEngineDown=15m"])
+    expected = mapping(places=Places(grafana=""), objectives=objectives, edits=edits)
+    rules = objects["PrometheusRule", "kvscope"]["spec"]
+    assert rules == yaml.safe_load(to_yaml(expected))
+
+
+def test_a_release_with_everything_takes_about_half_of_what_helm_can_keep() -> None:
+    """Helm keeps the chart, its values and the objects in a Secret, which holds a MiB. The aim is
+    half of it, 2**19, which fewer panels reach."""
+    on = ("otherServers.vllm.rules", "otherServers.sglang.rules", "alertmanagerConfig.enabled")
+    switched = [f"--set={name}=true" for name in (*on, "networkPolicy.enabled")]
+    objects = output("helm", "template", "kv", CHART, *switched)
+    files = {
+        str(path): base64.b64encode(path.read_bytes()).decode()
+        for folder, _, names in os.walk(CHART, followlinks=True)
+        for path in (Path(folder) / name for name in names)
+        if path.suffix in (".yaml", ".json", ".tpl", ".txt")
+    }
+    kept = base64.b64encode(gzip.compress(json.dumps([files, objects]).encode()))
+    assert len(kept) < 560_000
 
 
 def test_an_alert_that_does_not_exist_is_named() -> None:

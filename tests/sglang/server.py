@@ -14,6 +14,7 @@ import httpx
 
 from tests.support.operated import Operated, operated
 from tests.support.pages import sample
+from tests.support.process import FULL_PAGES
 from tests.support.states import States
 from tests.support.waiting import wait_for
 from tests.vllm.server import free_port, kvscope_command
@@ -50,7 +51,7 @@ def server_environment(**further: str) -> dict[str, str]:
     kept = {name: text for name, text in os.environ.items() if not name.startswith("KVSCOPE_")}
     kept.pop("PYTHONPATH", None)
     quiet = {"SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "0", "PYTHONUNBUFFERED": "1"}
-    return kept | ON_A_CPU | quiet | further
+    return kept | FULL_PAGES | ON_A_CPU | quiet | further
 
 
 @dataclass

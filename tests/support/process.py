@@ -23,6 +23,10 @@ SOURCES = os.pathsep.join(str(ROOT / folder) for folder in _SOURCES)
 """PYTHONPATH for a foreign Python that imports packages of this checkout."""
 START_SECONDS = 180.0
 """Loading torch and transformers on a machine that is busy with other tests."""
+FULL_PAGES = {
+    f"KVSCOPE_{name}_DETAIL": "full" for name in ("RUN", "ENGINE_SERVE", "SIDECAR", "DEMO")
+}
+"""For tests of figures that a lean page does not have."""
 
 
 class Process:
@@ -151,4 +155,4 @@ def _environment(changes: Mapping[str, str]) -> dict[str, str]:
         for name, text in os.environ.items()
         if name == SECRET_VARIABLE or not name.startswith("KVSCOPE_")
     }
-    return {**inherited, "PYTHONUNBUFFERED": "1", **changes}
+    return {**inherited, **FULL_PAGES, "PYTHONUNBUFFERED": "1", **changes}

@@ -14,7 +14,7 @@ import httpx
 
 from kvscope_events.tenants import SECRET_VARIABLE
 from tests.support.operated import START_SECONDS, Operated, operated
-from tests.support.process import ROOT
+from tests.support.process import FULL_PAGES, ROOT
 
 BLOCK_SIZE = 32
 """vLLM's smallest on a CPU."""
@@ -53,6 +53,7 @@ def server_environment(**further: str) -> dict[str, str]:
     }
     return (
         inherited
+        | FULL_PAGES
         | {
             "VLLM_TARGET_DEVICE": "cpu",
             "VLLM_CPU_KVCACHE_SPACE": "1",

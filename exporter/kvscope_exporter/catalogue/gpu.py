@@ -4,6 +4,7 @@ from kvscope_exporter.catalogue.gpu_sets import CLOCKS_EVENTS, NVML_CALLS, NVML_
 from kvscope_exporter.catalogue.metric import DEVICE, Kind, Labels, Metric
 
 _DIRECTIONS = ("sent", "received")
+_FULL = ("memory_used_bytes", "memory_free_bytes", "processes", "energy_joules_total")
 
 
 def _gpu(
@@ -24,6 +25,7 @@ def _gpu(
         unit=unit,
         least=None if unit == "celsius" else 0.0,
         group="gpu",
+        detail="full" if name in _FULL else "lean",
         labels=DEVICE if labels is None else labels,
         otel_name=otel or f"kvscope.gpu.{name.removesuffix('_total')}",
         aliases=tuple(f"DCGM_FI_DEV_{alias}" for alias in aliases),

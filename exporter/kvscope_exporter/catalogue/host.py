@@ -12,6 +12,7 @@ def _host(
         help=help,
         unit="bytes",
         group="host",
+        detail="lean" if name in ("limit", "unreclaimable") else "full",
         otel_name=f"kvscope.host.memory.{name}",
         aliases=aliases,
         events=events,

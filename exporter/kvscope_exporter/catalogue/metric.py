@@ -1,6 +1,6 @@
 """One row of the catalogue: everything there is to know about a metric, as data."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -8,6 +8,8 @@ from kvscope_events.vocabulary import ServerKind
 
 Kind = Literal["gauge", "counter", "histogram", "summary", "info"]
 """A summary is a histogram without buckets: only its sum and count."""
+Detail = Literal["lean", "full"]
+"""A page with what rules, boards and answers need, or with everything."""
 Labels = dict[str, tuple[str, ...] | None]
 """Labels and their closed sets of values; None: constant for the engine, or set by hardware."""
 
@@ -60,6 +62,15 @@ class Metric:
     """A family that is never smaller: compared by equal labels, or with its only series."""
     buckets: tuple[float, ...] = ()
     """Upper bounds of a histogram, without +Inf."""
+    detail: Detail = "lean"
+    """The leanest page that has the family."""
+    lean_buckets: tuple[float, ...] | None = None
+    """Buckets of a lean page: for each of these, the largest bound up to it. None: all of them."""
+    lean_values: Labels = field(default_factory=dict)
+    """Series of a lean page: only those with these values of the label."""
+    lean_without: tuple[str, ...] = ()
+    """Labels that a lean page lacks: counters are sums over them, gauges the largest value. No
+    series of such a counter may go while others stay, or the sum would fall."""
     otel_name: str = ""
     """Instrument name in OpenTelemetry; empty: not exported there."""
     aliases: tuple[str, ...] = ()
@@ -111,6 +122,14 @@ class Metric:
         return told.issuperset(self.events) or (
             bool(self.counted) and told.issuperset(self.counted)
         )
+
+    def lean_bounds(self, bounds: Iterable[float]) -> tuple[float, ...]:
+        """The bounds that a lean page has of a histogram's."""
+        known = sorted(bounds)
+        if self.lean_buckets is None:
+            return tuple(known)
+        found = {max((b for b in known if b <= each), default=None) for each in self.lean_buckets}
+        return tuple(bound for bound in known if bound in found)
 
     def can_be(self, value: float) -> bool:
         """Whether a value is possible; not whether it is right."""

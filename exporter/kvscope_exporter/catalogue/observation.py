@@ -23,6 +23,8 @@ PAGE_ERROR_KINDS = (
 EnginePart = Literal["scheduler", "worker", "front_end"]
 """The processes of an engine, as its figures distinguish them."""
 
+_OF_ALL_ENDPOINTS = ("observer_stopped", "fold_errors_total")
+_LEAN = ("source_up", "event_batches_dropped_total", *_OF_ALL_ENDPOINTS)
 _STREAM: Labels = {**ENGINE, "source": (*get_args(SourceKind), REMOTE), "endpoint": None}
 
 
@@ -43,6 +45,8 @@ def _stream(
         notes=notes,
         unit=unit,
         group="self",
+        detail="lean" if name in _LEAN else "full",
+        lean_without=("endpoint",) if name in _OF_ALL_ENDPOINTS else (),
         labels={**_STREAM, **(labels or {})},
         otel_name=f"kvscope.{name.removesuffix('_total').replace('_', '.', 1)}",
     )
@@ -141,6 +145,7 @@ SELF = (
         "few seconds costs nothing; after that the recording has a gap.",
         unit="",
         group="self",
+        detail="full",
         labels={},
         otel_name="kvscope.recording.up",
     ),
@@ -153,6 +158,7 @@ SELF = (
         "reads it repeats, and `GET /api/recordings`.",
         unit="gaps",
         group="self",
+        detail="full",
         labels={},
         otel_name="kvscope.recording.gaps",
     ),
@@ -165,7 +171,7 @@ SELF = (
         "hangs or has ended. Absent while the engine loads, after another start of its server, "
         "once the server is gone, and while its observer is off.",
         unit="seconds",
-        group="self",
+        group="server",
         labels={**ENGINE, "part": get_args(EnginePart)},
         otel_name="kvscope.engine.silence",
     ),
@@ -184,6 +190,7 @@ SELF = (
         help="Time that it took to render the previous page; absent on the first page.",
         unit="seconds",
         group="self",
+        detail="full",
         labels={},
         otel_name="kvscope.scrape.duration",
     ),

@@ -34,6 +34,7 @@ PAGE = (
         help="Tokens generated for requests, as the server counts them.",
         unit="tokens",
         group="page",
+        detail="full",
         otel_name="kvscope.generated_tokens",
         aliases=("vllm:generation_tokens_total", "sglang:generation_tokens_total"),
     ),

@@ -12,6 +12,7 @@ from kvscope_exporter.catalogue.metric import ENGINE, Kind, Labels, Metric
 
 _BY_TIER: Labels = {**ENGINE, "tier": get_args(Tier)}
 _EVENTS = ("NamesStored", "NamesRemoved", "NamesCleared")
+_FULL = ("blocks", "removed_blocks_total", "unused_removed_blocks_total")
 
 
 def _row(
@@ -31,6 +32,7 @@ def _row(
         notes=notes,
         unit=unit,
         group="tiers",
+        detail="full" if name in _FULL else "lean",
         labels={**_BY_TIER, **(labels or {})},
         otel_name=f"kvscope.kv.tier.{name.removesuffix('_total')}",
         events=events,

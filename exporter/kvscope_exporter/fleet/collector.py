@@ -8,6 +8,7 @@ from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
 from kvscope_exporter.catalogue.fleet import OWN_STEPS, REPLICA_STATES, STEPS
+from kvscope_exporter.catalogue.metric import Detail
 from kvscope_exporter.clock import Clock
 from kvscope_exporter.collect.families import Families
 from kvscope_exporter.fleet.fleet import Fleet
@@ -138,10 +139,13 @@ class FleetPage:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
 
-    def render(self, accept: str | None = None) -> tuple[bytes, str]:
-        """The page and its content type: OpenMetrics if `accept` names it, otherwise text."""
+    def render(self, accept: str | None = None, detail: Detail | None = None) -> tuple[bytes, str]:
+        """The page and its content type: OpenMetrics if `accept` names it, otherwise text.
+
+        detail: it has one page for all.
+        """
         encode, content_type = negotiate(accept or "")
-        return encode(self._registry), content_type
+        return encode(self._registry.collect()), content_type
 
 
 def _labels(space: Space) -> tuple[str, str]:

@@ -9,6 +9,7 @@ from prometheus_client import ProcessCollector
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
+from kvscope_exporter.catalogue.metric import Detail
 from kvscope_exporter.clock import Clock
 from kvscope_exporter.collect.families import Families
 from kvscope_exporter.configuration import ServerConfig
@@ -87,9 +88,10 @@ class Sidecar:
         further: Collection[Collector] = (),
         listener: MakeListener | None = None,
         flight: Flight | None = None,
+        detail: Detail = "full",
     ) -> None:
         """further: additional collectors of `own`. listener: made for each engine with events.
-        flight: records every server.
+        flight: records every server. detail: of every page.
 
         Raises EndpointError and ConfigurationError.
         """
@@ -97,11 +99,13 @@ class Sidecar:
         self._gpu = gpu
         self._listener = listener
         self._flight = flight
+        self._detail = detail
         self._lock = threading.Lock()
         self._started = False
         self._about = (ProcessCollector(registry=None), *further)
         self._state = Exporter([], machine=Machine(), clock=self._clock, process=False)
         self._state.show(Machine(), self._about)
+        self._state.detail = detail
         self._servers: dict[str, _WatchedServer] = {}
         self.own = self._state
         """The page of this process."""
@@ -181,6 +185,7 @@ class Sidecar:
         flight = self._flight
         recorder = None if flight is None else flight.recorder(config.name, sorted(compat))
         exporter = exporter_of(config, compat, self._clock, self._listener, recorder)
+        exporter.detail = self._detail
         if flight is not None:
             exporter.recorded_by(flight)
         return exporter

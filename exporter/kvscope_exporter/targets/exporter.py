@@ -15,7 +15,9 @@ from kvscope_events.bus import Subscription
 from kvscope_events.vocabulary import ServerKind
 from kvscope_exporter.answers.question import Question
 from kvscope_exporter.catalogue import COMPAT_SETS, DEFAULT_COMPAT
+from kvscope_exporter.catalogue.metric import Detail
 from kvscope_exporter.clock import Clock
+from kvscope_exporter.collect.detail import lean
 from kvscope_exporter.collect.observation import RecorderHealth
 from kvscope_exporter.collect.readings import Readings
 from kvscope_exporter.machine.machine import Machine
@@ -125,6 +127,8 @@ class Exporter:
             self.presence,
             beside_engine=beside_engine,
         )
+        self.detail: Detail = "full"
+        """Detail of a page for which the request names none, and of what is sent by OTLP."""
         self.registry = CollectorRegistry()
         self.registry.register(self._page)
         self.recorder = self._page.recorder = recorder
@@ -255,17 +259,25 @@ class Exporter:
 
     def collect_for_otlp(self) -> Iterator[Family]:
         """All families except those under other servers' names; for any thread."""
+        families = self._families_for_otlp()
+        return lean(families) if self.detail == "lean" else families
+
+    def _families_for_otlp(self) -> Iterator[Family]:
         with self._page_moment():
             yield from self._page.collect("otlp")
         for collector in self._further:
             yield from collector.collect()
 
-    def render(self, accept: str | None = None) -> tuple[bytes, str]:
-        """The page and its content type: OpenMetrics if `accept` names it, otherwise text."""
+    def render(self, accept: str | None = None, detail: Detail | None = None) -> tuple[bytes, str]:
+        """The page and its content type: OpenMetrics if `accept` names it, otherwise text.
+
+        detail: None: that of this exporter.
+        """
         began_ns = self._clock.monotonic_ns()
         encode, content_type = negotiate(accept or "")
         with self._page_moment():
-            page = encode(self.registry)
+            families = self.registry.collect()
+            page = encode(lean(families) if (detail or self.detail) == "lean" else families)
         self._page.scrape_seconds = (self._clock.monotonic_ns() - began_ns) / 1e9
         return page, content_type
 

@@ -1,8 +1,7 @@
 """The text formats of a page: negotiated with the scraper, and written faster than usual."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric as Family
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.openmetrics import exposition as library
@@ -12,10 +11,10 @@ from prometheus_client.utils import floatToGoString
 from kvscope_exporter.collect.families import LabelSet
 
 
-def text(registry: CollectorRegistry) -> bytes:
+def text(families: Iterable[Family]) -> bytes:
     """The page in Prometheus' text format, version 0.0.4."""
     parts: list[str] = []
-    for family in registry.collect():
+    for family in families:
         name, kind = family.name, family.type
         if kind == "counter":
             name += "_total"
@@ -29,10 +28,10 @@ def text(registry: CollectorRegistry) -> bytes:
     return "".join(parts).encode()
 
 
-def openmetrics(registry: CollectorRegistry) -> bytes:
+def openmetrics(families: Iterable[Family]) -> bytes:
     """The page in OpenMetrics 1.0."""
     parts: list[str] = []
-    for family in registry.collect():
+    for family in families:
         name = family.name
         parts.append(
             f"# HELP {name} {_escaped(family.documentation)}\n# TYPE {name} {family.type}\n"
@@ -86,7 +85,7 @@ def _escaped(text: str) -> str:
     return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 
-Encoder = Callable[[CollectorRegistry], bytes]
+Encoder = Callable[[Iterable[Family]], bytes]
 
 _OPENMETRICS = library.CONTENT_TYPE_LATEST
 

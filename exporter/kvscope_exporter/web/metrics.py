@@ -1,11 +1,12 @@
 """Pages of metrics over HTTP: negotiated, compressed, rendered on a worker thread."""
 
 import gzip
-from typing import Protocol
+from typing import Protocol, cast, get_args
 
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import PlainTextResponse
 
+from kvscope_exporter.catalogue.metric import Detail
 from kvscope_exporter.paths import COMPACT, METRICS
 from kvscope_exporter.targets.exposition import accepts_gzip
 
@@ -15,8 +16,8 @@ METHODS = ["GET", "HEAD"]
 class Exposition(Protocol):
     """A page that can be served."""
 
-    def render(self, accept: str | None = None) -> tuple[bytes, str]:
-        """The page and its content type."""
+    def render(self, accept: str | None = None, detail: Detail | None = None) -> tuple[bytes, str]:
+        """The page and its content type. detail: None: what is configured."""
         ...
 
 
@@ -58,7 +59,12 @@ def bare_app(title: str) -> FastAPI:
 
 def page_response(exposition: Exposition, request: Request) -> Response:
     """Render the page for this request. It is slow: call it on a worker thread."""
-    page, content_type = exposition.render(", ".join(request.headers.getlist("accept")))
+    detail = request.query_params.get("detail")
+    if detail is not None and detail not in get_args(Detail):
+        known = " or ".join(get_args(Detail))
+        return PlainTextResponse(f"detail={detail}: expected {known}\n", 400)
+    accept = ", ".join(request.headers.getlist("accept"))
+    page, content_type = exposition.render(accept, cast(Detail | None, detail))
     headers = {"Content-Type": content_type, "Vary": "Accept, Accept-Encoding"}
     if accepts_gzip(", ".join(request.headers.getlist("accept-encoding"))):
         page = gzip.compress(page, compresslevel=1)

@@ -23,6 +23,9 @@
       {{- $_ := set $labels "release" $values.release }}
     {{- end }}
     {{- if eq $object.kind "PrometheusRule" }}
+      {{- if and $values.rules.groups (eq $object.metadata.name "kvscope") }}
+        {{- $_ := set $object.spec "groups" $values.rules.groups }}
+      {{- end }}
       {{- include "kvscope.links" (list $values.grafanaUrl $object) }}
       {{- $server := trimPrefix "kvscope-" $object.metadata.name }}
       {{- if hasKey $values.otherServers $server }}
@@ -76,7 +79,7 @@
   {{- end }}
 {{- end }}
 
-{{- /* Sets a monitor's interval, its token, and the namespaces that it looks in. */ -}}
+{{- /* Sets how a monitor scrapes, its token, and the namespaces that it looks in. */ -}}
 {{- define "kvscope.scrape" }}
   {{- $root := index . 0 }}
   {{- $spec := (index . 1).spec }}
@@ -84,6 +87,15 @@
   {{- range $endpoint := concat (default list $spec.podMetricsEndpoints) (default list $spec.endpoints) }}
     {{- $_ := set $endpoint "interval" $values.scrapeInterval }}
     {{- $_ := set $endpoint "scrapeTimeout" $values.scrapeTimeout }}
+    {{- with $values.detail }}
+      {{- $_ := set $endpoint "params" (dict "detail" (list .)) }}
+    {{- end }}
+    {{- with $values.metricRelabelings }}
+      {{- $_ := set $endpoint "metricRelabelings" . }}
+    {{- end }}
+  {{- end }}
+  {{- with $values.sampleLimit }}
+    {{- $_ := set $spec "sampleLimit" (int .) }}
   {{- end }}
   {{- $secret := $values.podMonitor.keySecret }}
   {{- if $secret.name }}
