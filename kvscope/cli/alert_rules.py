@@ -35,9 +35,10 @@ def suggest(
     hours: Annotated[int, typer.Option(min=1, max=720, help="Hours of its past.")] = 24,
     connection: Connection = Connection(seconds=60.0),
 ) -> None:
-    """Print first objectives of each model from the past, for kvscope alerts generate.
+    """Print first objectives of each model, from the past.
 
-    Each is the smallest limit that such a day keeps with half of its budget left. Without
+    For kvscope alerts generate. Each is the smallest limit that such a day keeps with half of its
+    budget left. Without
     objectives of its own, a model's late tokens are a warning and page no one.
 
     Example: kvscope alerts suggest --prometheus http://127.0.0.1:9090 > objectives.yaml

@@ -51,7 +51,7 @@ _GROUPS: dict[str, tuple[str, dict[str, Callable[..., None]]]] = {
         {"install": install, "on": on, "off": off, "check": check, "stacks": stacks},
     ),
     "alerts": (
-        "Try the shipped alerts, write them with your objectives, and suggest objectives.",
+        "Try the shipped alerts, and generate rules.",
         {"backtest": backtest, "generate": generate, "suggest": suggest},
     ),
     "engine": ("Serve a model with kvscope's own engine.", {"serve": serve}),
