@@ -85,11 +85,20 @@ def _serve(listener: socket.socket, path: Path) -> Start:
                 return Start(*json.loads(message))
             for file in files:
                 os.close(file)
-        if not asking:
-            with locked(path):
-                if not select.select([listener], [], [], 0)[0]:
-                    path.unlink()
-                    os._exit(0)
+        if not asking and _withdrawn(listener, path):
+            os._exit(0)
+
+
+def _withdrawn(listener: socket.socket, path: Path) -> bool:
+    """Whether no process has connected meanwhile; then none can any more."""
+    try:
+        with locked(path):
+            if select.select([listener], [], [], 0)[0]:
+                return False
+            path.unlink()
+    except FileNotFoundError:  # the run has ended, and its folder is gone
+        pass
+    return True
 
 
 def _reap() -> None:

@@ -4,6 +4,7 @@ import atexit
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -74,7 +75,10 @@ def _server() -> socket.socket:
     """The connection to the server that the processes of a run share, else to one of this process.
 
     The first process to want a fork starts the server, which ends with the last one that asks."""
-    folder = os.environ.get(SHARED_FOLDER) or tempfile.mkdtemp(prefix="kvscope-forks-")
+    folder = os.environ.get(SHARED_FOLDER)
+    if folder is None:
+        folder = tempfile.mkdtemp(prefix="kvscope-forks-")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
     path = Path(folder) / "fork-server"
     asking = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with locked(path):
