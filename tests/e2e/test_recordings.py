@@ -123,6 +123,23 @@ def test_a_folder_has_what_a_signal_and_the_end_saved(tmp_path: Path) -> None:
     assert {*folder.iterdir()} == {manual, ended}, "segments are gone"
 
 
+def test_a_killed_process_leaves_a_recording_to_the_next_one(tmp_path: Path) -> None:
+    with forked_kvscope("engine", "serve", *SMALL, "--record-dir", str(tmp_path)) as process:
+        complete(url_of(process))
+        time.sleep(2.5)  # written once a second
+        process.send(signal.SIGKILL)
+        process.wait()
+    with forked_kvscope(*SIDECAR, "--record-dir", str(tmp_path)) as process:
+        url = process.find(r"targets: (\S+)/targets")
+        (one,) = listed(url)
+        assert one["trigger"] == "killed"
+        assert len(httpx.get(f"{url}/api/recordings/{one['name']}").content) == one["bytes"]
+        process.send(signal.SIGTERM)
+        assert process.wait() == 0
+    (killed,) = saved_by(tmp_path, "killed")
+    assert finished_in(killed) == 1
+
+
 def test_a_sidecar_that_was_stopped_records_what_the_engine_did_meanwhile(tmp_path: Path) -> None:
     endpoint, folder = f"ipc://{tmp_path}/red.sock", tmp_path / "recordings"
     watching = ("sidecar", "--no-gpu", "--port", "0", "--events", f"red={endpoint}")

@@ -2,6 +2,7 @@
 
 import signal
 import threading
+import time
 from typing import Any
 
 import httpx
@@ -91,4 +92,20 @@ def test_a_short_drain_ends_streams_with_abort_and_no_stats_is_404() -> None:
         process.send(signal.SIGTERM)
         assert stream.end()["finish_reason"] == "abort"
         assert process.wait() == 0
+    assert "Traceback" not in process.text
+
+
+@pytest.mark.timed
+def test_a_second_ctrl_c_does_not_wait() -> None:
+    with forked_kvscope("engine", "serve", "--port", "0", *SMALL) as process:
+        stream = Stream(url_of(process), max_tokens=1000)
+        process.send(signal.SIGINT)
+        process.find(r"(stopping)")
+        time.sleep(0.2)
+        began = time.monotonic()
+        process.send(signal.SIGINT)
+        process.wait()
+        assert time.monotonic() - began < 10, "far less than the 30 s of a drain"
+        stream.join()
+        assert len(stream.lines) < 1900
     assert "Traceback" not in process.text
