@@ -76,7 +76,7 @@ def scraped(url: str, path: str, hertz: float, seconds: float) -> list[float]:
 def loaded(url: str, seed: int) -> Iterator[None]:
     """The server is asked for completions meanwhile."""
     command = [
-        *(sys.executable, "-P", "-m", "kvscope", "load", "chat", "--url", url, "--seed", str(seed)),
+        *(sys.executable, "-P", "-m", "kvscope", "load", "chat", url, "--seed", str(seed)),
         *("--duration", "86400", "--concurrency", str(CONCURRENCY), "--sessions", "8"),
         *("--max-tokens", "64", "--ignore-eos"),
     ]

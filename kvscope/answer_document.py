@@ -1,10 +1,11 @@
 """Fetches an answer at `/api/NAME` or a page of a kvscope; every failure is one line."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Generic, TypeVar
+from typing import Annotated, ClassVar, Generic, TypeVar
 from urllib.parse import quote, urlencode
 
 import httpx
@@ -16,8 +17,9 @@ from kvscope_exporter.fetch.error import JSON_ERRORS, FetchError
 from kvscope_exporter.fetch.fetch import Fetcher, Reply
 from kvscope_exporter.paths import ANSWERS
 from kvscope_exporter.scrape import Tls
-from kvscope_exporter.web.access.keys import read_keys
+from kvscope_exporter.web.access.keys import check_key, read_keys
 
+TOKEN_VARIABLE = "KVSCOPE_TOKEN"
 TargetName = Annotated[
     str, typer.Option(metavar="NAME", help="Server of a sidecar, if it watches several.")
 ]
@@ -27,18 +29,45 @@ TargetName = Annotated[
 class Connection:
     """The key, the authorities and the patience with which a server is queried."""
 
-    key_file: Path | None = option(
-        None,
-        "File of bearer tokens; the first is sent. Same format as the server's --metrics-key-file.",
-        "FILE",
-        flags=("--metrics-key-file",),
+    PANEL: ClassVar[str] = "Connection"
+    token_file: Path | None = option(
+        None, f"File with the bearer token to send. Default: ${TOKEN_VARIABLE}.", "FILE"
     )
     ca: Path | None = option(
         None, "Certificate authorities to trust for an https URL, in PEM.", "FILE"
     )
     seconds: float = option(
-        10.0, "Seconds to wait for each answer.", flags=("--timeout",), least=0.1
+        10.0, "Time to wait for each answer.", "DURATION", flags=("--timeout",), least=0.1
     )
+
+    @property
+    def token(self) -> str | None:
+        """Raises AnswerError."""
+        try:
+            if self.token_file is not None:
+                return read_keys(self.token_file)[0]
+            given = os.environ.get(TOKEN_VARIABLE)
+            return check_key(given) if given else None
+        except ValueError as error:
+            place = TOKEN_VARIABLE if self.token_file is None else "--token-file"
+            raise AnswerError(f"{place}: {error}") from None
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Those of the token. Raises AnswerError."""
+        token = self.token
+        return {} if token is None else {"Authorization": f"Bearer {token}"}
+
+    def client(self, url: str) -> httpx.Client:
+        """Sends the token with every request. Raises AnswerError."""
+        try:
+            found = Tls(ca=None if self.ca is None else str(self.ca)).client(url, self.seconds)
+        except OSError as error:
+            raise AnswerError(f"--ca {self.ca}: {error.strerror or error}") from None
+        except (ValueError, httpx.InvalidURL) as error:
+            raise AnswerError(f"{url}: {error}; expected http://HOST:PORT") from None
+        found.headers.update(self.headers)
+        return found
 
 
 MAX_BYTES = 4 << 20
@@ -146,16 +175,7 @@ def fetch_document(
     headers = {"Accept": accept, "User-Agent": "kvscope"}
     if content is not None:
         headers["Content-Type"] = "application/json"
-    ca, seconds = connection.ca, connection.seconds
-    if connection.key_file is not None:
-        headers["Authorization"] = f"Bearer {_key(connection.key_file)}"
-    try:
-        client = Tls(ca=None if ca is None else str(ca)).client(url, seconds)
-    except OSError as error:
-        raise AnswerError(f"--ca {ca}: {error.strerror or error}") from None
-    except (ValueError, httpx.InvalidURL) as error:
-        raise AnswerError(f"{url}: {error}; expected http://HOST:PORT") from None
-    with client:
+    with connection.client(url) as client:
         fetcher = Fetcher(
             client,
             asked,
@@ -165,7 +185,7 @@ def fetch_document(
             refusal_bytes=_REFUSAL_BYTES,
         )
         try:
-            return fetcher.fetch(seconds)
+            return fetcher.fetch(connection.seconds)
         except FetchError as error:
             raise AnswerError(
                 f"{place}: {error}{_remedy(error)}", error.status, _said(error.body), str(error)
@@ -184,14 +204,6 @@ def decode(body: bytes, url: str, name: str, kind: type[T]) -> list[EngineAnswer
     if document.unknown is not None:
         raise NothingKnownError(f"{url}: nothing is known yet: {document.unknown}")
     return document.engines
-
-
-def _key(file: Path) -> str:
-    """The first key of a file. Raises AnswerError."""
-    try:
-        return read_keys(file)[0]
-    except ValueError as error:
-        raise AnswerError(f"--metrics-key-file: {error}") from None
 
 
 def _message(body: bytes) -> str:
@@ -218,7 +230,7 @@ def _remedy(error: FetchError) -> str:
             "not of the server that it watches"
         )
     if error.status == 401:
-        return ": it wants a key: --metrics-key-file FILE"
+        return ": it wants a token: --token-file FILE"
     if error.status == 403 and (message := _message(error.body)):
         return f": {message}"
     if error.status is None and not error.answered:

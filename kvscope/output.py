@@ -6,12 +6,29 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from enum import StrEnum
+from typing import Annotated, Any
 
 import typer
 
 from kvscope_events.printable import printable
 
+
+class Output(StrEnum):
+    """Forms of a printed answer."""
+
+    TEXT = "text"
+    JSON = "json"
+
+    @property
+    def is_json(self) -> bool:
+        return self is Output.JSON
+
+
+OutputOption = Annotated[
+    Output,
+    typer.Option("--output", "-o", metavar="text|json", help="Form of what is printed."),
+]
 USAGE_ERROR = 2
 EXIT_SIGNALLED = 128
 """Added to the signal's number, as a shell does: 130 after Ctrl-C."""

@@ -69,7 +69,7 @@ def _plan(checkpoint: Path) -> int:
     """Blocks that `kvscope plan` expects on this card, as `kvscope engine serve` is started."""
     command = [
         *(sys.executable, "-m", "kvscope", "plan", str(checkpoint)),
-        *("--gpu", torch.cuda.get_device_name(), "--json"),
+        *("--gpu", torch.cuda.get_device_name(), "-o", "json"),
     ]
     planned = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
     pool: int = planned["budget"]["chunked"]["kv_pool"]

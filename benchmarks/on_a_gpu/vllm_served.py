@@ -60,16 +60,16 @@ def load(setting: Setting, server: VllmServer, out: Path) -> list[Figure]:
     """More conversations than the pool keeps, rising and falling; then all at once, if need be."""
     seconds = setting.load_seconds
     command = kvscope_command(
-        *("load", "mix", "--url", server.url, "--model", NAME, "--ignore-eos"),
+        *("load", "mix", server.url, "--model", NAME, "--ignore-eos"),
         *("--concurrency", str(setting.users), "--sessions", str(setting.users * 5 // 3)),
         *("--max-tokens", "192", "--duration", str(seconds), "--period", f"{seconds / 2.5:.0f}"),
-        *("--output-json", str(out / "vllm-load.json")),
+        *("-o", "json"),
     )
     began = time.time()
-    with (out / "vllm-load.log").open("w") as log:
+    with (out / "vllm-load.log").open("w") as log, (out / "vllm-load.json").open("w") as report:
         limit = seconds + ANSWER_SECONDS
         code = subprocess.run(
-            command, cwd=ROOT, stdout=log, stderr=log, timeout=limit, check=False
+            command, cwd=ROOT, stdout=report, stderr=log, timeout=limit, check=False
         ).returncode
     (out / WINDOW).write_text(json.dumps({"began": began, "ended": time.time()}))
     if not total(server.page(), "vllm:num_preemptions_total"):

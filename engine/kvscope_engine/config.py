@@ -5,7 +5,7 @@ of docs/reference/engine.md: nothing else has to be written for it.
 """
 
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import ClassVar, Literal
 
 from kvscope_engine.option import option
 from kvscope_events.printable import one_line
@@ -35,6 +35,7 @@ def _require_positive(config: object, *names: str) -> None:
 class ModelConfig:
     """The weights to serve, their type and device."""
 
+    PANEL: ClassVar[str] = "Model"
     model: str = option(
         "demo",
         "Folder of a Hugging Face checkpoint (safetensors), a name on the hub, or 'demo': a small "
@@ -87,6 +88,7 @@ class ModelConfig:
 class CacheConfig:
     """The block pool. With neither blocks nor bytes its size follows from the device's memory."""
 
+    PANEL: ClassVar[str] = "KV cache"
     block_size: int = option(16, "Tokens per block.", "TOKENS", least=1)
     num_gpu_blocks_override: int | None = option(
         None,
@@ -136,6 +138,7 @@ class CacheConfig:
 class SwapConfig:
     """Handling of a preempted sequence's KV."""
 
+    PANEL: ClassVar[str] = "KV cache"
     mode: PreemptionPolicy = option(
         "recompute",
         "How preempted KV is handled: recompute (drop it), swap (copy it to the host and back), "
@@ -254,6 +257,7 @@ class SchedulerConfig(SchedulingLimits):
 class EngineConfig(SchedulingLimits):
     """All settings of the operator; the rest comes from the checkpoint."""
 
+    PANEL: ClassVar[str] = "Scheduling"
     model: ModelConfig = ModelConfig()
     cache: CacheConfig = CacheConfig()
     swap: SwapConfig = SwapConfig()

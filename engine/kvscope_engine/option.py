@@ -25,8 +25,6 @@ class Option:
     most: float | None = None
     unset: str = ""
     """Meaning of a default of None, as the table shows it."""
-    variable: str = ""
-    """Environment variable that sets it, in a command whose options have none by a rule."""
 
 
 def option(
@@ -38,7 +36,6 @@ def option(
     least: float | None = None,
     most: float | None = None,
     unset: str = "",
-    variable: str = "",
     is_secret: bool = False,
 ) -> T:
     """A dataclass field that is an option, with these properties of `Option`.
@@ -52,7 +49,6 @@ def option(
         least=least,
         most=most,
         unset=unset,
-        variable=variable,
     )
     return field(default=default, metadata={_KEY: shown}, repr=not is_secret)
 
@@ -66,6 +62,8 @@ class Setting(NamedTuple):
     kind: Any
     default: Any
     option: Option
+    panel: str
+    """Title over it in the help: the `PANEL` of its dataclass, or of the one that holds that."""
     path: tuple[str, ...]
     """Names of the fields that lead to it: ("swap", "space_gib")."""
 
@@ -75,7 +73,7 @@ def settings(config: Any) -> tuple[Setting, ...]:
 
     Their defaults are the values that it has.
     """
-    return tuple(_settings(config, ()))
+    return tuple(_settings(config, (), ""))
 
 
 def built(config: Config, values: Mapping[str, Any]) -> Config:
@@ -86,7 +84,8 @@ def built(config: Config, values: Mapping[str, Any]) -> Config:
     return cast(Config, _built(config, {s.path: values[s.name] for s in settings(config)}, ()))
 
 
-def _settings(config: Any, above: tuple[str, ...]) -> Iterator[Setting]:
+def _settings(config: Any, above: tuple[str, ...], panel: str) -> Iterator[Setting]:
+    panel = getattr(type(config), "PANEL", panel)
     hints = get_type_hints(type(config))
     for each in fields(config):
         value, path = getattr(config, each.name), (*above, each.name)
@@ -94,9 +93,9 @@ def _settings(config: Any, above: tuple[str, ...]) -> Iterator[Setting]:
         if shown is not None:
             flags = shown.flags or (f"--{each.name.replace('_', '-')}",)
             name = flags[0].removeprefix("--").replace("-", "_")
-            yield Setting(name, flags, hints[each.name], value, shown, path)
+            yield Setting(name, flags, hints[each.name], value, shown, panel, path)
         elif is_dataclass(value):
-            yield from _settings(value, path)
+            yield from _settings(value, path, panel)
 
 
 def _built(config: Any, values: Mapping[tuple[str, ...], Any], above: tuple[str, ...]) -> Any:

@@ -43,7 +43,7 @@ class Samples:
         if values is None:
             if (len(self.series) + 1) * self.count > MAX_SAMPLES:
                 raise BacktestError(
-                    f"{self.source}: over {MAX_SAMPLES:,} samples: fewer --days, or --only "
+                    f"{self.source}: over {MAX_SAMPLES:,} samples: a shorter --last, or --only "
                     "model_name=NAME"
                 )
             values = self.series[key] = [None] * self.count

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from kvscope.answer_document import Connection, TargetName
 from kvscope.options.generated import with_options
-from kvscope.output import fail
+from kvscope.output import Output, OutputOption, fail
 from kvscope.places import SERVER_HELP, server_asked
 from kvscope_events.printable import printable
 
@@ -40,7 +40,7 @@ def advise(
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Also print what is not proposed, and why.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
+    output: OutputOption = Output.TEXT,
 ) -> None:
     """Recommend changes to a server, with the cost and gain of each.
 
@@ -64,7 +64,7 @@ def advise(
         engines = decode(body, url, ADVICE.name, AdviceAnswer)
     except AnswerError as error:
         raise fail(error) from None
-    if as_json:
+    if output.is_json:
         typer.echo(body)
         return
     console = Console(highlight=False)

@@ -10,9 +10,9 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import typer
 
-from kvscope.answer_document import Connection
+from kvscope.answer_document import AnswerError, Connection
 from kvscope.options.generated import with_options
-from kvscope.output import fail
+from kvscope.output import Output, OutputOption, fail
 from kvscope_engine.option import option
 
 if TYPE_CHECKING:
@@ -32,7 +32,13 @@ class PrometheusOptions:
     prometheus: str | None = option(
         None, "Take the past from this Prometheus instead of files.", "URL"
     )
-    days: float = option(1.0, "Days of a Prometheus.", least=0.01, most=MAX_DAYS)
+    last: float = option(
+        86400.0,
+        "How much of a Prometheus' past is taken.",
+        "DURATION",
+        least=864,
+        most=MAX_DAYS * 86400,
+    )
     only: tuple[str, ...] = option(
         (), "Label that a Prometheus' series must have. May be repeated.", "NAME=VALUE"
     )
@@ -74,11 +80,11 @@ class TrialOptions:
 @with_options
 def backtest(
     files: Annotated[
-        list[Path] | None, typer.Argument(metavar="[FILE]...", help="Recordings, *.kvsr.")
+        list[Path] | None, typer.Argument(metavar="FILE...", help="Recordings, *.kvsr.")
     ] = None,
     past: PrometheusOptions = PrometheusOptions(),
     trial: TrialOptions = TrialOptions(),
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    output: OutputOption = Output.TEXT,
 ) -> None:
     """Try the shipped alerts on the past, also with other objectives.
 
@@ -91,7 +97,7 @@ def backtest(
 
     Example: kvscope alerts backtest incident.kvsr --ttft qwen=1
 
-    Example: kvscope alerts backtest --prometheus http://127.0.0.1:9090 --days 7
+    Example: kvscope alerts backtest --prometheus http://127.0.0.1:9090 --last 7d
     """
     import msgspec
 
@@ -124,7 +130,7 @@ def backtest(
     except (BacktestError, RecordingError) as error:
         _say("")
         raise fail(error) from None
-    if as_json:
+    if output.is_json:
         typer.echo(msgspec.json.encode(results))
         return
     for number, result in enumerate(results):
@@ -153,7 +159,6 @@ def _recorded(files: list[Path], rules: "Rules") -> "Iterator[Samples]":
 
 def _queried(url: str, rules: "Rules", past: PrometheusOptions) -> "list[Samples]":
     from kvscope.backtest.queried import queried
-    from kvscope_exporter.web.access.keys import read_keys
 
     connection = past.connection
     labels = {}
@@ -162,17 +167,15 @@ def _queried(url: str, rules: "Rules", past: PrometheusOptions) -> "list[Samples
         if not separator or not name.isidentifier():
             raise fail(f"--only {text!r}: expected NAME=VALUE, such as model_name=qwen")
         labels[name] = value
-    headers = {}
-    if connection.key_file is not None:
-        try:
-            headers["Authorization"] = f"Bearer {read_keys(connection.key_file)[0]}"
-        except ValueError as error:
-            raise fail(f"--metrics-key-file: {error}") from None
+    try:
+        headers = connection.headers
+    except AnswerError as error:
+        raise fail(error) from None
     return [
         queried(
             url,
             rules.names,
-            days=past.days,
+            days=past.last / 86400,
             only=labels,
             headers=headers,
             ca=connection.ca,

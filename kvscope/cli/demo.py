@@ -11,6 +11,7 @@ import typer
 
 from kvscope.answer_document import AnswerError
 from kvscope.doctor.scrape import ScrapedPage, scrape
+from kvscope.options.duration import duration as parser
 from kvscope.options.generated import with_options
 from kvscope.options.listen import Address, ListenConfig
 from kvscope.options.otlp import OtlpOptions
@@ -49,14 +50,17 @@ _BANNER = """
 def demo(
     address: Address = Address(),
     duration: Annotated[
-        float | None, typer.Option(min=1, help="Stop after this many seconds. Default: on Ctrl-C.")
+        float | None,
+        typer.Option(
+            metavar="DURATION", parser=parser(1), help="Stop after this time. Default: on Ctrl-C."
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the model and of the workload.")] = 0,
     otlp: OtlpOptions = OtlpOptions(),
 ) -> None:
     """Serve the demo model under load, and show its KV cache at work.
 
-    Example: kvscope demo --duration 60
+    Example: kvscope demo --duration 1m
     """
     from kvscope.serving.engine import require_engine, run_engine
 
@@ -111,7 +115,7 @@ class _Director:
 
     def _direct(self, url: str, server: "AppServer") -> None:
         command = [
-            *(sys.executable, "-P", "-m", "kvscope", "load", "mix", "--url", url),
+            *(sys.executable, "-P", "-m", "kvscope", "load", "mix", url),
             *("--seed", str(self._seed), "--duration", "86400", "--concurrency", "48"),
             *("--sessions", "24", "--max-tokens", "160", "--ignore-eos"),
         ]

@@ -8,7 +8,7 @@ import typer
 
 from kvscope.answer_document import Connection, EngineAnswer
 from kvscope.options.generated import with_options
-from kvscope.output import fail
+from kvscope.output import Output, OutputOption, fail
 from kvscope_engine.option import option
 from kvscope_events.printable import printable
 
@@ -38,7 +38,7 @@ class SideOptions:
     last: float = option(
         1800.0,
         "Compare this much of each side; half an hour is the most that is kept.",
-        "SECONDS",
+        "DURATION",
         least=_FEWEST_SECONDS,
         most=1800,
     )
@@ -57,7 +57,7 @@ def diff(
     b: Annotated[str, typer.Argument(metavar="B", help="The same.")],
     options: SideOptions = SideOptions(),
     connection: Connection = Connection(),
-    as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
+    output: OutputOption = Output.TEXT,
 ) -> None:
     """Compare two replicas, or a server before and after a change.
 
@@ -70,7 +70,7 @@ def diff(
 
     Example: kvscope diff before.kvsr http://127.0.0.1:8010
 
-    Example: kvscope diff night.kvsr night.kvsr --at-a 03:05 --at-b 03:15 --last 300
+    Example: kvscope diff night.kvsr night.kvsr --at-a 03:05 --at-b 03:15 --last 5m
     """
     from kvscope.cli.sides import Side, engines_of
 
@@ -84,7 +84,7 @@ def diff(
         typer.echo(f"kvscope: {printable(text)}", err=True)
     if not pairs:
         raise fail("no engine of A can be compared with one of B")
-    raise typer.Exit(_compared(sides, pairs, options.last, as_json=as_json))
+    raise typer.Exit(_compared(sides, pairs, options.last, as_json=output.is_json))
 
 
 def _pairs(

@@ -1,7 +1,6 @@
 """`kvscope doctor`: one screen of what works here, what does not, and why."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -11,11 +10,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from kvscope.answer_document import AnswerError, Connection
 from kvscope.doctor import Finding, Status
 from kvscope.options.generated import with_options
 from kvscope.options.gpu_devices import DeviceOptions
 from kvscope.options.listen import Address
-from kvscope.output import fail
+from kvscope.output import Output, OutputOption, fail
 from kvscope.places import server_named
 from kvscope_events.printable import printable
 
@@ -35,65 +35,56 @@ _STATES = {"yes": "green", "no": "yellow", "unknown": "yellow", "-": ""}
 
 @with_options
 def doctor(
-    target: Annotated[
+    server: Annotated[
         str | None,
-        typer.Option(
+        typer.Argument(
             metavar="SERVER",
             help="Server to report on, a URL, HOST:PORT or HOST: what it is, at which depths it "
             "can be watched, what stays unknown, and the change that would add the most. Default: "
             f"{DEFAULT_TARGET}; no error if nothing answers there.",
+            show_default=False,
         ),
     ] = None,
-    ca: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Certificate authorities to trust for an https URL, in PEM."
-        ),
-    ] = None,
-    timeout: Annotated[
-        float, typer.Option(min=0.1, help="Seconds to wait for the GPU driver's first answer.")
-    ] = 5.0,
+    connection: Connection = Connection(seconds=5.0),
     devices: DeviceOptions = DeviceOptions(),
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    output: OutputOption = Output.TEXT,
 ) -> None:
     """Report what can be read here and from a server, and why.
 
     Exit status: 1 if there is a problem.
 
-    Example: kvscope doctor --target http://127.0.0.1:8000
+    Example: kvscope doctor http://127.0.0.1:8000
     """
     from kvscope.doctor.gpus import gpu_findings, gpu_reports
     from kvscope.doctor.host import host_findings
     from kvscope.doctor.target import target_report
     from kvscope_exporter.machine.gpu import GpuPoller
-    from kvscope_exporter.scrape import Tls
 
-    asked_for = target is not None
-    url = server_named(target or DEFAULT_TARGET, Address().port)
-    tls = None if ca is None else Tls(ca=str(ca))
+    asked_for = server is not None
+    url = server_named(server or DEFAULT_TARGET, Address().port)
     poller = GpuPoller(environment=devices.gpu_devices.environment())
     poller.start()
     try:
-        server = target_report(url, asked_for=asked_for, tls=tls)
-    except OSError as error:  # ssl.SSLError is one
+        report = target_report(url, asked_for=asked_for, connection=connection)
+    except AnswerError as error:
         poller.stop()
-        raise fail(f"--ca {ca}: {error.strerror or error}") from None
-    here = [*gpu_findings(poller, timeout), *host_findings()]
-    findings = [*server.findings, *here] if asked_for else [*here, *server.findings]
+        raise fail(error) from None
+    here = [*gpu_findings(poller, connection.seconds), *host_findings()]
+    findings = [*report.findings, *here] if asked_for else [*here, *report.findings]
     sample = poller.read().sample
     reports = [] if sample is None else list(gpu_reports(sample, poller.refused))
     poller.stop()
     problems = sum(finding.status == "problem" for finding in findings)
-    if as_json:
-        found = {"findings": findings, "gpus": reports, "server": server.server.facts}
-        typer.echo(msgspec.json.encode({**found, "depths": server.depths}))
+    if output.is_json:
+        found = {"findings": findings, "gpus": reports, "server": report.server.facts}
+        typer.echo(msgspec.json.encode({**found, "depths": report.depths}))
         raise typer.Exit(EXIT_PROBLEMS if problems else 0)
     console = Console()
     console.print(_findings_table(findings))
     if reports:
         console.print(_gpu_table(reports))
-    if server.depths is not None:
-        _print_depths(console, server.depths)
+    if report.depths is not None:
+        _print_depths(console, report.depths)
     if problems:
         console.print("1 problem" if problems == 1 else f"{problems} problems", style="bold red")
         raise typer.Exit(EXIT_PROBLEMS)

@@ -57,7 +57,7 @@ class ExportOptions:
         "TIME",
     )
     step: float = option(
-        15.0, "Time between two pages of --openmetrics.", "SECONDS", least=_MIN_STEP
+        15.0, "Time between two pages of --openmetrics.", "DURATION", least=_MIN_STEP
     )
     label: tuple[str, ...] = option(
         (),
@@ -85,7 +85,7 @@ def export(
     from kvscope_exporter.recorder.reader import RecordingFile
 
     if not (options.openmetrics or options.perfetto or options.parquet or options.html):
-        raise fail("nothing to write: name --openmetrics, --perfetto, --parquet or --html")
+        raise fail("choose at least one of --openmetrics, --perfetto, --parquet and --html")
     for flag, given in (("--perfetto", options.perfetto), ("--parquet", options.parquet)):
         if given is not None and (problem := lacking(flag, "export")):
             raise fail(problem)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from kvscope.options.generated import with_options
 from kvscope.options.listen import Address, PageAccess
 from kvscope.output import configure_logging, fail
+from kvscope.places import server_named
 from kvscope.serving.protection import Protection
 from kvscope.serving.stacks import show_stacks
 from kvscope_engine.option import option
@@ -30,7 +31,7 @@ class FleetOptions:
 
     sidecars: tuple[str, ...] = option(
         (),
-        "Base URL of a sidecar, of `kvscope run` or of `kvscope engine serve`: http://HOST:PORT. "
+        "A sidecar, `kvscope run` or `kvscope engine serve`: a URL or HOST:PORT. "
         "May be repeated. Default NAME: host and port.",
         "[NAME=]URL",
         flags=("--sidecar",),
@@ -47,7 +48,7 @@ class FleetOptions:
         "every 30 s. May be repeated.",
         "NAME:PORT",
     )
-    sidecar_key_file: Path | None = option(
+    token_file: Path | None = option(
         None, "File with the bearer token that the sidecars' pages require.", "FILE"
     )
     sidecar_ca: Path | None = option(
@@ -95,7 +96,7 @@ def fleet(options: FleetOptions = _DEFAULT) -> None:
     configure_logging()
     show_stacks()
     tls = Tls(ca=None if options.sidecar_ca is None else str(options.sidecar_ca))
-    headers = _headers(options.sidecar_key_file)
+    headers = _headers(options.token_file)
     try:
         tls.context()
     except OSError as error:
@@ -132,9 +133,7 @@ def fleet(options: FleetOptions = _DEFAULT) -> None:
         }
         came, went = follower.watch(wanted)
         if came or went:
-            logger.info(
-                "sidecars: %d, of which %d came; %d went", len(places), len(came), len(went)
-            )
+            logger.info("sidecars: %d (%d added, %d removed)", len(places), len(came), len(went))
 
     roster = Roster(finds, watch)
     registry = CollectorRegistry()
@@ -167,7 +166,7 @@ def _headers(key_file: Path | None) -> Mapping[str, str]:
     try:
         dict(header)
     except FetchError as error:
-        raise fail(f"--sidecar-key-file: {error}") from None
+        raise fail(f"--token-file: {error}") from None
     return header
 
 
@@ -184,7 +183,10 @@ def _finds(options: FleetOptions, tls: "Tls") -> "list[Find]":
     for text in options.sidecars:
         name, equals, url = text.partition("=")
         if not equals or "/" in name:
-            name, url = urlsplit(text).netloc, text
+            name, url = urlsplit(text).netloc if "://" in text else text, text
+        if "://" not in url:
+            url = server_named(url)
+            name = name or urlsplit(url).netloc
         if problem := url_problem(url):
             raise ValueError(f"--sidecar {text}: {problem}: write http://HOST:PORT")
         if NAME.fullmatch(name) is None:

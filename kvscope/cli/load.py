@@ -10,6 +10,7 @@ from typing import Annotated
 import httpx
 import typer
 
+from kvscope.answer_document import AnswerError, Connection
 from kvscope.cli.interrupts import Stop
 from kvscope.load import (
     LoadSpec,
@@ -22,10 +23,11 @@ from kvscope.load import (
 from kvscope.load.progress import showing_progress
 from kvscope.options.generated import with_options
 from kvscope.options.listen import Address
-from kvscope.output import fail
+from kvscope.output import Output, OutputOption, fail
 from kvscope.places import server_named
 
 EXIT_FAILED = 1
+DEFAULT_SERVER = "http://127.0.0.1:8000"
 
 _DEFAULT_DURATION_SECONDS = 60.0
 
@@ -41,32 +43,26 @@ def load(
             "falling. trace: replay FILE.",
         ),
     ],
-    trace_file: Annotated[
-        Path | None,
+    places: Annotated[
+        list[str] | None,
         typer.Argument(
-            metavar="FILE",
-            exists=True,
-            dir_okay=False,
-            readable=True,
-            help="Trace of any dialect, for scenario trace (docs/reference/traces.md).",
+            metavar="[FILE] [SERVER]",
+            help="For scenario trace, first its FILE, of any dialect (docs/reference/traces.md). "
+            "Then the server, with or without /v1: a URL, HOST:PORT or HOST. Default: "
+            f"{DEFAULT_SERVER}.",
+            show_default=False,
         ),
     ] = None,
-    url: Annotated[
-        str,
-        typer.Option(metavar="URL", help="Base URL of the server, with or without /v1."),
-    ] = "http://127.0.0.1:8000",
     spec: LoadSpec = LoadSpec(),
-    output_json: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Write the report as JSON; -: to standard output."),
-    ] = None,
+    connection: Connection = Connection(seconds=300.0),
+    output: OutputOption = Output.TEXT,
 ) -> None:
     """Send a workload to a server, and report how it went.
 
     The server can be any with OpenAI's API. To measure a server's performance use guidellm, or
     vLLM's own `vllm bench serve`.
 
-    Example: kvscope load chat --url http://127.0.0.1:8000 --duration 60 --concurrency 16
+    Example: kvscope load chat http://127.0.0.1:8000 --duration 1m --concurrency 16
 
     Example: kvscope load trace conversation_trace.jsonl --length-scale 0.0625 --time-scale 60
 
@@ -78,42 +74,42 @@ def load(
     duration = spec.duration_seconds
     if duration is None and spec.num_requests is None and scenario is not Scenario.TRACE:
         duration = _DEFAULT_DURATION_SECONDS
+    given = list(places or ())
+    has_file = scenario is Scenario.TRACE and given and "://" not in given[0]
+    file = Path(given.pop(0)) if has_file else None
+    if len(given) > 1:
+        raise fail(f"name one server, not {' and '.join(given)}; only `load trace` takes a FILE")
     try:
         spec = replace(
             spec,
-            url=server_named(url, Address().port),
+            url=server_named(given[0] if given else DEFAULT_SERVER, Address().port),
             scenario=scenario,
-            trace_file=trace_file,
+            trace_file=file,
             duration_seconds=duration,
+            api_key=connection.token,
+            timeout_seconds=connection.seconds,
         )
         with Stop() as stop, showing_progress() as on_progress:
             report = asyncio.run(run(spec, stop=stop, on_progress=on_progress))
     except StoppedError:
         raise typer.Exit(stop.exit_code) from None
-    except (ValueError, OSError, ServerError, httpx.InvalidURL) as error:
+    except OSError as error:
+        raise fail(f"{error.filename or spec.url}: {error.strerror or error}") from None
+    except (AnswerError, ValueError, ServerError, httpx.InvalidURL) as error:
         raise fail(error) from None
-    _print(report, output_json)
+    _print(report, as_json=output.is_json)
     if report.interrupted:
         raise typer.Exit(stop.exit_code)
     if report.failed_altogether:
         raise typer.Exit(EXIT_FAILED)
 
 
-def _print(report: Report, output_json: str | None) -> None:
+def _print(report: Report, *, as_json: bool) -> None:
     """The text goes to standard output, unless the JSON does. It is printed last, so that the JSON
     is written even if the text has no reader.
     """
-    problem: OSError | None = None
-    document = json.dumps(report.to_dict(), indent=2) + "\n"
-    if output_json not in (None, "-"):
-        try:
-            Path(output_json).write_text(document)
-        except OSError as error:
-            problem = error
-    if output_json == "-":
-        sys.stdout.write(document)
+    if as_json:
+        sys.stdout.write(json.dumps(report.to_dict(), indent=2) + "\n")
         sys.stdout.flush()
     for line in report.lines():
-        typer.echo(line, err=output_json == "-")
-    if problem is not None:
-        raise fail(problem)
+        typer.echo(line, err=as_json)

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from kvscope.options.duration import duration
 from kvscope.output import fail
 from kvscope_events.printable import printable
 
@@ -28,7 +29,11 @@ _Endpoint = Annotated[
 ]
 _Timeout = Annotated[
     float,
-    typer.Option(metavar="SECONDS", min=0.1, help="Time for each engine to carry the order out."),
+    typer.Option(
+        metavar="DURATION",
+        parser=duration(0.1),
+        help="Time for each engine to carry the order out.",
+    ),
 ]
 
 
@@ -66,12 +71,7 @@ def off(endpoint: _Endpoint = None, timeout: _Timeout = DEFAULT_SECONDS) -> None
 
 
 def on(endpoint: _Endpoint = None, timeout: _Timeout = DEFAULT_SECONDS) -> None:
-    """Switch an observer on again that was switched off.
-
-    Exit status: 1 if an engine has not done it, or cannot: the reason is printed.
-
-    Example: kvscope observer on /run/user/1000/kvscope/run-8010
-    """
+    """Switch an observer on again that was switched off."""
     _order(endpoint, on=True, seconds=timeout)
 
 

@@ -9,10 +9,11 @@ from typing import Any
 import typer
 from rich.console import Console
 
+from kvscope.answer_document import Connection
 from kvscope.options.generated import with_options
 from kvscope.options.model import Checkpoint, chosen_model
 from kvscope.options.plan import PlanOptions
-from kvscope.output import fail
+from kvscope.output import Output, OutputOption, fail
 from kvscope.places import server_named
 from kvscope.plan.plan import Plan
 from kvscope.plan.report import document, notes
@@ -30,6 +31,8 @@ def plan(
     context: typer.Context,
     checkpoint: Checkpoint = None,
     given: PlanOptions = _DEFAULT,
+    connection: Connection = Connection(seconds=5.0),
+    output: OutputOption = Output.TEXT,
 ) -> None:
     """Calculate a model's KV cache, and what fits on GPUs.
 
@@ -41,21 +44,23 @@ def plan(
 
     Example: kvscope plan --layers 32 --kv-heads 8 --head-dim 128 --params 8.03e9 --gpu L4
 
-    exit code 1 if the GPUs do not hold one sequence of full length. The calculation is vLLM's
+    Exit status: 1 if the GPUs do not hold one sequence of full length. The calculation is vLLM's
     at start-up, except that activations are estimated where a server measures them.
     docs/reference/memory-formulas.md has the formulas.
     """
     try:
         name = chosen_model(context, checkpoint, given.model)
         if given.from_url is not None:
-            given = _as_running(context, server_named(given.from_url), replace(given, model=name))
+            given = _as_running(
+                context, server_named(given.from_url), replace(given, model=name), connection
+            )
             name = given.model
         result, answer = planned(name, given)
     except (ConfigError, ValueError) as error:
         raise fail(error) from None
     if given.plot is not None:
         _plot(result, given.plot)
-    if given.output_json:
+    if output.is_json:
         sys.stdout.write(json.dumps(document(result, answer), indent=2) + "\n")
     else:
         _print(result, answer)
@@ -63,7 +68,9 @@ def plan(
         raise typer.Exit(1)
 
 
-def _as_running(context: typer.Context, url: str, given: PlanOptions) -> PlanOptions:
+def _as_running(
+    context: typer.Context, url: str, given: PlanOptions, connection: Connection
+) -> PlanOptions:
     """Options that were not given, as the server at the URL has them. Raises ValueError."""
     from kvscope.answer_document import AnswerError
     from kvscope.plan.running import running
@@ -72,7 +79,7 @@ def _as_running(context: typer.Context, url: str, given: PlanOptions) -> PlanOpt
     is_sized = any(getattr(given, name) is not None for name in sized)
     has_model = given.model is not None or given.layers is not None
     try:
-        known = running(url, gpu=not is_sized).known
+        known = running(url, connection, gpu=not is_sized).known
     except AnswerError as error:
         raise ValueError(str(error)) from error
     if not is_sized and "gpu" not in known:

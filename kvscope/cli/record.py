@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kvscope.cli.interrupts import Stop
+from kvscope.options.duration import duration
 from kvscope.output import fail
 from kvscope_engine.sizing import format_bytes, parse_bytes
 from kvscope_events.printable import printable
@@ -38,7 +39,12 @@ def record(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A file that does not exist yet.")],
     seconds: Annotated[
         float | None,
-        typer.Option(min=0.1, help="Stop after this many seconds. Default: on Ctrl-C."),
+        typer.Option(
+            "--duration",
+            metavar="DURATION",
+            parser=duration(0.1),
+            help="Stop after this time. Default: on Ctrl-C.",
+        ),
     ] = None,
     max_bytes: Annotated[
         str,
@@ -55,7 +61,7 @@ def record(
     kvscope alerts backtest: what a sidecar reads beside the events, such as the server's state and
     its GPUs, is not in it.
 
-    Example: kvscope rec save ipc:///run/user/1000/kvscope/qwen.sock qwen.kvsr --seconds 600
+    Example: kvscope rec save ipc:///run/user/1000/kvscope/qwen.sock qwen.kvsr --duration 10m
     """
     from kvscope_events.wire.endpoint import EndpointError
     from kvscope_events.wire.subscriber import WireSubscriber

@@ -50,7 +50,7 @@ class RunOptions:
     gpu: GpuOptions = GpuOptions()
     recording: RecordingOptions = RecordingOptions()
     hint_after: float = option(
-        HINT_SECONDS, "Log what to check if no observer has reported by then.", "SECONDS", least=0
+        HINT_SECONDS, "Log what to check if no observer has reported by then.", "DURATION", least=0
     )
     access: PageAccess = PageAccess()
 
@@ -148,7 +148,7 @@ def _supervise(
     logger.info("started %s (pid %d)", shlex.join(command), child.pid)
     logger.info("metrics: %s/metrics; events: %s", page.url, page.endpoint)
     if front_end is None:
-        logger.info("latencies are the scheduler's: no API server is known; --url names it")
+        logger.info("latencies come from the scheduler; --url reads them from the API server")
     else:
         logger.info("latencies are those of the API server: %s/metrics", front_end)
     code = child.wait(TICK_SECONDS, page.look)

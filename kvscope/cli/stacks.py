@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from kvscope.options.duration import duration
 from kvscope.output import fail
 from kvscope_events.printable import printable
 
@@ -23,7 +24,10 @@ def stacks(
         ),
     ] = None,
     timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0.1, help="Time for each process to answer.")
+        float,
+        typer.Option(
+            metavar="DURATION", parser=duration(0.1), help="Time for each process to answer."
+        ),
     ] = DEFAULT_SECONDS,
     held: Annotated[
         bool,

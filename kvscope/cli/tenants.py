@@ -7,7 +7,7 @@ from rich.console import Console
 
 from kvscope.answer_document import Connection, TargetName
 from kvscope.options.generated import with_options
-from kvscope.output import USAGE_ERROR, fail
+from kvscope.output import USAGE_ERROR, Output, OutputOption, fail
 from kvscope.places import SERVER_HELP, server_found, server_named
 
 
@@ -22,6 +22,7 @@ def tenants(
     target: TargetName = "",
     top: Annotated[int, typer.Option(min=1, help="Tenants to print, the largest ones.")] = 20,
     connection: Connection = Connection(),
+    output: OutputOption = Output.TEXT,
 ) -> None:
     """List tenants and LoRA adapters of servers by use of the cache.
 
@@ -34,6 +35,8 @@ def tenants(
 
     Example: kvscope tenants http://10.0.0.7:8000 http://10.0.0.8:8000
     """
+    import msgspec
+
     from kvscope.answer_document import AnswerError, decode, fetch
     from kvscope.answer_text.tenants import tenants_text
     from kvscope_exporter.answers.tenants import TENANTS, TenantsAnswer
@@ -55,7 +58,9 @@ def tenants(
                 failed = True
             else:
                 answers.append(engine.answer)
-    if answers:
+    if output.is_json:
+        typer.echo(msgspec.json.encode(answers))
+    elif answers:
         console = Console(highlight=False)
         for each in tenants_text(answers, top):
             console.print(each)

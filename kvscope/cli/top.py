@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kvscope.answer_document import Connection, TargetName
+from kvscope.options.duration import duration
 from kvscope.options.generated import with_options
-from kvscope.output import USAGE_ERROR, LineFormatter, fail
+from kvscope.output import USAGE_ERROR, LineFormatter, Output, OutputOption, fail
 from kvscope.places import SOURCE_HELP, check_target, server_found, source_named
 from kvscope_engine.option import option
 from kvscope_exporter.extras import lacking
@@ -55,15 +56,16 @@ def top(
     ] = None,
     target: TargetName = "",
     interval: Annotated[
-        float, typer.Option(min=0.2, max=3600, help="Seconds between two readings.")
+        float,
+        typer.Option(
+            metavar="DURATION", parser=duration(0.2, 3600), help="Time between two readings."
+        ),
     ] = 2.0,
     once: Annotated[
         bool,
         typer.Option("--once", help="Print everything once, after two readings, and exit."),
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="The same as --once, as one JSON document.")
-    ] = False,
+    output: OutputOption = Output.TEXT,
     playing: PlayingOptions = PlayingOptions(),
     connection: Connection = Connection(),
 ) -> None:
@@ -77,13 +79,14 @@ def top(
     A server that does not answer is asked again until it does; its last values stay, marked as old.
     NO_COLOR switches colours off.
 
-    Exit status: 0; 2 if there is no terminal, or with --once and --json if a server cannot be read.
+    Exit status: 0; 2 if standard output is not a terminal, or with --once or -o json if a server
+    cannot be read.
 
     Example: kvscope top http://10.0.0.7:8010 http://10.0.0.8:8010
 
     Example: kvscope top incident.kvsr --at 03:12:40
 
-    Example: kvscope top --json | jq '.servers[].engines[].headline'
+    Example: kvscope top -o json | jq '.servers[].engines[].headline'
     """
     from kvscope.answer_document import fetch_document
     from kvscope.top.sources import UrlSource
@@ -102,15 +105,15 @@ def top(
     elif len(named) > 1 or isinstance(first, str):
         raise fail("a recording is shown alone, without servers or other recordings beside it")
     else:
-        source = _recording(first, playing, interval, target, once=once or as_json)
+        source = _recording(first, playing, interval, target, once=once or output.is_json)
         player, sources = source.player, [source]
-    if once or as_json:
-        _once(sources, interval, player, as_json=as_json)
+    if once or output.is_json:
+        _once(sources, interval, player, as_json=output.is_json)
         return
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise fail("no terminal to show it in; --once and --json need none")
+        raise fail("standard output is not a terminal: use --once or -o json")
     if problem := lacking("the screen of top", "top"):
-        raise fail(f"{problem}; --once and --json do not")
+        raise fail(f"{problem}; --once and -o json do not")
     raise typer.Exit(_watch(sources, interval, player))
 
 

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from kvscope.options.generated import with_options
 from kvscope.options.routing import RoutingOptions
-from kvscope.output import EXIT_SIGNALLED, fail
+from kvscope.output import EXIT_SIGNALLED, Output, OutputOption, fail
 from kvscope.traces.dialects import Dialect
 from kvscope.whatif.findings import Findings, WhatIfError, save_plot
 from kvscope_events.printable import printable
@@ -56,7 +56,7 @@ def whatif(
             "of each replica's pool. Default: the recorded pools'.",
         ),
     ] = None,
-    output_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    output: OutputOption = Output.TEXT,
     plot: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Draw the curve to a .png, .svg or .pdf as well."),
@@ -100,11 +100,11 @@ def whatif(
     if routing.replicas is not None:
         if plot is not None:
             raise fail("--plot draws the curve of one cache: leave out --replicas")
-        _route(file, reader, capacities, routing, output_json)
+        _route(file, reader, capacities, routing, output.is_json)
     elif len(file) > 1:
         raise fail("several files are replayed on replicas: give their number, --replicas N")
     else:
-        _curve(file[0], reader, capacities, output_json, plot)
+        _curve(file[0], reader, capacities, output.is_json, plot)
 
 
 def _curve(

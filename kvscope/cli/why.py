@@ -8,7 +8,7 @@ import typer
 
 from kvscope.answer_document import Connection, TargetName
 from kvscope.options.generated import with_options
-from kvscope.output import fail
+from kvscope.output import Output, OutputOption, fail
 from kvscope.places import SOURCE_HELP, check_target, server_found, source_named
 from kvscope_events.printable import printable
 
@@ -35,7 +35,7 @@ def why(
     ] = None,
     target: TargetName = "",
     connection: Connection = Connection(),
-    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
+    output: OutputOption = Output.TEXT,
 ) -> None:
     """Say what is wrong with a server, why, and what to do.
 
@@ -53,11 +53,17 @@ def why(
     """
     from kvscope.answer_document import AnswerError, decode, fetch
     from kvscope.cli.kept import Server
+    from kvscope.replay.moment import parse_moment
     from kvscope_exporter.answers.diagnosis.question import WHY, WhyAnswer
 
+    if at is not None:
+        try:
+            parse_moment(at, 0, 0)
+        except ValueError as error:
+            raise fail(f"--at: {error}") from None
     place = server_found("why") if source is None else source_named(source)
     if isinstance(place, Path):
-        _of_recording(place, at, target, as_json=as_json)
+        _of_recording(place, at, target, as_json=output.is_json)
         return
     if at is not None:
         if at.startswith(("+", "-")):
@@ -65,7 +71,7 @@ def why(
         _of_server_then(
             Server(url=place, target=target, connection=connection),
             at,
-            as_json=as_json,
+            as_json=output.is_json,
         )
         return
     try:
@@ -73,7 +79,7 @@ def why(
         engines = decode(body, place, WHY.name, WhyAnswer)
     except AnswerError as error:
         raise fail(error) from None
-    if as_json:
+    if output.is_json:
         typer.echo(body)
         return
     _print(engines)

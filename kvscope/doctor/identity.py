@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from kvscope.answer_document import Connection
 from kvscope.doctor.scrape import PAGE_FORMATS
 from kvscope_events.vocabulary import ServerKind
 from kvscope_exporter.fetch.error import JSON_ERRORS, FetchError, FetchErrorKind
 from kvscope_exporter.fetch.fetch import Fetcher, Reply
-from kvscope_exporter.scrape import TABLES, Tls, detect
+from kvscope_exporter.scrape import TABLES, detect
 from kvscope_exporter.scrape.detect import is_declared, may_be_idle, why_unread
 from kvscope_exporter.scrape.mapping import PageMapper
 
@@ -63,13 +64,12 @@ class Identity:
 class Asker:
     """Documents of one server, with a time limit for each and one for all."""
 
-    def __init__(self, url: str, tls: Tls | None = None, seconds: float = READ_SECONDS) -> None:
-        """Raises OSError for a file of `tls`."""
+    def __init__(self, url: str, connection: Connection = Connection(seconds=READ_SECONDS)) -> None:
+        """Raises AnswerError for a file of the connection."""
         self.url = url.rstrip("/")
-        self._seconds = seconds
+        self._seconds = connection.seconds
         self._end = time.monotonic() + ALL_SECONDS
-        self._tls = tls or Tls()
-        self._client = self._tls.client(url, seconds)
+        self._client = connection.client(url)
 
     def __enter__(self) -> "Asker":
         return self
@@ -82,8 +82,7 @@ class Asker:
         left = self._end - time.monotonic()
         if left <= 0:
             raise FetchError("timeout", "the server has taken too long already")
-        name = self._tls.server_name
-        fetcher = Fetcher(self._client, self.url + path, headers=_HEADERS, server_name=name)
+        fetcher = Fetcher(self._client, self.url + path, headers=_HEADERS)
         return fetcher.fetch(min(self._seconds, left))
 
     def problem(self, path: str) -> str:

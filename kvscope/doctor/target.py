@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from kvscope.answer_document import AnswerError
+from kvscope.answer_document import AnswerError, Connection
 from kvscope.doctor import Finding, Status
 from kvscope.doctor.depth import Depths, depths
 from kvscope.doctor.fleet import fleet_findings, name_findings
@@ -11,7 +11,6 @@ from kvscope.doctor.identity import READ_SECONDS, Asker, Identity, identify
 from kvscope.doctor.observers import Observer, observers
 from kvscope.doctor.scrape import parse_page
 from kvscope_events.vocabulary import ServerKind
-from kvscope_exporter.scrape import Tls
 from kvscope_exporter.scrape.detect import KNOWN
 
 _HEALTH: frozenset[ServerKind] = frozenset({"kvscope", "vllm", "llama.cpp"})
@@ -30,14 +29,14 @@ def target_report(
     url: str,
     *,
     asked_for: bool,
-    tls: Tls | None = None,
+    connection: Connection = Connection(seconds=READ_SECONDS),
     look_for: Callable[[], Iterable[Observer]] = observers,
 ) -> TargetReport:
     """asked_for: the user named this server, so its silence is a problem, not just a note.
 
-    Raises OSError for a file of `tls`.
+    Raises AnswerError for a file of the connection.
     """
-    with Asker(url, tls, READ_SECONDS) as asker:
+    with Asker(url, connection) as asker:
         server = identify(asker)
         if not server.answers:
             return TargetReport([_silence(server, asked_for)], server, None)
@@ -56,7 +55,7 @@ def target_report(
 
 def _silence(server: Identity, asked_for: bool) -> Finding:
     status: Status = "problem" if asked_for else "note"
-    hint = "" if asked_for else "; --target names another server"
+    hint = "" if asked_for else "; name another as in `kvscope doctor HOST:PORT`"
     if server.error == "tls":
         text = f"{server.url}: its certificate is not accepted: {server.page_problem}"
         return Finding("server", status, f"{text}; --ca FILE names the authority to trust")

@@ -11,7 +11,7 @@ import msgspec
 from kvscope.load.scenarios import Job, Reply
 from kvscope.load.spec import LoadSpec
 from kvscope_events.printable import quoted
-from kvscope_exporter.fetch.error import JSON_ERRORS
+from kvscope_exporter.fetch.error import JSON_ERRORS, plain_reason
 
 MAX_RETRIES = 5
 """Retries of one request that gets 429, before it counts as failed."""
@@ -202,7 +202,7 @@ async def _events(response: httpx.Response) -> AsyncIterator[bytes]:
 
 def describe(error: Exception) -> str:
     """The error as text; some of httpx's errors have none."""
-    return str(error) or type(error).__name__
+    return plain_reason(error)
 
 
 def authorization(spec: LoadSpec) -> dict[str, str]:

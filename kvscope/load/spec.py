@@ -1,7 +1,7 @@
 """The load to generate: one frozen specification, checked with its URLs when it is built."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
@@ -64,17 +64,13 @@ class LoadSpec:
     trace_file: Path | None = None
     """Trace to replay; for `trace` only."""
     model: str | None = option(None, "Model to request. Default: the first of /v1/models.")
-    api_key: str | None = option(
-        None,
-        "Bearer token to send. Visible in `ps`; prefer the variable.",
-        "KEY",
-        variable="KVSCOPE_LOAD_API_KEY",
-        is_secret=True,
-    )
+    api_key: str | None = field(default=None, repr=False)
+    """Bearer token to send."""
     duration_seconds: float | None = option(
         None,
-        "Seconds during which requests start. Default: 60; with --num-requests or a trace, until "
+        "How long requests start. Default: 1m; with --num-requests or a trace, until "
         "those are sent.",
+        "DURATION",
         flags=("--duration",),
     )
     """Those in flight then finish."""
@@ -111,7 +107,7 @@ class LoadSpec:
         flags=("--sessions",),
     )
     period_seconds: float = option(
-        20.0, "Seconds of one rise and fall in bursts and mix.", flags=("--period",)
+        20.0, "Length of one rise and fall in bursts and mix.", "DURATION", flags=("--period",)
     )
     """A few scrapes of Prometheus at its usual 5 s."""
     time_scale: float = option(
@@ -136,8 +132,8 @@ class LoadSpec:
         least=1,
     )
     seed: int = option(0, "Seed; the same one makes the same workload.")
-    timeout_seconds: float = option(300.0, "Seconds that a request may take.", flags=("--timeout",))
-    """From connecting to the last byte."""
+    timeout_seconds: float = 300.0
+    """For a request, from connecting to the last byte."""
 
     def __post_init__(self) -> None:
         check_url("url", self.url)
@@ -149,7 +145,7 @@ class LoadSpec:
             bounds = f"at least 2 and at most {MAX_VOCAB_SIZE}"
             raise ValueError(f"--vocab-size must be {bounds}, got {self.vocab_size}")
         if self.api_key is not None and not _HEADER_VALUE.fullmatch(self.api_key):
-            raise ValueError("--api-key must be printable ASCII, which a header can carry")
+            raise ValueError("the token must be printable ASCII, which a header can carry")
         is_trace = self.scenario is Scenario.TRACE
         if is_trace and self.trace_file is None:
             raise ValueError("trace needs a FILE to replay: kvscope load trace FILE")

@@ -11,6 +11,7 @@ from kvscope_exporter.configuration.check_server import NAME, NAME_RULE
 from kvscope_exporter.configuration.model import FOLDER
 
 _NAMED = re.compile(r"(?P<name>[^=/]*)=(?P<place>[a-z]+://.*)", re.DOTALL)
+_BARE = re.compile(r"(?P<name>[^=/:]+=)?(?P<place>[\w.-]+:\d{1,5}(/.*)?)")
 _EVENTS = "--events", "ENDPOINT", "llama=tcp://127.0.0.1:5557"
 _URL = "--url", "URL", "llama=http://127.0.0.1:8000"
 
@@ -73,6 +74,9 @@ def _check(servers: dict[str, ServerConfig], paths: dict[str, str]) -> None:
 def _split(form: tuple[str, str, str], text: str) -> tuple[str | None, str]:
     option, place, example = form
     named = _NAMED.fullmatch(text)
+    if named is None and place == "URL" and (bare := _BARE.fullmatch(text)):
+        text = f"{bare['name'] or ''}http://{bare['place']}"
+        named = _NAMED.fullmatch(text)
     if named is None:
         if "://" not in text:
             raise ValueError(

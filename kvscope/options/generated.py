@@ -9,9 +9,13 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
+from kvscope.options.duration import duration
+from kvscope.options.duration import shown as in_units
 from kvscope.output import fail
 from kvscope_engine.option import Setting, built, settings
 
+DURATION = "DURATION"
+"""The metavar of a number of seconds that may be written as 90s, 10m or 2h."""
 _KIND = inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 
@@ -53,15 +57,19 @@ def _parameter(setting: Setting) -> inspect.Parameter:
     flags = setting.flags
     if setting.kind in (bool, bool | None) and not shown.flags:
         flags = (f"{flags[0]}/--no-{flags[0].removeprefix('--')}",)
-    option = typer.Option(
+    kind, default = setting.kind, setting.default
+    is_duration = shown.metavar == DURATION and kind is not str
+    stated = f"  [default: {in_units(default)}]" if is_duration and default else ""
+    option: Any = typer.Option(
         *flags,
         metavar=shown.metavar,
-        min=shown.least,
-        max=shown.most,
-        help=shown.help,
-        envvar=shown.variable or None,
+        min=None if is_duration else shown.least,
+        max=None if is_duration else shown.most,
+        parser=duration(shown.least, shown.most) if is_duration else None,
+        show_default=not is_duration,
+        help=f"{shown.help}{stated}",
+        rich_help_panel=setting.panel or None,
     )
-    kind, default = setting.kind, setting.default
     if _is_repeated(setting):
         kind, default = list[get_args(kind)[0]] | None, list(default) or None  # type: ignore[misc]
     annotation: Any = Annotated[kind, option]

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from kvscope_engine.option import option
 
@@ -39,6 +39,7 @@ class DeviceOptions:
 class GpuOptions:
     """The GPUs whose readings are on a page."""
 
+    PANEL: ClassVar[str] = "GPUs"
     gpu: bool = option(
         True,
         "Read NVIDIA GPUs through NVML. POST /api/gpu/release releases them for a while.",

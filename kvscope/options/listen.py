@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from kvscope_engine.option import option
 
@@ -14,6 +15,7 @@ SIDECAR_PORT = 8010
 class ApiKeys:
     """Keys of the API; those of the file are read once, at the start."""
 
+    PANEL: ClassVar[str] = "Access and TLS"
     api_key: str | None = option(
         None,
         "Bearer token that the API requires. Visible in `ps`; prefer $KVSCOPE_ENGINE_SERVE_API_KEY "
@@ -39,6 +41,7 @@ class ApiKeys:
 class PageAccess:
     """Access to pages of metrics, and TLS of all ports; files are read once, at the start."""
 
+    PANEL: ClassVar[str] = "Access and TLS"
     metrics_key_file: Path | None = option(
         None, "File of bearer tokens for /metrics, one per line. Default: open.", "FILE"
     )
@@ -78,6 +81,7 @@ class Address:
 class ListenConfig:
     """The addresses of a server with an API, access to them, and how it ends."""
 
+    PANEL: ClassVar[str] = "Listening"
     address: Address = Address()
     keys: ApiKeys = ApiKeys()
     drain_seconds: float = option(

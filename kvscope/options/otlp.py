@@ -5,7 +5,7 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from kvscope.output import fail
 from kvscope_engine.option import option
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 class OtlpOptions:
     """Destinations by OTLP; OpenTelemetry's own variables set everything else."""
 
+    PANEL: ClassVar[str] = "OpenTelemetry"
     otlp_endpoint: str | None = option(
         None,
         "Send all metrics to this OTLP endpoint as well, http://HOST:4318; /v1/metrics is added to "

@@ -18,8 +18,9 @@ class PlanOptions:
     )
     from_url: str | None = option(
         None,
-        "Base URL of a running server, or of its kvscope: options that are not given are as there.",
-        "URL",
+        "A running server, or its kvscope: options that are not given are as there. A URL, "
+        "HOST:PORT or HOST.",
+        "SERVER",
         flags=("--from-url", "--from"),
     )
     layers_file: Path | None = option(
@@ -158,5 +159,4 @@ class PlanOptions:
         0, "LoRA adapters in a batch, whose memory is reserved.", "ADAPTERS", least=0, most=4096
     )
     max_lora_rank: int = option(16, "Rank of the largest adapter.", "RANK", least=1, most=4096)
-    output_json: bool = option(False, "Print one JSON document.", flags=("--json",))
     plot: Path | None = option(None, "Draw the plan to a .png, .svg or .pdf as well.", "FILE")

@@ -2,17 +2,17 @@
 
 import errno
 import os
-import re
 import signal
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import typer
 
+from kvscope.options.duration import seconds_of
 from kvscope.output import fail
 from kvscope_engine.option import option
 from kvscope_engine.sizing import parse_bytes
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 MIN_BYTES = 1 << 20
 _OF_THE_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE, errno.ETIMEDOUT}
 """Errors of a disk, for which no server is kept from starting."""
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordingOptions:
     """Limits of the flight recorder, and its folder."""
 
+    PANEL: ClassVar[str] = "Recording"
     keep: str = option(
         "15m",
         "Keep the events of this long, for kvscope rec play: 90s, 15m, 2h; 0: record nothing.",
-        "TIME",
+        "DURATION",
     )
     keep_bytes: str = option("64MiB", "Keep at most this much of them, compressed.", "BYTES")
     record_dir: Path | None = option(
@@ -57,11 +57,10 @@ class RecordingOptions:
     @property
     def seconds(self) -> float:
         """0: nothing is recorded."""
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", self.keep)
-        if match is None:
-            raise ValueError(f"--keep {self.keep!r}: expected a time such as 90s, 15m or 2h")
-        number, unit = match.groups()
-        return float(number) * _UNITS[unit or "s"]
+        try:
+            return seconds_of(self.keep)
+        except ValueError as error:
+            raise ValueError(f"--keep {error}") from None
 
     @property
     def num_bytes(self) -> int:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import ClassVar
 
 from kvscope_engine.option import option
 
@@ -21,6 +22,7 @@ class Policy(StrEnum):
 class RoutingOptions:
     """Options as given on the command line; amounts of memory are still text."""
 
+    PANEL: ClassVar[str] = "Routing"
     replicas: int | None = option(
         None,
         "Replay the requests on that many replicas, under each --policy; no curve is computed.",

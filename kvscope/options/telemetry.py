@@ -1,6 +1,7 @@
 """Destinations of an engine's events, and the names of metrics on a page: `--compat` and others."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from kvscope.options.gpu_devices import GpuOptions
 from kvscope.options.otlp import OtlpOptions
@@ -37,6 +38,7 @@ def parse_compat(text: str) -> frozenset[str]:
 class TelemetryConfig:
     """Destinations of the engine's events."""
 
+    PANEL: ClassVar[str] = "Telemetry"
     event_endpoint: str | None = option(
         None,
         "Publish all events for kvscope sidecar: ipc:///DIRECTORY/NAME.sock, tcp://127.0.0.1:PORT, "

@@ -20,7 +20,7 @@ _MOST_TOKENS = 100_000_000
 
 
 def plan_router() -> APIRouter:
-    """`GET /api/plan` has the document of `kvscope plan --json`, `/api/plan/gpus` all GPUs."""
+    """`GET /api/plan` has the document of `kvscope plan -o json`, `/api/plan/gpus` all GPUs."""
     router = APIRouter(prefix=ANSWERS.path.rstrip("/"), include_in_schema=False)
 
     @router.api_route("/plan/gpus", methods=METHODS)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 
 import httpx
 
+from kvscope.answer_document import Connection
 from kvscope.doctor.scrape import TIMEOUT_SECONDS, ScrapedPage, scrape
 from kvscope_exporter.fetch.error import FetchError
 from kvscope_exporter.fetch.fetch import Fetcher
@@ -36,14 +37,14 @@ class RunningServer:
         return {name: value for name, value in found.items() if value is not None}
 
 
-def running(url: str, *, gpu: bool = True) -> RunningServer:
+def running(url: str, connection: Connection = Connection(), *, gpu: bool = True) -> RunningServer:
     """The facts of the server at a base URL; gpu: whether its GPU is one of them.
 
     Raises AnswerError if it has no page, ValueError if the page is of no inference server, of
     several models or of GPUs that differ.
     """
     base = url.rstrip("/").removesuffix("/metrics")
-    with httpx.Client(trust_env=False) as client:
+    with connection.client(base) as client:
         page = scrape(client, f"{base}/metrics")
         listed = _listed(client, base)
     names = {

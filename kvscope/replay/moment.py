@@ -28,7 +28,7 @@ def parse_moment(text: str, begins_ns: int, ends_ns: int) -> int:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise ValueError(f"{text!r}: expected {FORMS}") from None
+        raise ValueError(f"{text!r} is not a time: expected {FORMS}") from None
     return _ns(moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC))
 
 

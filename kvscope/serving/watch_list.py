@@ -3,7 +3,7 @@
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from kvscope.options.telemetry import COMPAT_HELP, NO_SETS, parse_compat
 from kvscope.output import fail
@@ -20,6 +20,7 @@ logger = logging.getLogger("kvscope")
 class WatchList:
     """The command line's options about servers."""
 
+    PANEL: ClassVar[str] = "Servers"
     events: tuple[str, ...] = option(
         (),
         "Endpoint on which an engine publishes its events: ipc:///DIRECTORY/NAME.sock, "

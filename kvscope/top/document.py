@@ -1,4 +1,4 @@
-"""`--json`: one document with everything that the screen has, under keys that stay.
+"""`-o json`: one document with everything that the screen has, under keys that stay.
 
 A figure that is not reported is null, and an answer that is unknown gives its reason.
 """

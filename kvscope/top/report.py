@@ -11,7 +11,7 @@ from kvscope.top.situation import Situation, situation_of
 from kvscope.top.table import Table
 
 _ROWS = 20
-"""Rows of a table: `--json` has all of them."""
+"""Rows of a table: `-o json` has all of them."""
 
 
 def report(places: Sequence[PlaceStatus], width: int, interval: float) -> Iterator[Text]:

@@ -72,7 +72,7 @@ class Placeholders:
             "'EVENTS'": f"'{self.events}'",
             "SOCKET": self.socket,
             "FOLDER": str(self.folder),
-            "--seconds 60": "--seconds 1",
+            "--duration 1m": "--duration 1",
             "instance=INSTANCE": f"instance={self.server.removeprefix('http://')}",
             "-p PID": f"-p {self.pid}",
             "-USR1 PID": f"-USR1 {self.pid}",

@@ -24,7 +24,7 @@ from tests.support.waiting import wait_for
 
 SAYS = {
     r"kvscope doctor": r"H200",
-    r"kvscope doctor --target \S+": r"kvscope",
+    r"kvscope doctor http\S+": r"kvscope",
     r"kvscope rec save .*": r"run\.kvsr",
     r"kvscope observer stacks .*": r"step_loop\.py",
     r"python -m kvscope_alerts --(itl|ttft) .*": r'model_name="demo"',

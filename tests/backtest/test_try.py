@@ -31,7 +31,7 @@ def attempt(*arguments: str) -> Result:
 
 
 def fired(*arguments: str) -> list[Any]:
-    result = attempt(*arguments, "--json")
+    result = attempt(*arguments, "-o", "json")
     assert result.exit_code == 0, result.output
     (trial,) = msgspec.json.decode(result.stdout)
     fired: list[Any] = trial["fired"]
@@ -93,8 +93,8 @@ def test_a_prometheus_is_asked_for_what_fired(tmp_path: Path) -> None:
     options = ("--query.lookback-delta=90s",)  # blocks made of text have no marks of staleness
     with prometheus_with("scrape_configs: []\n", tmp_path, *options) as running:
         days = situation.minutes / 1440
-        found = fired("--prometheus", running.url, "--days", f"{days}", "--only", "cluster=pool")
-        nothing = attempt("--prometheus", running.url, "--days", "0.1", "--only", "cluster=no")
+        found = fired("--prometheus", running.url, "--last", f"{days}d", "--only", "cluster=pool")
+        nothing = attempt("--prometheus", running.url, "--last", "0.1d", "--only", "cluster=no")
     assert (nothing.exit_code, nothing.output.count("\n")) == (2, 1)
     assert 'no series of kvscope with cluster="no" in that time' in nothing.stderr
     first: dict[tuple[str, str], int] = {}

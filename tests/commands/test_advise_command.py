@@ -158,7 +158,7 @@ def test_an_engine_of_which_nothing_is_known_says_why() -> None:
 
 
 def test_json_is_what_the_server_answered() -> None:
-    code, said = asked({PATH: reply(engine(0.41, 0.6))}, "--json")
+    code, said = asked({PATH: reply(engine(0.41, 0.6))}, "-o", "json")
     assert code == 0
     (first,) = json_.loads(said)["engines"]
     assert first["answer"]["proposals"][0]["option"] == "num_gpu_blocks_override"
@@ -191,9 +191,9 @@ def test_where_nothing_answers_it_says_what_to_check() -> None:
 
 def test_the_first_key_of_a_file_is_sent(tmp_path: Path) -> None:
     missing = tmp_path / "keys"
-    code, said = asked({PATH: reply()}, "--metrics-key-file", str(missing))
+    code, said = asked({PATH: reply()}, "--token-file", str(missing))
     assert (code, said.endswith("cannot be read: No such file or directory")) == (2, True)
     missing.write_text("\nsecret\nother\n")
-    assert asked({PATH: reply()}, "--metrics-key-file", str(missing))[0] == 0
+    assert asked({PATH: reply()}, "--token-file", str(missing))[0] == 0
     missing.write_text("\n")
-    assert "no key in it" in asked({PATH: reply()}, "--metrics-key-file", str(missing))[1]
+    assert "no key in it" in asked({PATH: reply()}, "--token-file", str(missing))[1]

@@ -1,4 +1,4 @@
-"""`kvscope doctor --target`: its findings for each kind of server, and for anything else."""
+"""`kvscope doctor SERVER`: its findings for each kind of server, and for anything else."""
 
 import json as json_
 import shlex
@@ -51,7 +51,7 @@ def _no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def doctor(url: str, *options: str) -> tuple[int, str]:
     """Exit status and the screen, its lines joined where they were broken."""
-    result: Result = CliRunner().invoke(app, ["doctor", "--target", url, *options])
+    result: Result = CliRunner().invoke(app, ["doctor", url, *options])
     for line in result.output.splitlines():  # but for what is to be copied
         assert len(line) <= 80 or line.startswith(("  kvscope ", "  --", "  - {")), line
     return result.exit_code, " ".join(result.output.split())
@@ -256,7 +256,7 @@ def test_an_authority_that_is_not_known(tmp_path: Path) -> None:
         code, said = doctor(peer.url, "--ca", str(certificate.file))
         assert code == 0, said
         assert "vllm 0.32.0" in said
-        arguments = ["doctor", "--target", peer.url, "--ca", str(tmp_path / "none")]
+        arguments = ["doctor", peer.url, "--ca", str(tmp_path / "none")]
         result = CliRunner().invoke(app, arguments)
         assert result.exit_code == 2
         assert "No such file" in result.output
@@ -292,7 +292,7 @@ class observer:
 
 def test_all_of_it_as_json() -> None:
     with serving({**VLLM, "/kv_event_sources": json(OFF)}) as peer:
-        result = CliRunner().invoke(app, ["doctor", "--target", peer.url, "--json"])
+        result = CliRunner().invoke(app, ["doctor", peer.url, "-o", "json"])
     assert result.exit_code == 0
     found = json_.loads(result.output)
     assert found["server"]["kind"] == "vllm"

@@ -126,7 +126,7 @@ def test_the_first_kvscope_of_this_machine_is_asked(
     assert other.url not in result.output
 
 
-@pytest.mark.parametrize("line", ["why", "why --json", "advise", "tenants", "top --once"])
+@pytest.mark.parametrize("line", ["why", "why -o json", "advise", "tenants", "top --once"])
 def test_a_target_that_is_not_there_is_an_error_that_names_those_that_are(
     line: str, replayed: str
 ) -> None:

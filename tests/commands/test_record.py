@@ -58,7 +58,7 @@ def test_what_was_published_is_in_the_file(
 ) -> None:
     publishing.step(7)  # before it came: the publisher still has them
     file = tmp_path / "run.kvsr"
-    done = record(endpoint, str(file), "--seconds", "0.8")
+    done = record(endpoint, str(file), "--duration", "0.8")
     assert done.exit_code == 0, done.output
     assert done.output.startswith(f"{file}: 8 batches, ")
     assert len(done.output.splitlines()) == 1
@@ -72,7 +72,7 @@ def test_the_file_is_private_whatever_the_umask(
     file = tmp_path / "run.kvsr"
     before = os.umask(0)
     try:
-        assert record(endpoint, str(file), "--seconds", "0.5").exit_code == 0
+        assert record(endpoint, str(file), "--duration", "0.5").exit_code == 0
     finally:
         os.umask(before)
     assert file.stat().st_mode & 0o777 == 0o600
@@ -85,7 +85,7 @@ def test_the_last_line_says_how_far_back_the_backlog_reaches(
     publishing.step(1)
     time.sleep(2.5)
     publishing.step(1)
-    done = record(endpoint, str(tmp_path / "run.kvsr"), "--seconds", "0.5")
+    done = record(endpoint, str(tmp_path / "run.kvsr"), "--duration", "0.5")
     assert done.exit_code == 0, done.output
     found = re.search(r"began (\d) s earlier, with the publisher's backlog", done.output)
     assert found is not None, done.output
@@ -139,7 +139,7 @@ def test_what_makes_no_sense_is_one_line(
     file = tmp_path / changes.get("file", "run.kvsr")
     size = changes.get("--max-bytes", "1MiB")
     done = record(
-        changes.get("endpoint", endpoint), str(file), "--seconds", "1", "--max-bytes", size
+        changes.get("endpoint", endpoint), str(file), "--duration", "1", "--max-bytes", size
     )
     assert (done.exit_code, len(done.output.splitlines())) == (2, 1), done.output
     assert done.output.startswith("kvscope: ")
@@ -150,7 +150,7 @@ def test_what_makes_no_sense_is_one_line(
 
 def test_where_nothing_publishes_there_is_no_file(endpoint: str, tmp_path: Path) -> None:
     file = tmp_path / "run.kvsr"
-    done = record(endpoint, str(file), "--seconds", "0.3")
+    done = record(endpoint, str(file), "--duration", "0.3")
     assert done.exit_code == 2
     assert "nothing came" in done.output
     assert not file.exists()

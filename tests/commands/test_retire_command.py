@@ -72,5 +72,5 @@ def test_a_key_is_needed_where_pages_need_one(sidecar: Sidecar, tmp_path: Path) 
         url = f"http://127.0.0.1:{server.port}"
         code, output = retire(url, "--target", "never")
         assert code == 2
-        assert "it wants a key: --metrics-key-file FILE" in output
-        assert retire(url, "--target", "never", "--metrics-key-file", str(key))[0] == 0
+        assert "it wants a token: --token-file FILE" in output
+        assert retire(url, "--target", "never", "--token-file", str(key))[0] == 0

@@ -54,7 +54,7 @@ def test_cause_chain_remedy_and_what_was_not_seen_are_printed(stage: Stage) -> N
     body = msgspec.json.encode(stage.exporter.answer(WHY)).decode()
     with serving({PATH: json(body)}) as peer:
         result = ask(peer.url)
-        assert ask(peer.url, "--json").output.strip() == body
+        assert ask(peer.url, "-o", "json").output.strip() == body
     assert result.exit_code == 0, result.output
     lines = result.output.splitlines()
     assert lines[0] == (
@@ -74,7 +74,7 @@ def test_a_recording_is_asked_at_its_end_or_at_a_moment(recording: str) -> None:
     assert "pid 4242" in cause
     before = ask(recording, "--at", "+110s")
     assert "Nothing is wrong" in before.output
-    assert '"kind":"neighbour"' in ask(recording, "--json").output
+    assert '"kind":"neighbour"' in ask(recording, "-o", "json").output
 
 
 @pytest.mark.parametrize(

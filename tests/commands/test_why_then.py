@@ -76,7 +76,7 @@ def test_a_saved_recording_has_the_moment(url: str) -> None:
 
 
 def test_what_is_kept_is_saved_for_a_later_moment(url: str) -> None:
-    result = ask(url, "--at", "00:02:55", "--json")
+    result = ask(url, "--at", "00:02:55", "-o", "json")
     assert json.loads(result.output)["engines"][0]["answer"]["chain"][0]["kind"] == "neighbour"
     assert saved(url)[0] == "manual"
 

@@ -28,7 +28,7 @@ def diff(*arguments: str) -> Result:
 
 
 def compared(*arguments: str) -> Any:
-    result = diff(*arguments, "--json")
+    result = diff(*arguments, "-o", "json")
     assert result.exit_code in (0, 1), result.output
     document = msgspec.json.decode(result.stdout)
     assert document["different"] is bool(result.exit_code)

@@ -48,7 +48,7 @@ def test_a_fleet_behind_a_sidecar_with_a_key(tmp_path: Path) -> None:
         sidecar(red, blue, options=("--metrics-key-file", str(key))) as beside,
         forked_kvscope(
             *("fleet", "--port", "0", "--sidecar", f"both={beside.url}"),
-            *("--sidecar-key-file", str(key)),
+            *("--token-file", str(key)),
         ) as process,
         forked_kvscope("fleet", "--port", "0", "--sidecar", f"both={beside.url}") as stranger,
     ):
@@ -123,7 +123,7 @@ def test_a_sidecar_is_found_by_its_own_list_for_prometheus(tmp_path: Path) -> No
         (["--sidecar", "a=http://x:1", "--sidecar", "a=http://x:2"], "a is given twice"),
         (["--sidecars-at", "service"], "expected NAME:PORT"),
         (["--sidecars-at", "a..b:80"], "a host with an empty part"),
-        (["--sidecar", "http://x:1", "--sidecar-key-file", "/missing"], "key cannot be read"),
+        (["--sidecar", "http://x:1", "--token-file", "/missing"], "key cannot be read"),
         (["--sidecar", "https://x:1", "--sidecar-ca", "/missing"], "/missing"),
     ],
 )

@@ -23,7 +23,7 @@ def test_a_server_whose_load_has_ended_is_not_about_to_run_out() -> None:
     ):
         url = server.find(r"serving \S+ at (\S+)/v1")
         options = ("--duration", str(LOAD_SECONDS), "--concurrency", "16")
-        with forked_kvscope("load", "chat", "--url", url, *options) as load:
+        with forked_kvscope("load", "chat", url, *options) as load:
             name = "kvscope_kv_exhaustion_probability"
 
             def page() -> str:

@@ -120,9 +120,3 @@ def test_the_only_observed_server_is_found_and_several_are_named(
     assert f"{engine.endpoint}: off" in text
     assert several[0] == 2
     assert f"name one of {folders[0]}, {folders[1]}" in several[1]
-
-
-def test_a_place_needs_an_order(short_folder: Path) -> None:
-    other = order("halt", str(short_folder))
-    assert other[0] == 2
-    assert "the order is off or on" in other[1]

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.nightly
 
 FULL = Path("/dev/full")
 PLAN = ("plan", "--layers", "48", "--kv-heads", "4", "--head-dim", "128")
-DOCTOR = ("doctor", "--target", "http://127.0.0.1:9", "--timeout", "0.1")
+DOCTOR = ("doctor", "http://127.0.0.1:9", "--timeout", "0.1")
 COMMANDS = [
     pytest.param(
         list(arguments), id=" ".join(arguments), marks=pytest.mark.nightly if nightly else ()
@@ -30,9 +30,9 @@ COMMANDS = [
         ),
         (("docs", "metrics", "--servers"), True),
         (PLAN, False),
-        ((*PLAN, "--json"), True),
+        ((*PLAN, "-o", "json"), True),
         (DOCTOR, True),
-        ((*DOCTOR, "--json"), False),
+        ((*DOCTOR, "-o", "json"), False),
     )
 ]
 """A command is nightly if its neighbour writes in the same way."""

@@ -55,7 +55,7 @@ def doctor(*arguments: str) -> Result:
 def test_a_healthy_machine_is_one_screen_without_problems(hardware: Simulated) -> None:
     hardware.become(machine(h200(f"{os.getpid()}:{29 * GIB}")))
     with serving(Scrapes(None)) as url:
-        result = doctor("--target", url)
+        result = doctor(url)
     assert result.exit_code == 0, result.output
     assert "driver" in result.output
     assert "590.48.01, CUDA 13.1; 1 GPU(s) watched" in result.output

@@ -34,7 +34,7 @@ def test_gpus_are_released_and_read_again_by_command(
         code, output = gpu("release", url)
         if keyed:
             assert code == 2
-            assert "it wants a key: --metrics-key-file FILE" in output
+            assert "it wants a token: --token-file FILE" in output
             assert poller.state == "polling"
             return
         assert (code, output) == (0, "released")

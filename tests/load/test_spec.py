@@ -16,8 +16,8 @@ from kvscope.load import LoadSpec, Scenario
         ({"rate": float("nan")}, "--rate must be positive, got nan"),
         ({"vocab_size": 1}, "--vocab-size must be at least 2"),
         ({"vocab_size": 10**30}, "at most 4294967296"),
-        ({"api_key": "a\nb"}, "--api-key must be printable ASCII"),
-        ({"api_key": "a\udcff"}, "--api-key must be printable ASCII"),
+        ({"api_key": "a\nb"}, "the token must be printable ASCII"),
+        ({"api_key": "a\udcff"}, "the token must be printable ASCII"),
         ({"scenario": Scenario.TRACE}, "trace needs a FILE to replay"),
         ({"trace_file": Path("x")}, "x: only `kvscope load trace` takes a FILE"),
         (

@@ -103,7 +103,7 @@ def page(recording: Path, tmp_path_factory: pytest.TempPathFactory) -> Page:
 
 def test_it_opens_where_why_looks_and_says_the_same(recording: Path, page: Page) -> None:
     document, _ = page.at(page.opens)
-    (said,) = msgspec.json.decode(run("why", str(recording), "--json").stdout)["engines"]
+    (said,) = msgspec.json.decode(run("why", str(recording), "-o", "json").stdout)["engines"]
     (told,) = document["answers"]["why"]["engines"]
     assert told["answer"]["chain"][0]["kind"] == "neighbour"
     assert told["answer"] == said["answer"]

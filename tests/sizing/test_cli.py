@@ -22,7 +22,7 @@ def kvscope(*arguments: str) -> Result:
 
 
 def document(*arguments: str) -> dict[str, Any]:
-    result = kvscope(*arguments, "--json")
+    result = kvscope(*arguments, "-o", "json")
     assert result.exit_code == 0, result.output
     parsed: dict[str, Any] = json.loads(result.stdout)
     return parsed

@@ -39,7 +39,7 @@ def ask(url: str, **changed: str) -> httpx.Response:
 
 def test_it_answers_what_the_command_prints(url: str) -> None:
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in NUMBERS.items()]
-    printed = CliRunner().invoke(app, ["plan", *flags, "--json"])
+    printed = CliRunner().invoke(app, ["plan", *flags, "-o", "json"])
     assert ask(url).json() == json.loads(printed.stdout)
 
 

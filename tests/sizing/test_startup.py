@@ -79,7 +79,7 @@ def plan(folder: Path, *arguments: str) -> dict[str, Any]:
     common = ("--max-model-len", "256", "--concurrency", "8", "--max-num-batched-tokens", "128")
     common += ("--disable-hybrid-kv-cache-manager", "--tensor-parallel-size", "1")
     common += ("--dtype", "fp32")  # as the engine serves it on a CPU; vLLM would in 16 bits
-    result = CliRunner().invoke(app, ["plan", str(folder), *common, *arguments, "--json"])
+    result = CliRunner().invoke(app, ["plan", str(folder), *common, *arguments, "-o", "json"])
     assert result.exit_code in (0, 1), result.output
     parsed: dict[str, Any] = json.loads(result.stdout)
     return parsed

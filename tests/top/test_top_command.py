@@ -1,4 +1,4 @@
-"""`kvscope top --once` and `--json`: servers, one that is gone, keys, recordings, bad calls."""
+"""`kvscope top --once` and `-o json`: servers, one that is gone, keys, recordings, bad calls."""
 
 import json
 import re
@@ -74,7 +74,7 @@ def test_once_prints_verdict_pool_numbers_and_panels_as_plain_text(url: str) -> 
 
 
 def test_json_is_one_document_with_all_keys(url: str) -> None:
-    result = top(url, "--json")
+    result = top(url, "-o", "json")
     assert result.exit_code == 0, result.output
     document = json.loads(result.output)
     assert list(document) == ["kvscope", "servers", "problems"]
@@ -100,7 +100,7 @@ def test_a_server_that_is_gone_is_named_beside_the_others(url: str) -> None:
     assert result.exit_code == 2
     assert "demo · engine 0" in result.stdout
     assert f"{NOWHERE}/targets: [Errno 111] Connection refused; is a kvscope" in result.stderr
-    document = json.loads(top(NOWHERE, "--json").stdout)
+    document = json.loads(top(NOWHERE, "-o", "json").stdout)
     assert document["servers"] == []
     assert document["problems"][0]["place"] == NOWHERE
 
@@ -111,16 +111,16 @@ def test_a_missing_key_names_the_option(stage: Stage, tmp_path: Path) -> None:
     with served("a-key-of-some-length", llama=stage.exporter) as url:
         refused = top(url, "--once")
         assert refused.exit_code == 2
-        assert "it wants a key: --metrics-key-file FILE" in refused.stderr
-        let_in = top(url, "--once", "--metrics-key-file", str(keys))
+        assert "it wants a token: --token-file FILE" in refused.stderr
+        let_in = top(url, "--once", "--token-file", str(keys))
         assert let_in.exit_code == 0, let_in.output
 
 
 def test_a_sidecar_shows_all_its_servers_or_one(stage: Stage) -> None:
     with served(llama=stage.exporter, qwen=stage.exporter) as url:
-        document = json.loads(top(url, "--json").stdout)
+        document = json.loads(top(url, "-o", "json").stdout)
         assert [each["server"] for each in document["servers"]] == [f"{url} llama", f"{url} qwen"]
-        one = json.loads(top(url, "--json", "--target", "qwen").stdout)
+        one = json.loads(top(url, "-o", "json", "--target", "qwen").stdout)
         assert [each["server"] for each in one["servers"]] == [f"{url} qwen"]
         wrong = top(url, "--once", "--target", "gemma")
         assert wrong.exit_code == 2
@@ -137,7 +137,7 @@ def test_another_server_than_kvscope_is_named_as_such() -> None:
 def test_an_older_kvscope_has_its_page_and_says_what_it_lacks() -> None:
     page = 'kvscope_kv_active_ratio{engine="0",model_name="m"} 0.25\n'
     with serving({"/metrics": text(page)}) as peer:
-        document = json.loads(top(peer.url, "--json").stdout)
+        document = json.loads(top(peer.url, "-o", "json").stdout)
     (engine,) = document["servers"][0]["engines"]
     assert engine["headline"]["active_ratio"] == 0.25
     assert engine["headline"]["waiting"] is None
@@ -152,7 +152,7 @@ def test_a_recording_is_shown_at_its_end_or_at_a_moment(recording: str) -> None:
     assert re.search(r"00:02:\d\d UTC, at 100 %, paused", result.output)
     before = top(recording, "--once", "--at", "+100s", "--interval", "2")
     assert before.output.startswith("✔ Nothing is wrong")
-    document = json.loads(top(recording, "--json", "--at", "+100s", "--interval", "2").stdout)
+    document = json.loads(top(recording, "-o", "json", "--at", "+100s", "--interval", "2").stdout)
     headline = document["servers"][0]["engines"][0]["headline"]
     assert headline["decoded_tokens_per_second"] > 0
 
@@ -163,7 +163,7 @@ def test_a_recording_is_shown_at_its_end_or_at_a_moment(recording: str) -> None:
         (["/nonexistent.kvsr", "--once"], "/nonexistent.kvsr: cannot be read: No such"),
         ([NOWHERE, "--at", "+1s"], "--at is for recordings"),
         (["a.kvsr", "b.kvsr"], "a recording is shown alone"),
-        ([NOWHERE], "no terminal to show it in; --once and --json need none"),
+        ([NOWHERE], "standard output is not a terminal: use --once or -o json"),
     ],
 )
 def test_what_cannot_be_shown_is_one_line(arguments: list[str], message: str) -> None:

@@ -144,9 +144,9 @@ def load(server: VllmServer, *, requests: int = 50, seed: int = 0) -> None:
     """Chats of `kvscope load`, more than a pool of `SMALL` keeps, then requests that outgrow it."""
     done = subprocess.run(
         kvscope_command(
-            *("load", "chat", "--url", server.url, "--num-requests", str(requests)),
+            *("load", "chat", server.url, "--num-requests", str(requests)),
             *("--concurrency", "20", "--max-tokens", "120", "--ignore-eos", "--seed", str(seed)),
-            *("--output-json", "-"),
+            *("-o", "json"),
         ),
         cwd=ROOT,
         capture_output=True,

@@ -33,7 +33,7 @@ pytestmark = [
 ]
 
 SAYS = {
-    r"kvscope doctor --target \S+": r"vllm",
+    r"kvscope doctor http\S+": r"vllm",
     r"kvscope doctor": r"driver",
     r"kvscope advise \S+": r"Over \d\d:\d\d(:\d\d)? to|idle",
     r"kvscope rec save .*": r"run\.kvsr",

@@ -118,7 +118,7 @@ def test_a_plan_begins_with_what_it_serves(vllm: Observed) -> None:
     (served,) = httpx.get(f"{vllm.server.url}/v1/models", timeout=30).json()["data"]
     plans = []
     for source in (("--from", vllm.server.url), (served["root"], "--max-model-len", "1024")):
-        options = ("--gpu", "H200", "--json")
+        options = ("--gpu", "H200", "-o", "json")
         done = subprocess.run(
             kvscope_command("plan", *source, *options), capture_output=True, text=True, timeout=60
         )

@@ -28,7 +28,7 @@ def long_trace(tmp_path: Path) -> Path:
 
 def test_a_long_file_shows_how_far_it_is(long_trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "_LINE_EVERY_SECONDS", 0.0)
-    result = CliRunner().invoke(app, ["whatif", str(long_trace), "--json"])
+    result = CliRunner().invoke(app, ["whatif", str(long_trace), "-o", "json"])
     assert result.exit_code == 0
     first, second = result.stderr.splitlines()
     assert first.endswith("1,024 requests read")
@@ -50,7 +50,7 @@ def test_ctrl_c_leaves_no_curve_and_no_traceback(
     assert (result.exit_code, result.output) == (130, "")
 
 
-@pytest.mark.parametrize("options", [[], ["--json"]], ids=["table", "json"])
+@pytest.mark.parametrize("options", [[], ["-o", "json"]], ids=["table", "json"])
 def test_a_reader_that_has_gone_ends_it_silently(long_trace: Path, options: list[str]) -> None:
     reading, writing = os.pipe()
     os.close(reading)

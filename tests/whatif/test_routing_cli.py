@@ -135,7 +135,7 @@ def test_sessions_follow_the_trace(tmp_path: Path) -> None:
     parents = {0: -1, 1: -1, 2: 0, 3: 1, 4: 2, 5: 3}
     linked = [turn(n, chat_id=n, parent_chat_id=parents[n]) for n in range(6)]
     for lines in (named, linked):
-        result = routed(write(tmp_path, *lines), "--policy", "session", "--json")
+        result = routed(write(tmp_path, *lines), "--policy", "session", "-o", "json")
         assert result.exit_code == 0, result.output
     assert_refused(
         routed(write(tmp_path, *named, turn(20)), "--policy", "session"),
@@ -183,7 +183,7 @@ def test_a_long_replay_shows_how_far_it_is(
     long_trace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command, "_LINE_EVERY_SECONDS", 0.0)
-    two = ("--policy", "round-robin", "--policy", "kv-aware", "--json")
+    two = ("--policy", "round-robin", "--policy", "kv-aware", "-o", "json")
     lines = routed(long_trace, *two).stderr.splitlines()
     assert [line.split(": ")[1] for line in lines] == [
         "1,024 requests read",

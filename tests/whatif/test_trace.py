@@ -24,7 +24,7 @@ def kvscope(*arguments: object) -> Result:
 
 
 def document(*arguments: object) -> dict[str, Any]:
-    result = kvscope(*arguments, "--json")
+    result = kvscope(*arguments, "-o", "json")
     assert result.exit_code == 0, result.output
     parsed: dict[str, Any] = json.loads(result.stdout)
     return parsed

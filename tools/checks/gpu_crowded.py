@@ -92,10 +92,10 @@ def answers(page: str) -> Said:
 def load(
     url: str, report: Path, seconds: int = LOAD_SECONDS
 ) -> Iterator["subprocess.Popen[bytes]"]:
-    command = [sys.executable, "-m", "kvscope", "load", "rag", "--url", url]
+    command = [sys.executable, "-m", "kvscope", "load", "rag", url]
     command += ["--concurrency", "32", "--duration", str(seconds)]
-    command += ["--output-json", str(report)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL) as process:
+    command += ["-o", "json"]
+    with report.open("w") as out, subprocess.Popen(command, cwd=ROOT, stdout=out) as process:
         yield process
 
 

@@ -88,7 +88,7 @@ def served(
 @contextmanager
 def load(folder: Path, server: Server, scenario: str, *options: str) -> Iterator[None]:
     """`kvscope load` until the block ends."""
-    command = kvscope_command("load", scenario, "--url", server.url, "--duration", "86400")
+    command = kvscope_command("load", scenario, server.url, "--duration", "86400")
     variables = own_environment()
     with program("load", [*command, *options], folder, variables, lambda: True):
         yield

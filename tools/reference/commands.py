@@ -5,7 +5,8 @@ from collections.abc import Iterable
 
 import typer
 
-from kvscope.cli.app import Daemon, every_command
+from kvscope.cli.app import every_command
+from kvscope.cli.command import Daemon, record
 
 _HEAD = """\
 # Commands
@@ -71,9 +72,9 @@ def _section(name: str, command: typer.core.TyperCommand) -> str:
     text = "\n\n".join(_paragraph(part) for part in (command.help or "").split("\n\n"))
     parts = [f"\n## kvscope {name}\n\n```\n{usage}\n```\n\n{text}\n"]
     arguments = [p for p in command.params if isinstance(p, typer.core.TyperArgument)]
-    if rows := [_row(a.get_help_record(context)) for a in arguments if not a.hidden]:
+    if rows := [_row(record(a, context)) for a in arguments if not a.hidden]:
         parts.append("\n| argument | default | meaning |\n|---|---|---|\n" + "".join(rows))
-    if rows := [_row(o.get_help_record(context), _variable(command, o)) for o in _options(command)]:
+    if rows := [_row(record(o, context), _variable(command, o)) for o in _options(command)]:
         parts.append("\n| option | default | meaning |\n|---|---|---|\n" + "".join(rows))
     return "".join(parts)
 
@@ -110,12 +111,8 @@ def _default(text: str) -> tuple[str, str]:
     shown = []
     for part in parts:
         key, _, value = part.partition(": ")
-        shown.append(f"`{value}`" if key == "default" else _escaped(_limits(part)))
+        shown.append(f"`{value}`" if key == "default" else _escaped(part))
     return ", ".join(shown), text[: found.start()]
-
-
-def _limits(part: str) -> str:
-    return part.replace("<=x<=", " to ").replace("x>=", "at least ").replace("x<=", "at most ")
 
 
 def _escaped(text: str) -> str:

@@ -27,6 +27,8 @@ _ALL = {
     "KVSCOPE_RUN_DIR": "The run directory, which holds the sockets. Default: "
     "`$XDG_RUNTIME_DIR/kvscope`, else `/tmp/kvscope-UID`, or where "
     "another user has that, the next of a fixed list.",
+    "KVSCOPE_TOKEN": "Bearer token that commands send to the servers that they ask; `--token-file` "
+    "wins.",
     "XDG_RUNTIME_DIR": "See `KVSCOPE_RUN_DIR`.",
     "CUDA_VISIBLE_DEVICES": "GPUs to watch, unless `--gpu-devices all`; read by CUDA's rules "
     "([which](engine.md#gpus-that-are-watched)).",

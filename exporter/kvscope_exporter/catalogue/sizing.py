@@ -31,8 +31,7 @@ SIZING = (
         name="kvscope_kv_pool_sizing_total_bytes",
         kind="gauge",
         help="Memory of the device when the KV cache was sized.",
-        notes="Of the machine, for a pool in host memory. Absent where the server reports no "
-        "terms.",
+        notes="For a pool in host memory, the machine's. Absent where the server reports no terms.",
         unit="bytes",
         group="pool",
         otel_name="kvscope.kv.pool.sizing.total",

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import httpx
 
 from kvscope_exporter.fetch.address import address_problem
-from kvscope_exporter.fetch.error import Failure, FetchError, FetchErrorKind
+from kvscope_exporter.fetch.error import Failure, FetchError, FetchErrorKind, plain_reason
 from kvscope_exporter.fetch.unpacking import unpacker
 
 MAX_REASON = 300
@@ -196,7 +196,7 @@ def _failure_of(error: Exception, answered: bool) -> Failure:
         kind = "encoding"
     elif isinstance(error, httpx.UnsupportedProtocol | httpx.InvalidURL | ValueError):
         kind = "url"
-    reason = str(error)[:MAX_REASON] or type(error).__name__
+    reason = plain_reason(error)[:MAX_REASON]
     return Failure(kind, reason, answered=answered)
 
 

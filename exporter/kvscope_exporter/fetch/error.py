@@ -1,8 +1,14 @@
 """Errors of fetching a document from another server: a word of a closed set, and the reason."""
 
+import os
+import re
+import socket
+import ssl
 from typing import Literal, NamedTuple, get_args
 
 import msgspec
+
+_NUMBER = re.compile(r"\[Errno -?\d+\] ")
 
 JSON_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """Unexpected types, text that is not UTF-8, and unbounded nesting."""
@@ -71,3 +77,17 @@ class FetchError(Exception):
     @property
     def body(self) -> bytes:
         return self.failure.body
+
+
+def plain_reason(error: BaseException) -> str:
+    """The operating system's text without its number, or the error's own where there is none."""
+    cause: BaseException | None = error
+    for _ in range(8):
+        if isinstance(cause, OSError) and cause.strerror and not isinstance(cause, ssl.SSLError):
+            is_named = isinstance(cause, socket.gaierror) or not cause.errno
+            return cause.strerror if is_named else os.strerror(cause.errno or 0)
+        if isinstance(cause, BaseExceptionGroup):
+            cause = cause.exceptions[0]
+        elif cause is not None:
+            cause = cause.__cause__ or cause.__context__
+    return _NUMBER.sub("", str(error)) or "the connection failed"
