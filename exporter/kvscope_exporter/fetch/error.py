@@ -80,7 +80,7 @@ class FetchError(Exception):
 
 
 def plain_reason(error: BaseException) -> str:
-    """The operating system's text without its number, or the error's own where there is none."""
+    """The operating system's text without its number, else the error's own."""
     cause: BaseException | None = error
     for _ in range(8):
         if isinstance(cause, OSError) and cause.strerror and not isinstance(cause, ssl.SSLError):
