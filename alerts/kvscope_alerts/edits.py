@@ -71,7 +71,7 @@ class Edits:
 
 def _meant(name: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {close[0]}?" if close else "; docs/operate/alerts.md lists them"
+    return f"; did you mean {close[0]}?" if close else "; docs/reference/alerts.md lists them"
 
 
 def _pairs(flag: str, pairs: Iterable[str], unit: str, example: str) -> Mapping[str, str]:

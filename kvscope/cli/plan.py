@@ -46,7 +46,7 @@ def plan(
 
     Exit status: 1 if the GPUs do not hold one sequence of full length. The calculation is vLLM's
     at start-up, except that activations are estimated where a server measures them.
-    docs/plan/planning.md has the formulas.
+    docs/reference/memory-formulas.md has the formulas.
     """
     try:
         name = chosen_model(context, checkpoint, given.model)

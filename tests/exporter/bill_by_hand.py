@@ -1,4 +1,4 @@
-"""The scenarios of docs/internals/preemption.md, played on the real engine, a step each second."""
+"""The scenarios of docs/studies/preemption.md, played on the real engine: one step each second."""
 
 import time
 from collections import Counter

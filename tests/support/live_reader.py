@@ -1,4 +1,4 @@
-"""A reader of the live view, as docs/investigate/live.md describes one: a snapshot, then frames."""
+"""A reader of the live view (docs/reference/live-stream.md): a snapshot, then frames."""
 
 import base64
 import json

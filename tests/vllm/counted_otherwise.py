@@ -1,7 +1,7 @@
 """Counters under vLLM's names that may differ from vLLM's own, each with the reason in its source.
 
 Most are due to clients that leave, or to stop strings: the scheduler learns of both after it has
-computed another token or two, which its front end then drops. docs/attach/vllm.md has the list.
+computed another token or two, which its front end then drops: docs/reference/vllm-names.md.
 """
 
 from tests.support.environments import Reason

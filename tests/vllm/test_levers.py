@@ -1,4 +1,4 @@
-"""Options of vLLM against preemptions, as docs/plan/advice.md says, by its own scheduler."""
+"""Options of vLLM against preemptions, as docs/studies/advice.md has them, by its own scheduler."""
 
 from collections.abc import Callable
 from pathlib import Path

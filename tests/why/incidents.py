@@ -1,7 +1,7 @@
 """Incidents on a simulated clock: what is laid in, and the cause that must be named first.
 
 USED ones were there while the search was written. HELD_OUT ones were written before they were run
-for the first time; docs/studies/why.md says how they came out, and what was changed after it.
+for the first time; docs/studies/why.md has how they came out then.
 ASKED_LATE ones are over when they are asked about; all but the first were held out.
 """
 

@@ -10,8 +10,7 @@ ADVICE = (
     Metric(
         name="kvscope_advice_value",
         kind="gauge",
-        help="Value that the adviser proposes for an option of the server; at most five options, "
-        "absent without a proposal.",
+        help="Proposed value of a server option; at most five options, absent without a proposal.",
         notes="Absent also once the engine has been idle for a minute. `kvscope advise` prints the "
         "reason, the price and the gain.",
         unit="",
@@ -23,8 +22,7 @@ ADVICE = (
     Metric(
         name="kvscope_advice_saved_tokens_per_second",
         kind="gauge",
-        help="Estimate of the prompt tokens a second that the proposal would spare the server: "
-        "found in the prefix cache, or no longer computed again.",
+        help="Prompt tokens per second that a proposal would save, as an estimate.",
         notes="An average over the last five minutes of load. No more than this while sequences "
         "wait, no less while what a larger pool would hold is not known; `kvscope advise` says "
         "which.",

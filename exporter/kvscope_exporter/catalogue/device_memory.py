@@ -26,8 +26,7 @@ DEVICE_MEMORY = (
     Metric(
         name="kvscope_gpu_memory_component_bytes",
         kind="gauge",
-        help="Memory of the device by what holds it; the components on the page sum exactly to the "
-        "device's memory.",
+        help="GPU memory by what holds it; the components sum to the device's memory.",
         notes="For a server that reports no figures of its own, server_process stands for weights, "
         "kv_pool, torch_* and non_torch. Where the driver does not report the memory of each "
         "process, unsplit stands for non_torch, other_processes and unattributed.",
@@ -47,8 +46,7 @@ DEVICE_MEMORY = (
     Metric(
         name="kvscope_gpu_memory_headroom_bytes",
         kind="gauge",
-        help="The most that the next allocation can get: free memory, plus what torch caches and "
-        "can return to the driver.",
+        help="Memory that the next allocation can get: free memory and what torch can return.",
         unit="bytes",
         least=None,
         group="device_memory",
@@ -59,8 +57,7 @@ DEVICE_MEMORY = (
     Metric(
         name="kvscope_gpu_activation_peak_bytes",
         kind="gauge",
-        help="The most memory beyond weights and KV pool that a step has taken so far, the "
-        "profiling step at start-up included.",
+        help="Largest activations of a step so far, the profiling step at start-up included.",
         notes="With less headroom than this, the next step as large fails.",
         unit="bytes",
         group="device_memory",
@@ -87,8 +84,7 @@ DEVICE_MEMORY = (
     Metric(
         name="kvscope_gpu_torch_alloc_retries_total",
         kind="counter",
-        help="Allocations that succeeded only after torch had returned its cache to the driver: "
-        "the earliest sign of a full device.",
+        help="Allocations that needed torch's cache released first: early sign of a full device.",
         unit="retries",
         group="device_memory",
         labels=DEVICE,
@@ -109,8 +105,7 @@ DEVICE_MEMORY = (
     Metric(
         name="kvscope_engine_oom_events_total",
         kind="counter",
-        help="Steps that ran out of device memory, by what the engine did: it retried with a "
-        "smaller step, or gave up.",
+        help="Steps that ran out of device memory, by outcome: retried smaller, or given up.",
         unit="events",
         group="device_memory",
         labels={**ENGINE, "action": get_args(OutOfMemoryAction)},

@@ -25,8 +25,8 @@ EXHAUSTION = (
     Metric(
         name="kvscope_kv_time_to_exhaustion_seconds",
         kind="gauge",
-        help="Time until active blocks fill the pool at the trend of the last minute; 0 when full, "
-        "absent when that is over an hour away or nothing runs.",
+        help="Time until the KV cache is full at the last minute's trend; 0 when full.",
+        notes="Absent when that is over an hour away, or nothing runs.",
         unit="seconds",
         group="exhaustion",
         otel_name="kvscope.kv.time_to_exhaustion",
@@ -36,8 +36,8 @@ EXHAUSTION = (
     Metric(
         name="kvscope_kv_exhaustion_probability",
         kind="gauge",
-        help="Probability that within the horizon the pool cannot serve a running sequence and "
-        "has to preempt one.",
+        help="Probability that a running request is preempted for lack of blocks within the "
+        "horizon.",
         notes="Estimated from how full the pool is, how many sequences run and wait, and the "
         "forecast's own track record. Absent while nothing runs, and until half a minute after "
         "the first work was seen.",

@@ -15,9 +15,9 @@ FRONT_END = (
     Metric(
         name="kvscope_front_end_answers_total",
         kind="counter",
-        help="POST requests that the API server's process answered, by route and class of status; "
-        "left: the client left before the end.",
-        notes="4xx is without 429. An error in the middle of a stream has status 200.",
+        help="POST requests answered by the API server, by route and class of status.",
+        notes="left: the client left before the end. 4xx is without 429. An error in the middle "
+        "of a stream has status 200.",
         unit="answers",
         group="front_end",
         detail="full",
@@ -42,8 +42,7 @@ FRONT_END = (
     Metric(
         name="kvscope_front_end_seconds",
         kind="summary",
-        help="Time of generating requests in the API server's process before the engine was given "
-        "them, and from the engine's last token to the end of the answer.",
+        help="Time of requests in the API server, before the engine and after its last token.",
         notes="Before: parsing, the chat template, tokenization. After: detokenization and "
         "delivery; known if the engine ended the request, and runs on the same host.",
         unit="seconds",
@@ -56,8 +55,7 @@ FRONT_END = (
     Metric(
         name="kvscope_front_end_tokenizer_seconds",
         kind="summary",
-        help="Time of generating requests before the engine in the tokenizer's threads, and in the "
-        "queue for them.",
+        help="Time of requests before the engine in the tokenizer and in its queue.",
         notes="A part of kvscope_front_end_seconds before the engine; prompts of one request add "
         "up. Empty where prompts are tokenized elsewhere, or came as tokens.",
         unit="seconds",
@@ -70,8 +68,7 @@ FRONT_END = (
     Metric(
         name="kvscope_front_end_requests",
         kind="gauge",
-        help="Generating requests that the API server's process has taken and not answered, by "
-        "where they are.",
+        help="Requests that the API server has taken and not answered, by where they are.",
         notes="Each second. Those before the engine are in no other figure yet.",
         unit="requests",
         group="front_end",

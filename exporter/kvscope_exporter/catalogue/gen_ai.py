@@ -44,15 +44,13 @@ GEN_AI = (
     ),
     _gen_ai(
         "time_to_first_token",
-        "Time from a request's arrival to its first token, observed with that token, whatever "
-        "happens to the request afterwards.",
+        "Time to first token, observed with that token.",
         buckets.GEN_AI_FIRST_TOKEN_SECONDS,
         "FirstToken",
     ),
     _gen_ai(
         "time_per_output_token",
-        "Mean time per token after the first one, of each sequence that succeeded with at least "
-        "two tokens.",
+        "Mean time per output token after the first, of sequences that succeeded.",
         buckets.GEN_AI_OUTPUT_TOKEN_SECONDS,
         "SequenceFinished",
     ),

@@ -11,6 +11,7 @@ def _gpu(
     name: str,
     help: str,
     *,
+    notes: str = "",
     kind: Kind = "gauge",
     unit: str = "",
     labels: Labels | None = None,
@@ -22,6 +23,7 @@ def _gpu(
         name=f"kvscope_gpu_{name}",
         kind=kind,
         help=help,
+        notes=notes,
         unit=unit,
         least=None if unit == "celsius" else 0.0,
         group="gpu",
@@ -54,8 +56,8 @@ GPU = (
     ),
     _gpu(
         "nvml_up",
-        "Whether NVML answers; 0 when the last sample is missing or too old. Absent where there is "
-        "no NVML library.",
+        "Whether NVML answers; 0 when its last sample is missing or too old.",
+        notes="Absent where there is no NVML library.",
         labels={},
     ),
     _gpu(
@@ -75,8 +77,7 @@ GPU = (
     ),
     _gpu(
         "nvml_errors_total",
-        "Failed calls, by NVML function and return code; a call that the device does not support "
-        "is not counted.",
+        "Failed NVML calls, by function and return code; unsupported calls are not counted.",
         kind="counter",
         unit="errors",
         labels={"call": NVML_CALLS, "code": (*NVML_CODES.values(), "other")},
@@ -98,8 +99,7 @@ GPU = (
     _gpu("memory_free_bytes", "Memory that is free.", unit="bytes", aliases=("FB_FREE",)),
     _gpu(
         "memory_used_ratio",
-        "Memory in use as a share of what can be used: the total without the driver's reserve. A "
-        "KV pool makes it high by design.",
+        "Share of usable GPU memory in use; a KV pool makes it high by design.",
         unit="ratio",
         otel="hw.gpu.memory.utilization",
         aliases=("FB_USED_PERCENT",),
@@ -112,8 +112,8 @@ GPU = (
     ),
     _gpu(
         "processes",
-        "Processes with a context on the device, by owner; absent where the server's own "
-        "processes are not visible.",
+        "Processes on the GPU, by owner.",
+        notes="Absent where the server's own processes are not visible.",
         unit="processes",
         labels={**DEVICE, "owner": ("server", "other")},
     ),
@@ -206,8 +206,8 @@ GPU = (
     ),
     _gpu(
         "xid_events_total",
-        "XID events, the driver's reports of errors, since the exporter started or the device was "
-        "reset. An XID has a series from its first event on.",
+        "XID errors of the driver since the exporter started or the device was reset.",
+        notes="An XID has a series from its first event on.",
         kind="counter",
         unit="events",
         labels={**DEVICE, "xid": XIDS},
@@ -221,8 +221,9 @@ GPU = (
     ),
     _gpu(
         "recovery_action",
-        "What the device needs to recover: 0 nothing, 1 GPU reset, 2 node reboot, 3 drain of "
-        "peers, 4 drain and reset, 5 IMEX recovery, 6 bus reset, 7 system reboot.",
+        "What the GPU needs to recover, from 0 (nothing) to 7 (system reboot).",
+        notes="1: GPU reset, 2: node reboot, 3: drain of peers, 4: drain and reset, 5: "
+        "IMEX recovery, 6: bus reset.",
         aliases=("GPU_RECOVERY_ACTION",),
     ),
     _gpu(
@@ -235,8 +236,8 @@ GPU = (
     ),
     _gpu(
         "pcie_link_ratio",
-        "Rate of the PCIe link, its lanes times their rate, as a share of the most that the device "
-        "and its slot allow. An idle device may lower it.",
+        "PCIe link rate as a share of what the device and its slot allow.",
+        notes="An idle device may lower it.",
         unit="ratio",
     ),
     _gpu(

@@ -34,8 +34,7 @@ GROUP_METRICS = (
     Metric(
         name="kvscope_kv_drafter_blocks",
         kind="gauge",
-        help="Blocks of groups whose layers belong to a draft model, by state; part of "
-        "kvscope_kv_group_blocks.",
+        help="Blocks of a draft model, by state; part of kvscope_kv_group_blocks.",
         notes="Absent for models without such a group: what drafts by n-grams has no layers.",
         unit="blocks",
         within="kvscope_kv_capacity_blocks",
@@ -48,8 +47,7 @@ GROUP_METRICS = (
     Metric(
         name="kvscope_kv_group_evictions_total",
         kind="counter",
-        help="Cached blocks that lost their content, by kind of their group and cause; only of "
-        "pools with several groups of layers.",
+        help="Evicted cached blocks, by kind of layers and cause; only of hybrid models.",
         unit="blocks",
         group="pool",
         detail="full",
@@ -61,8 +59,7 @@ GROUP_METRICS = (
     Metric(
         name="kvscope_kv_group_idle_seconds_total",
         kind="counter",
-        help="Time that blocks had not been referenced when they were evicted for room, summed by "
-        "kind of their group.",
+        help="Idle time of blocks when they were evicted for room, by kind of layers.",
         notes="Divide by kvscope_kv_group_idle_evictions_total for the mean: how long the cache "
         "keeps the blocks of a kind. Blocks released before kvscope watched are in neither.",
         unit="seconds",
@@ -88,8 +85,7 @@ GROUP_METRICS = (
     Metric(
         name="kvscope_prefix_cache_group_hit_tokens_total",
         kind="counter",
-        help="Prompt tokens that the groups of one kind alone would have found at first "
-        "admissions; a lookup finds what all kinds allow.",
+        help="Prompt tokens that one kind of layers alone would have found; hybrid models only.",
         notes=_ALONE,
         unit="tokens",
         group="prefix",
@@ -101,8 +97,7 @@ GROUP_METRICS = (
     Metric(
         name="kvscope_prefix_cache_vetoed_tokens_total",
         kind="counter",
-        help="Prompt tokens that another kind of layers had and this kind vetoed at first "
-        "admissions, by the reason why it lacked its part.",
+        help="Prompt tokens not reused because this kind of layers lacked its part, by reason.",
         notes="The kind that allowed least is the one that vetoed; of several, states before "
         "windows. evicted: a block that it needs there had been evicted. never_kept: it had none "
         "there, which windows and states keep only where a later prompt is expected to resume. "
@@ -118,8 +113,7 @@ GROUP_METRICS = (
     Metric(
         name="kvscope_prefix_cache_below_block_tokens_total",
         kind="counter",
-        help="Tokens of sequences that are too short for any hit at first admissions: a hit is a "
-        "multiple of what the largest blocks of all groups hold.",
+        help="Tokens of prompts too short for any prefix cache hit.",
         notes="Only of pools with several groups of layers, whose blocks may hold hundreds of "
         "tokens.",
         unit="tokens",

@@ -32,13 +32,11 @@ HOST = (
     ),
     _host(
         "limit",
-        "Memory limit of the engine's control group, or of the one above it that has the least "
-        "room left; absent where none has a limit.",
+        "Memory limit of the engine's control group; absent without a limit.",
     ),
     _host("usage", "Memory that the control group with that limit uses, file cache included."),
     _host(
         "unreclaimable",
-        "Usage of the same control group without any file cache; when it reaches the limit, the "
-        "kernel kills a process.",
+        "Control group memory without file cache; at the limit the kernel kills a process.",
     ),
 )

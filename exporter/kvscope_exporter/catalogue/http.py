@@ -16,9 +16,9 @@ HTTP = (
     Metric(
         name="http_requests_total",
         kind="counter",
-        help="Requests answered, by route, method and class of status; those of operators and of "
-        "probes are left out.",
-        notes="A class that is rare for a route begins with its first request.",
+        help="Requests answered, by route, method and class of status.",
+        notes="Requests of operators and probes are left out. A class that is rare for a route "
+        "begins with its first request.",
         unit="requests",
         group="http",
         labels={
@@ -30,8 +30,7 @@ HTTP = (
     Metric(
         name="http_request_duration_seconds",
         kind="summary",
-        help="Time from a request's header to the end of its answer, by route and method; a "
-        "histogram in vLLM, whose boards read its sum and count.",
+        help="Time from a request's header to the end of its answer, by route and method.",
         unit="seconds",
         group="http",
         labels={"handler": tuple(HANDLERS), "method": ("GET", "POST")},

@@ -76,8 +76,7 @@ INCIDENT = (
     Metric(
         name="kvscope_incident_age_seconds",
         kind="gauge",
-        help="Time since the trouble began whose cause `kvscope why` names first; absent while "
-        "nothing is wrong that it sees.",
+        help="Time since the trouble started whose cause `kvscope why` names first.",
         notes="At most one series for each engine, up to ten seconds old. `kvscope why` prints the "
         "whole sentence: what followed, what it cost, what to do. Causes: "
         + "; ".join(f"`{kind}`, {text}" for kind, text in PHRASES.items())

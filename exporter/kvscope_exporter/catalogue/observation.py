@@ -55,21 +55,18 @@ def _stream(
 SELF = (
     _stream(
         "source_up",
-        "Whether messages arrive from the engine. For KV events: whether the stream is connected; "
-        "for a server's own page: whether it was read.",
+        "Whether the server reports: 1 while events arrive or its metrics can be read.",
         notes="Engines are counted by it. 0 for a folder of sockets, `ipc:///FOLDER/*`: the server "
         "takes requests, and no socket there has answered. source=remote: workers, or a front end, "
         "of an engine that is counted on another host's page.",
     ),
     _stream(
         "source_state_known",
-        "Whether the engine's state is known: 0 before the first snapshot, and from lost batches "
-        "until the next one.",
+        "Whether the engine's state is known; 0 before the first snapshot and after lost events.",
     ),
     _stream(
         "source_last_message_age_seconds",
-        "Time since the last message from the engine, or since the page was last read, by the "
-        "exporter's monotonic clock.",
+        "Time since the last message of the engine, or since its metrics were last read.",
         notes="Absent before the first.",
         unit="seconds",
     ),
@@ -126,8 +123,7 @@ SELF = (
     ),
     _stream(
         "fold_errors_total",
-        "Folds that raised and were given up, so that their families are absent: a bug, which the "
-        "log names.",
+        "Metric processors disabled by an exception; their metrics are absent. Always a bug.",
         kind="counter",
         unit="errors",
     ),
@@ -139,8 +135,7 @@ SELF = (
     Metric(
         name="kvscope_recording_up",
         kind="gauge",
-        help="Whether the flight recorder keeps what arrives: 0 while it cannot write, as on a "
-        "full disk.",
+        help="Whether the flight recorder works; 0 while it cannot write.",
         notes="Absent where nothing is recorded (`--keep 0`). A disk that has room again within a "
         "few seconds costs nothing; after that the recording has a gap.",
         unit="",
@@ -152,8 +147,7 @@ SELF = (
     Metric(
         name="kvscope_recording_gaps_total",
         kind="counter",
-        help="Times that the flight recorder could not keep what arrived, so that the recording "
-        "has a gap.",
+        help="Times that the flight recorder could not keep what arrived.",
         notes="The log has the reason, and so have the recording itself, which every command that "
         "reads it repeats, and `GET /api/recordings`.",
         unit="gaps",
@@ -165,8 +159,7 @@ SELF = (
     Metric(
         name="kvscope_engine_silence_seconds",
         kind="gauge",
-        help="Time since a part of an engine that took requests was last heard; of several "
-        "workers or front ends, the longest.",
+        help="Time since a part of a ready engine last reported; the longest of all parts.",
         notes="Every part is heard each second, also while the engine idles: after a minute it "
         "hangs or has ended. Absent while the engine loads, after another start of its server, "
         "once the server is gone, and while its observer is off.",
@@ -205,8 +198,8 @@ SELF = (
     Metric(
         name="kvscope_config_last_reload_successful",
         kind="gauge",
-        help="Whether a sidecar's configuration file was usable when it was last read; 0: the "
-        "previous one is in use.",
+        help="Whether the configuration file was valid when last read; if 0 the previous one is "
+        "used.",
         unit="",
         group="self",
         labels={},

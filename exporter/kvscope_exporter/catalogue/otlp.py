@@ -51,8 +51,7 @@ OTLP = (
     Metric(
         name="kvscope_otlp_servers_left_out_total",
         kind="counter",
-        help="Servers left out of an export by OTLP because collecting their metrics failed: a "
-        "bug. The export has all other servers.",
+        help="Servers left out of an OTLP export because their collection failed. Always a bug.",
         unit="servers",
         group="self",
         labels={},

@@ -17,11 +17,10 @@ PAGE = (
     Metric(
         name="kvscope_api_responses_total",
         kind="counter",
-        help="POST requests that the server's API has answered, by class of status; only of "
-        "servers that are read from their own page.",
-        notes="5xx contains requests that ended with an error before the first byte of the "
-        "answer, and those refused for a full queue, which other families count as well. An error "
-        "in the middle of a stream has status 200.",
+        help="POST requests answered by the server's API, by class of status.",
+        notes="Only where the server's own metrics are read. 5xx contains requests that ended "
+        "with an error before the first byte of the answer, and those refused for a full queue, "
+        "which other families count as well. An error in the middle of a stream has status 200.",
         unit="responses",
         group="page",
         labels={**ENGINE, "status": STATUSES},

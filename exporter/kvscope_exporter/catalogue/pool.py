@@ -92,7 +92,7 @@ POOL = (
     Metric(
         name="kvscope_kv_active_ratio",
         kind="gauge",
-        help="Share of the usable blocks that sequences reference.",
+        help="KV cache usage: share of usable blocks in use. Same as vllm:kv_cache_usage_perc.",
         notes="SGLang's token usage.",
         unit="ratio",
         group="pool",
@@ -115,8 +115,7 @@ POOL = (
     Metric(
         name="kvscope_kv_ledger_imbalance_blocks",
         kind="gauge",
-        help="Blocks by which the exporter's ledger differs from the engine's own counts; anything "
-        "but 0 is a bug.",
+        help="Blocks that kvscope and the engine count differently; anything but 0 is a bug.",
         notes="Includes the blocks of events that contradicted the ledger since the last snapshot "
         "of the pool.",
         unit="blocks",
@@ -166,8 +165,8 @@ POOL = (
     Metric(
         name="kvscope_kv_oldest_hold_seconds",
         kind="gauge",
-        help="Time since the end of the request that has held blocks the longest; absent while "
-        "none holds any.",
+        help="Time that the longest-held blocks of a finished request have been held.",
+        notes="Absent while no finished request holds any.",
         unit="seconds",
         group="pool",
         servers=("vllm",),
@@ -177,8 +176,7 @@ POOL = (
     Metric(
         name="kvscope_kv_unfilled_slots",
         kind="gauge",
-        help="Token slots of active blocks that were not written at the last step: internal "
-        "fragmentation.",
+        help="Unused token slots of active blocks at the last step: internal fragmentation.",
         unit="slots",
         group="pool",
         otel_name="kvscope.kv.unfilled_slots",
@@ -187,8 +185,9 @@ POOL = (
     Metric(
         name="kvscope_kv_block_allocations_total",
         kind="counter",
-        help="Blocks handed out, by cause: prefill, decode, a copy of a shared block before a "
-        "write (cow), or a sequence that is swapped in.",
+        help="KV blocks handed out, by cause.",
+        notes="cow: a copy of a shared block before a write. swap_in: a sequence that returns "
+        "from the host.",
         unit="blocks",
         group="pool",
         detail="full",
@@ -218,8 +217,8 @@ POOL = (
     Metric(
         name="kvscope_kv_block_evictions_total",
         kind="counter",
-        help="Cached blocks that lost their content, by cause: to make room (capacity), a reset of "
-        "the cache, or on request (ordered).",
+        help="Cached KV blocks evicted, by cause.",
+        notes="capacity: to make room. reset: the cache was cleared. ordered: on request.",
         unit="blocks",
         group="pool",
         lean_without=("cause",),
@@ -232,8 +231,7 @@ POOL = (
     Metric(
         name="kvscope_kv_block_copies_total",
         kind="counter",
-        help="Shared blocks that were copied because one of their sequences was about to write to "
-        "them (copy-on-write).",
+        help="Shared blocks copied before a write (copy-on-write).",
         unit="blocks",
         group="pool",
         detail="full",

@@ -41,8 +41,7 @@ PREEMPTION = (
     Metric(
         name="kvscope_preemption_found_tokens_total",
         kind="counter",
-        help="Discarded tokens that a resumed sequence need not compute again: the cache still "
-        "held them, or a connector loaded them.",
+        help="Preempted tokens found again in the cache or a connector at the resumption.",
         notes=_UNATTRIBUTED,
         unit="tokens",
         group="preemption",
@@ -54,8 +53,7 @@ PREEMPTION = (
     Metric(
         name="kvscope_preemption_recomputed_tokens_total",
         kind="counter",
-        help="Discarded tokens that a resumed sequence has to compute again, by the mode and cause "
-        "of the preemption.",
+        help="Preempted tokens to compute again, by mode and cause: wasted prefill.",
         notes=_UNATTRIBUTED,
         unit="tokens",
         group="preemption",
@@ -67,8 +65,7 @@ PREEMPTION = (
     Metric(
         name="kvscope_preemption_swapped_tokens_total",
         kind="counter",
-        help="Discarded tokens that were copied back from the host when their sequence resumed, by "
-        "the mode and cause of the preemption.",
+        help="Preempted tokens copied back from the host, by mode and cause.",
         notes=_UNATTRIBUTED,
         unit="tokens",
         group="preemption",
@@ -80,8 +77,7 @@ PREEMPTION = (
     Metric(
         name="kvscope_preemption_stalled_seconds_total",
         kind="counter",
-        help="Time that preempted sequences waited, added when they resume or end, by the mode and "
-        "cause of the preemption.",
+        help="Time that preempted sequences waited, by mode and cause.",
         notes=_UNATTRIBUTED,
         unit="seconds",
         group="preemption",

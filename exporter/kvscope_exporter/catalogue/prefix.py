@@ -17,10 +17,7 @@ PREFIX = (
     Metric(
         name="kvscope_prefix_cache_queried_tokens_total",
         kind="counter",
-        help=(
-            "Tokens of the sequences that queried the prefix cache, by phase: the first admission, "
-            "or the resumption after a preemption."
-        ),
+        help=("Tokens looked up in the prefix cache, by phase: first admission or resumption."),
         unit="tokens",
         group="prefix",
         lean_values={"phase": ("first",)},
@@ -45,10 +42,8 @@ PREFIX = (
     Metric(
         name="kvscope_prefix_cache_queried_blocks_total",
         kind="counter",
-        help=(
-            "Blocks of the sequences that queried the prefix cache, the last partial one included, "
-            "by phase; hit blocks and missed blocks sum to it."
-        ),
+        help="Blocks looked up in the prefix cache, by phase; hits and misses sum to it.",
+        notes="The last, partial block is included.",
         unit="blocks",
         group="prefix",
         detail="full",
@@ -71,8 +66,7 @@ PREFIX = (
     Metric(
         name="kvscope_prefix_cache_missed_blocks_total",
         kind="counter",
-        help="Blocks that the prefix cache was queried for and that were no hit, by cause: never "
-        "seen (cold), evicted, forgotten, unreachable, vetoed or partial.",
+        help="Blocks looked up in the prefix cache and missed, by cause.",
         notes="cold: not seen since the exporter began to watch. evicted: among the last 524,288 "
         "blocks that were evicted. forgotten: evicted before those; at least the last 4 million "
         "are remembered, and less than 1 % of the cold are taken for forgotten. unreachable: it is "
@@ -91,8 +85,7 @@ PREFIX = (
     Metric(
         name="kvscope_prefix_cache_resets_total",
         kind="counter",
-        help="Times that the prefix cache was cleared on request: the hit ratio "
-        "falls afterwards, though neither the pool nor the load has changed.",
+        help="Times that the prefix cache was cleared on request; the hit ratio falls afterwards.",
         unit="resets",
         group="prefix",
         detail="full",
@@ -102,8 +95,7 @@ PREFIX = (
     Metric(
         name="kvscope_prefix_cache_whatif_hit_blocks_total",
         kind="counter",
-        help="Prediction of the blocks that the prefix cache would have hit at first admissions if "
-        "the pool were `scale` times its size; inf never evicts.",
+        help="Predicted prefix cache hits with a KV cache of `scale` times its size.",
         notes="A scale of 2 is a pool of twice as many blocks; inf is a cache that never loses "
         "anything, not even by a reset, since the exporter began to watch. Exact if the same "
         "requests come at the same times and run for as long. While requests wait, the hits of "
@@ -127,8 +119,7 @@ PREFIX = (
     Metric(
         name="kvscope_prefix_cache_whatif_queried_blocks_total",
         kind="counter",
-        help="Full blocks that could have hit at first admissions; the hits at each scale are "
-        "kvscope_prefix_cache_whatif_hit_blocks_total.",
+        help="Blocks that could have hit, for kvscope_prefix_cache_whatif_hit_blocks_total.",
         unit="blocks",
         group="prefix",
         otel_name="kvscope.prefix_cache.whatif.queried_blocks",
@@ -138,8 +129,7 @@ PREFIX = (
     Metric(
         name="kvscope_prefix_cache_whatif_error_blocks_total",
         kind="counter",
-        help="Blocks by which the what-if prediction for the present pool size missed what the "
-        "engine found: its self-check, near 0.",
+        help="Difference of predicted and real hits at the present size: self-check, near 0.",
         notes="Summed over lookups. It stays near 0 if the engine evicts the block that was "
         "released first, and releases the tail of a sequence first. In a pool of several groups of "
         "layers it says how far their simulation is off.",

@@ -27,9 +27,9 @@ REGRET = (
     Metric(
         name="kvscope_prefix_cache_regret_age_seconds",
         kind="histogram",
-        help="Time from the eviction of a block to the lookup that missed it, of the blocks of "
-        "kvscope_prefix_cache_regret_tokens_total.",
-        notes="Blocks that were evicted in lost events are left out.",
+        help="Time from the eviction of a block to the lookup that missed it.",
+        notes="The blocks of kvscope_prefix_cache_regret_tokens_total. Blocks that were evicted "
+        "in lost events are left out.",
         unit="seconds",
         group="prefix",
         detail="full",
@@ -41,8 +41,8 @@ REGRET = (
     Metric(
         name="kvscope_kv_pool_shortfall_blocks",
         kind="gauge",
-        help="Extra blocks that would have kept nine tenths of what was evicted and requested "
-        "again in the last 5 minutes.",
+        help="Extra KV blocks that would have avoided nine tenths of the last five minutes' "
+        "regret.",
         notes="Up to 3.2 % too high. Absent while nothing evicted was requested again, and while "
         "more than a tenth of it would have needed more than is known: see "
         "kvscope_prefix_cache_whatif_hit_blocks_total.",
@@ -55,8 +55,7 @@ REGRET = (
     Metric(
         name="kvscope_prefix_cache_top_saved_tokens_total",
         kind="counter",
-        help="Tokens found by first lookups, by the prefix they belong to: one of the five that "
-        "have saved most, or `other`.",
+        help="Prompt tokens saved by the five best prefixes, and `other`.",
         notes="Each token is counted once. A prefix is the first eight hex digits of its last "
         "block's name. A series ends when its prefix leaves the five, and goes on from there if it "
         "comes back. /api/prefixes has the top 20.",

@@ -22,8 +22,7 @@ REQUESTS = (
     Metric(
         name="kvscope_requests",
         kind="gauge",
-        help="Requests in the engine by state; one request is one call, whatever the number of its "
-        "sequences.",
+        help="Requests in the engine by state: running, waiting or swapped.",
         notes="A request waits while none of its sequences runs, also after a preemption, and is "
         "swapped instead while one of them has its KV on the host.",
         unit="requests",
@@ -62,8 +61,7 @@ REQUESTS = (
     Metric(
         name="kvscope_requests_oldest_wait_seconds",
         kind="gauge",
-        help="How long the longest-waiting request has waited since it arrived or was preempted; 0 "
-        "when none waits.",
+        help="Time that the longest-waiting request has waited; 0 when none waits.",
         notes="Absent after lost events until all waiting requests are known.",
         unit="seconds",
         group="requests",
@@ -85,8 +83,8 @@ REQUESTS = (
     Metric(
         name="kvscope_requests_finished_total",
         kind="counter",
-        help="Requests that ended, by the worst reason among their sequences: error, abort, "
-        "stop_string_or_abort (a vLLM's scheduler cannot tell which), length or stop.",
+        help="Finished requests, by the worst reason among their sequences.",
+        notes="stop_string_or_abort: the scheduler of vLLM does not know which.",
         unit="requests",
         group="requests",
         labels={**ENGINE, "reason": get_args(FinishReason)},
@@ -174,8 +172,7 @@ REQUESTS = (
     Metric(
         name="kvscope_request_abandoned_seconds",
         kind="histogram",
-        help="Time from a request's arrival to its abort, of requests aborted before their first "
-        "token: clients that gave up waiting.",
+        help="How long clients waited before they gave up without a first token.",
         unit="seconds",
         group="requests",
         lean_buckets=(2.5, 10, 60),
@@ -186,8 +183,7 @@ REQUESTS = (
     Metric(
         name="kvscope_request_seconds_total",
         kind="counter",
-        help="Time of requests from arrival to end, by what it was spent on; each nanosecond of a "
-        "request is in one part.",
+        help="Time of requests from arrival to end, by what it was spent on.",
         notes=_PARTS,
         unit="seconds",
         group="requests",
@@ -199,8 +195,7 @@ REQUESTS = (
     Metric(
         name="kvscope_queue_wait_seconds_total",
         kind="counter",
-        help="Time that requests have waited, counted as it passes, by what held them: its rate is "
-        "the mean number of waiting requests.",
+        help="Waiting time by what held requests; its rate is the mean number of waiting requests.",
         notes="Preempted requests that wait are among them. The parts are those of "
         "kvscope_request_seconds_total.",
         unit="seconds",
@@ -214,8 +209,8 @@ REQUESTS = (
     Metric(
         name="kvscope_late_first_token_seconds_total",
         kind="counter",
-        help=f"The same up to the first token, of requests whose first token took over "
-        f"{LATE_SECONDS:g} s or never came.",
+        help=f"Time to first token of late requests (over {LATE_SECONDS:g} s or never), by what it "
+        "was spent on.",
         unit="seconds",
         group="requests",
         detail="full",
@@ -248,10 +243,10 @@ REQUESTS = (
     Metric(
         name="kvscope_speculative_tokens_total",
         kind="counter",
-        help="Draft tokens that steps verified, each in a slot of the pool, by outcome; the slots "
-        "of rejected ones were wasted.",
-        notes="Absent until a step has drafts. A draft that was accepted and then cut off by a "
-        "stop string counts as rejected.",
+        help="Draft tokens that steps verified, by outcome.",
+        notes="Each takes a slot of the pool; the slots of rejected ones are wasted. Absent until "
+        "a step has drafts. A draft that was accepted and then cut off by a stop string counts as "
+        "rejected.",
         unit="tokens",
         group="requests",
         labels={**ENGINE, "outcome": ("accepted", "rejected")},
@@ -261,8 +256,7 @@ REQUESTS = (
     Metric(
         name="kvscope_last_step_age_seconds",
         kind="gauge",
-        help="Time since the last engine step ended, by the exporter's monotonic clock. It grows "
-        "while the engine hangs or idles.",
+        help="Time since the last engine step; it grows while the engine hangs or idles.",
         notes="Before the first step, since the pool's creation.",
         unit="seconds",
         group="requests",

@@ -10,8 +10,7 @@ RESIDENCY = (
     Metric(
         name="kvscope_kv_block_lifetime_seconds",
         kind="histogram",
-        help="Time from when a block became findable in the prefix cache until it was evicted to "
-        "make room.",
+        help="Time from when a block could be found until it was evicted for room.",
         notes="Blocks that are still resident are not counted: /api/residency has their ages. "
         + _UNKNOWN,
         unit="seconds",
@@ -24,8 +23,7 @@ RESIDENCY = (
     Metric(
         name="kvscope_kv_block_idle_before_eviction_seconds",
         kind="histogram",
-        help="Time from a block's last reference until it was evicted to make room: a prompt that "
-        "returns later than this misses.",
+        help="Idle time of blocks when they were evicted for room; later prompts miss them.",
         notes=_UNKNOWN,
         unit="seconds",
         group="pool",
@@ -50,8 +48,7 @@ RESIDENCY = (
     Metric(
         name="kvscope_kv_retention_seconds",
         kind="gauge",
-        help="How far back the prefix cache remembers: the time since the next block to be evicted "
-        "was last referenced.",
+        help="How far back the prefix cache remembers: idle time of the next block to be evicted.",
         notes="While there are free blocks nothing is evicted, and it grows with time. Absent "
         "while no block can be evicted, and while that reference is older than the exporter.",
         unit="seconds",

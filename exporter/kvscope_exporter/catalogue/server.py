@@ -12,8 +12,9 @@ SERVER = (
     Metric(
         name="kvscope_server_state",
         kind="gauge",
-        help="State of the watched server, one of which is 1: expected (not heard yet), loading "
-        "(part of it is not ready), ready, or gone (was heard, and is silent).",
+        help="State of the watched server; exactly one series is 1.",
+        notes="expected: it has not reported yet. loading: a part is not ready. gone: it has "
+        "stopped reporting.",
         unit="",
         group="server",
         labels={"state": SERVER_STATES},
@@ -22,8 +23,7 @@ SERVER = (
     Metric(
         name="kvscope_server_start_time_seconds",
         kind="gauge",
-        help="Unix time when the watched server's process began, by its own page; a sidecar's "
-        "process_start_time_seconds is its own.",
+        help="Unix time at which the watched server's process started, by its own metrics.",
         unit="seconds",
         group="server",
         otel_name="kvscope.server.start_time",
@@ -32,8 +32,7 @@ SERVER = (
     Metric(
         name="kvscope_start_phase_seconds",
         kind="gauge",
-        help="Time that a worker of the server took for each part of its start, in this order; "
-        "the last one that is there goes on while the engine is not ready.",
+        help="Time that a worker took for each part of its start; the last one may go on.",
         notes="import: from the start of the server's first process. device: connections between "
         "ranks as well. weights: loading. profile: what a step needs is measured, by vLLM alone. "
         "warm_up: compiling, graphs, first steps. Known after the import.",

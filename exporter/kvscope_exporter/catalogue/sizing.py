@@ -18,10 +18,9 @@ SIZING = (
     Metric(
         name="kvscope_kv_pool_sizing_bytes",
         kind="gauge",
-        help="Memory at start-up, by term of the rule that sized the pool; the terms sum to "
-        "kvscope_kv_pool_sizing_total_bytes.",
-        notes="A term that was not measured is absent, and so is the family where the server "
-        "reports no terms.",
+        help="Memory at start-up, by term of the rule that sized the KV cache.",
+        notes="The terms sum to kvscope_kv_pool_sizing_total_bytes. A term that was not measured "
+        "is absent, and so is the family where the server reports no terms.",
         unit="bytes",
         group="pool",
         detail="full",
@@ -32,8 +31,8 @@ SIZING = (
     Metric(
         name="kvscope_kv_pool_sizing_total_bytes",
         kind="gauge",
-        help="Memory of the device, or of the machine, when the pool was sized; absent where the "
-        "server reports no terms.",
+        help="Memory of the device when the KV cache was sized.",
+        notes="For a pool in host memory, the machine's. Absent where the server reports no terms.",
         unit="bytes",
         group="pool",
         detail="full",
@@ -43,8 +42,8 @@ SIZING = (
     Metric(
         name="kvscope_kv_pool_sizing_requested_bytes",
         kind="gauge",
-        help="Memory that weights, activations and pool were allowed to take together; absent "
-        "where the size was configured.",
+        help="Memory allowed for weights, activations and KV cache together.",
+        notes="Absent where the size was configured.",
         unit="bytes",
         group="pool",
         detail="full",
@@ -70,7 +69,7 @@ SIZING = (
     Metric(
         name="kvscope_kv_full_length_sequences",
         kind="gauge",
-        help="Number of sequences of the longest length allowed that fit into the pool at once.",
+        help="Maximum concurrency: sequences of full length that fit into the KV cache.",
         notes=_OF_GROUPS,
         unit="sequences",
         group="pool",

@@ -43,8 +43,7 @@ TIERS = (
     _row(
         "blocks",
         "gauge",
-        "Blocks that can be found by their content, referenced or not, by tier: device, host, "
-        "disk, remote or other.",
+        "KV blocks that can be found by content, by tier.",
         notes="device is the device's pool, host this host's memory, disk its disks, remote "
         "elsewhere, other a medium that kvscope does not know. A tier is shown once the server has "
         "named it. Blocks of different tiers may differ in size. For a tier that announces no "
@@ -58,31 +57,27 @@ TIERS = (
     _row(
         "removed_blocks_total",
         "counter",
-        "Blocks that could no longer be found, by tier: evicted, replaced or removed on request. "
-        "Clears of a whole tier are not included.",
+        "KV blocks that left a tier: evicted, replaced or removed on request.",
         notes="These servers give no reason.",
     ),
     _row(
         "returned_blocks_total",
         "counter",
-        "Stored blocks whose content the tier had held and removed before: computed again, or "
-        "loaded from another tier.",
+        "KV blocks stored again after a tier had removed them.",
         notes="Among the tier's last million removals at least. An upper bound of what removals "
         "made the server compute again; under 1 % of new content is counted by mistake.",
     ),
     _row(
         "unused_removed_blocks_total",
         "counter",
-        "Removed blocks that no lookup had found in the tier since they were stored: copied there "
-        "for nothing.",
+        "KV blocks removed from a tier that no lookup had found: copied for nothing.",
         notes="Together with kvscope_kv_tier_removed_blocks_total: near all of them is thrash.",
         events=(*_EVENTS, "PrefixLookup"),
     ),
     _row(
         "transferred_bytes_total",
         "counter",
-        "Bytes of KV copied between the pool and a tier below it, by direction: load into the "
-        "pool, store into the tier.",
+        "KV bytes copied between the device and a tier, by direction.",
         unit="bytes",
         labels={"direction": get_args(TransferDirection)},
         events=("TierTransferred",),

@@ -1,4 +1,4 @@
-// The engine's state as the page knows it: a snapshot, and the frames since. See docs/investigate/live.md.
+// The engine's state as the page knows it: a snapshot, and the frames since. See docs/reference/live-stream.md.
 
 import { chosen, events, request } from './server.js';
 
