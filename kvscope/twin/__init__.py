@@ -1,1 +1,1 @@
-"""What another option would have done: recorded calls on a scheduler, without a model."""
+"""Recorded calls on a scheduler with other options, without a model."""

@@ -18,17 +18,17 @@ _LEAST_CALLS = 20
 
 @dataclass(frozen=True)
 class Clients:
-    """What the arrivals say of the clients."""
+    """The clients, as far as their arrivals show them."""
 
     is_closed: bool
     following: float
     """Share of the calls that came just after an end."""
     followers: int
-    """Calls that are replayed after the end of another one and their client's thinking."""
+    """Calls that are replayed after the end of an earlier call and the time to think."""
 
 
 def link_followers(calls: Sequence[Call]) -> Clients:
-    """Set `after` of the calls whose clients awaited another one's answer.
+    """Set `after` of the calls whose clients awaited an earlier answer.
 
     A call that repeats an answer has it already, from its names. In a closed loop each call that
     came after an end follows the latest one that none has followed yet.

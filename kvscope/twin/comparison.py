@@ -23,12 +23,12 @@ from kvscope.whatif.findings import WhatIfError
 LATENCIES = ("ttft_p50", "ttft_p95", "itl_p50", "itl_p95")
 FIGURES = (*LATENCIES, "tokens_per_second", "preemptions", "hit_ratio")
 SHIFTS = (-1.0, 0.5, 1.0)
-"""Seconds by which each draw takes the noise of the recorded steps from another moment: none takes
-its own, since the self-check would find what it was told."""
+"""Seconds by which each draw takes the noise of the recorded steps from another moment: with its
+own the self-check would find no error."""
 _LEAST_ALIKE = 0.8
 """Share of steps; below it, what was recorded is not what this scheduler does."""
 _GOOD_FIT = 0.8
-_MANY_LARGER = 0.01
+_MANY = 0.01
 _LEAST_STEPS = 50
 _LEAST_COUNT = 5
 """Preemptions by which two runs of the same options differ."""
@@ -62,7 +62,7 @@ class Scheduler(Protocol):
 
 @dataclass
 class Outcome:
-    """What one setting would have done."""
+    """The prediction for one setting."""
 
     setting: Setting
     figures: Figures
@@ -139,7 +139,7 @@ def compare(
         documents = [step_time.document(chunks=chunks) for chunks in (True, False)]
     replays = 0
 
-    def served(changes: Changes) -> tuple[Figures, float]:
+    def served(changes: Changes) -> tuple[Figures, float, float]:
         nonlocal replays
         found = []
         for document in documents:
@@ -147,12 +147,24 @@ def compare(
                 found.append(scheduler.serve(options | changes, document, shift))
                 replays += 1
                 on_progress(replays)
-        return _ranges(found), max(each["larger_steps"] or 0.0 for each in found)
+        most = [max(each[name] or 0.0 for each in found) for name in ("larger_steps", "unserved")]
+        return _ranges(found), most[0], most[1] / max(1, len(traffic.calls))
 
     comparison.predicted = served({})[0]
     for setting in settings:
-        figures, larger = served(setting.changes)
-        comparison.rows.append(_row(comparison, setting, figures, larger))
+        figures, larger, unserved = served(setting.changes)
+        outcome = _outcome(comparison, setting, figures)
+        if larger > _MANY:
+            outcome.notes.append(
+                f"{setting.name}: {100 * larger:.0f} % of its steps would be larger than any "
+                "recorded, so their time is extrapolated"
+            )
+        if unserved > _MANY:
+            outcome.notes.append(
+                f"{setting.name}: {100 * unserved:.0f} % of the calls would have no token by the "
+                "end of the recording: the queue grows, and their times are not in the table"
+            )
+        comparison.rows.append(outcome)
     return comparison
 
 
@@ -206,8 +218,8 @@ def _doubts(
         )
     elif share < _LEAST_ALIKE and traffic.begins_empty:
         raise WhatIfError(
-            f"only {100 * share:.0f} % of the steps are decided as recorded, so this is no twin of "
-            "that server: it has options or a scheduler that the recording does not tell"
+            f"only {100 * share:.0f} % of the steps are decided as recorded, so these figures "
+            "would be about another server: its scheduler has options that are not recorded"
         )
     if step_time.r2 < _GOOD_FIT:
         yield (
@@ -229,8 +241,8 @@ def _ranges(found: Sequence[dict[str, float | None]]) -> Figures:
     return ranges
 
 
-def _row(comparison: Comparison, setting: Setting, figures: Figures, larger: float) -> Outcome:
-    row = Outcome(setting, figures)
+def _outcome(comparison: Comparison, setting: Setting, figures: Figures) -> Outcome:
+    outcome = Outcome(setting, figures)
     for name in FIGURES:
         new, old, error = figures[name], comparison.predicted[name], comparison.error(name)
         if new is None or old is None:
@@ -240,10 +252,5 @@ def _row(comparison: Comparison, setting: Setting, figures: Figures, larger: flo
             margin = max(margin, _LEAST_COUNT)
         overlap = new.low <= old.high and old.low <= new.high
         if overlap or abs(new.middle - old.middle) <= margin:
-            row.within_error.add(name)
-    if larger > _MANY_LARGER:
-        row.notes.append(
-            f"{setting.name}: {100 * larger:.0f} % of its steps would be larger than any recorded, "
-            "so their time is extrapolated"
-        )
-    return row
+            outcome.within_error.add(name)
+    return outcome

@@ -133,6 +133,7 @@ class OwnScheduler:
                 Duration(duration, shift),
                 traffic.door,
                 traffic.largest,
+                traffic.end,
             )
         except ReplayError as error:
             raise WhatIfError(str(error)) from None

@@ -104,6 +104,7 @@ class Worker:
             shift=shift,
             door=self._traffic.door,
             largest=self._traffic.largest,
+            until=self._traffic.end,
         )["figures"]
         return found
 

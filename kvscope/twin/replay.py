@@ -47,7 +47,7 @@ class Call:
     names: list[int | None] = field(default_factory=list)
     """56 bits of the name of each full block, from the first on; None: not known."""
     times: list[float] = field(default_factory=list)
-    """Of its output tokens."""
+    """The times of its output tokens."""
 
     def tokens(self, begin: int, end: int, size: int) -> list[int]:
         """Its tokens in [begin, end). Two calls have the same block exactly if they had then."""
@@ -85,7 +85,7 @@ class Book(Protocol):
 
 
 class Duration:
-    """How long a step takes: terms that were fitted, times what was left of a recorded step.
+    """The duration of a step: terms that were fitted, times what was left of a recorded step.
 
     That step is one of the same kind, `shift` seconds from the present one in the recording: a
     machine is slow for a while, whatever it does then.
@@ -161,10 +161,12 @@ def serve(
     duration: Duration,
     door: float,
     largest: float,
+    until: float,
 ) -> dict[str, float | None]:
     """Serve the calls freely, and return the figures.
 
     door: seconds from the front end to the scheduler. largest: tokens of the largest recorded step.
+    until: the end of the recording, when the replay ends as well.
     """
     served = {call.number: _anew(call) for call in calls}
     thinks, ends = _thinking(calls)
@@ -172,8 +174,7 @@ def serve(
     heapq.heapify(due)
     patience: list[tuple[float, int]] = []
     queue: list[tuple[Any, Row]] = []
-    now, steps, larger, idle = due[0][0] if due else 0.0, 0, 0, 0
-    begun = now
+    now, steps, larger, idle = due[0][0] if due else until, 0, 0, 0
 
     def token(number: int, at: int) -> int:
         return served[number].tokens(at, at + 1, size)[0]
@@ -185,7 +186,7 @@ def serve(
             call.came = now + think
             heapq.heappush(due, (call.came, call.number))
 
-    while True:
+    while now < until:
         while due and due[0][0] + door <= now:
             call = served[heapq.heappop(due)[1]]
             limit = call.output if call.output is not None else max(1, call.produced)
@@ -225,7 +226,7 @@ def serve(
     found = figures(served.values(), book.preemptions, book.queried, book.hit)
     return found | {
         "larger_steps": larger / steps if steps else None,
-        "seconds": now - begun,
+        "unserved": sum(not call.times and call.came + door < until for call in served.values()),
     }
 
 

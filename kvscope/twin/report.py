@@ -1,4 +1,4 @@
-"""What other options would have done, as a table for people and as a document."""
+"""A comparison of options as a table for people and as a document."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""How long a step takes, fitted to the recorded steps: least squares without negative terms."""
+"""The duration of a step, fitted to the recorded ones: least squares without negative terms."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,13 +9,14 @@ from typing import Any
 from kvscope.twin.replay import Row
 
 KNOTS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
-"""What one more decoding sequence takes depends on how many there are."""
+"""Numbers of decodes between which a further one takes the same time."""
 TERMS = ("context", "prompt", "chunk", "attention", "admission")
 """Costs of a row's entries after the decodes."""
 _CHUNK, _ADMISSION = TERMS.index("chunk"), TERMS.index("admission")
 _ROUNDS = 6
 _OUTLIER = 6 * 1.4826
 """Median deviations from which on a step is left out of the fit; it stays in the noise."""
+_LEAST_SPREAD = 0.5
 _TOGETHER = 0.9
 _LEAST_SECONDS = 1e-5
 _SLOWEST = 4.0
@@ -62,7 +63,7 @@ class StepTime:
 
     @property
     def is_ambiguous(self) -> bool:
-        """Whether the costs of chunks and of admissions could not be told apart."""
+        """Whether the costs of chunks and of admissions could not be separated."""
         return self.together > _TOGETHER and self.terms[_CHUNK] + self.terms[_ADMISSION] > 0
 
 
@@ -77,6 +78,8 @@ def fitted(
     At least one row; seconds above 0, ends rise. gaps: seconds between steps of a busy engine.
     """
     terms = [_terms_of(row) for row in rows]
+    both_kinds = [[i for i, row in enumerate(rows) if (row[2] > 0) == k] for k in (False, True)]
+    kinds = [kind for kind in both_kinds if kind]
     weights = [1 / took for took in seconds]
     kept = [True] * len(rows)
     means = list(seconds)
@@ -90,11 +93,12 @@ def fitted(
         )
         means = [max(_LEAST_SECONDS, sum(solution[at] * v for at, v in row)) for row in terms]
         ratios = [took / mean for took, mean in zip(seconds, means, strict=True)]
-        middle = median(ratios)
-        spread = _OUTLIER * median(abs(ratio - middle) for ratio in ratios)
-        kept = [abs(ratio - middle) <= spread for ratio in ratios]
+        for kind in kinds:  # steps without a prompt are far more, and far more alike
+            middle = median(ratios[i] for i in kind)
+            spread = max(_LEAST_SPREAD, _OUTLIER * median(abs(ratios[i] - middle) for i in kind))
+            for i in kind:
+                kept[i] = abs(ratios[i] - middle) <= spread
         weights = [1 / mean for mean in means]
-    kinds = [[i for i, row in enumerate(rows) if (row[2] > 0) == kind] for kind in (False, True)]
     chunks = sum(row[3] for row in rows)
     both = sum(min(row[3], row[5]) for row in rows)
     average = sum(seconds) / len(seconds)
@@ -104,8 +108,8 @@ def fitted(
         constant=solution[0],
         terms=solution[1 : 1 + len(TERMS)],
         slopes=solution[1 + len(TERMS) :],
-        times=[[ends[i] - seconds[i] for i in kind] for kind in kinds],
-        noise=[_noise([seconds[i] for i in k], [means[i] for i in k]) for k in kinds],
+        times=[[ends[i] - seconds[i] for i in kind] for kind in both_kinds],
+        noise=[_noise([seconds[i] for i in k], [means[i] for i in k]) for k in both_kinds],
         gaps=list(gaps) or [0.0],
         r2=1 - rest / whole if whole else 1.0,
         error=median(abs(took / mean - 1) for took, mean in zip(seconds, means, strict=True)),

@@ -11,6 +11,7 @@ from kvscope.whatif.findings import WhatIfError
 from kvscope_events.events import (
     BlocksCached,
     EngineEvent,
+    FirstToken,
     Hello,
     PoolCounted,
     PoolCreated,
@@ -40,7 +41,7 @@ class Step(NamedTuple):
     running: int
     waiting: int
     actions: list[int]
-    """What came before it: see `replay.lockstep`."""
+    """The changes that came before it: see `replay.lockstep`."""
 
 
 @dataclass
@@ -54,7 +55,7 @@ class Traffic:
     calls: dict[int, Call] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
     doors: list[float] = field(default_factory=list)
-    """Seconds from the front end to the scheduler, of each call that tells them."""
+    """Seconds from the front end to the scheduler, of each call for which they are known."""
     strangers: set[int] = field(default_factory=set)
     """Sequences that were there before it."""
     preemptions: int = 0
@@ -73,6 +74,10 @@ class Traffic:
     @property
     def seconds(self) -> float:
         return self.steps[-1].end - self.steps[0].end if self.steps else 0.0
+
+    @property
+    def end(self) -> float:
+        return self.steps[-1].end
 
     @property
     def door(self) -> float:
@@ -136,6 +141,10 @@ class _Reader:
                 now.adapted += bool(event.adapter)
             case SequenceAdded():
                 self._add(event, at)
+            case FirstToken():
+                call = now.calls.get(event.request)
+                if call is not None and self._taken.get(event.request, (0, None))[1] is None:
+                    call.came = at - event.elapsed_ns / 1e9
             case SequenceFinished():
                 self._finish(event)
             case RequestPreempted():

@@ -223,6 +223,7 @@ def _answer(asked: dict[str, Any], calls: list[Call], folder: Path) -> dict[str,
         Duration(asked["duration"], asked["shift"]),
         asked["door"],
         asked["largest"],
+        asked["until"],
     )
     return {"figures": served}
 
