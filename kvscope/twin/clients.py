@@ -12,7 +12,7 @@ _WINDOW_SECONDS = 0.1
 _CLOSED = 0.8
 _MOST_CHANCE = 0.5
 """Share of the time that windows may cover: beyond it, following an end says nothing."""
-_LEVEL = 0.85
+_LEVEL = 0.75
 _LEAST_CALLS = 20
 
 

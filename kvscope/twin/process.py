@@ -63,7 +63,11 @@ class Worker:
         self._reader = Thread(target=self._read, daemon=True)
         self._reader.start()
         calls = [asdict(call) for call in traffic.calls.values()]
-        self.version = str(self._ask(ask="calls", calls=calls)["version"])
+        try:
+            self.version = str(self._ask(ask="calls", calls=calls)["version"])
+        except WhatIfError:
+            self.close()
+            raise
 
     def __enter__(self) -> "Worker":
         return self
@@ -74,6 +78,9 @@ class Worker:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._process.kill()
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout):

@@ -80,17 +80,14 @@ def show(console: Console, file: Path, found: Comparison) -> None:
     console.print(Text(printable(_title(file, found)), "bold"))
     console.print(Text(_self_check(found)))
     table = Table()
-    table.add_column("", overflow="fold")
+    for title in ("", "measured", "predicted", *(each.setting.name for each in found.rows)):
+        table.add_column(printable(title), justify="right" if title else "left", overflow="fold")
     for name in FIGURES:
-        table.add_column(_TITLES[name], justify="right")
-    table.add_row("as it was, measured", *(_told(name, found.measured[name]) for name in FIGURES))
-    table.add_row("as it was, predicted", *(_range(n, found.predicted[n]) for n in FIGURES))
-    for outcome in found.rows:
-        cells = (
-            f"{_SAME if name in outcome.within_error else ''}{_range(name, outcome.figures[name])}"
-            for name in FIGURES
-        )
-        table.add_row(printable(outcome.setting.name), *cells)
+        cells = [_told(name, found.measured[name]), _range(name, found.predicted[name])]
+        for outcome in found.rows:
+            same = _SAME if name in outcome.within_error else ""
+            cells.append(same + _range(name, outcome.figures[name]))
+        table.add_row(_TITLES[name], *cells)
     console.print(table)
     console.print(Text(f"{_SAME}means no difference that this twin can tell.", "dim"))
     notes = [note for outcome in found.rows for note in outcome.notes]
