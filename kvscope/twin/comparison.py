@@ -56,7 +56,7 @@ class Scheduler(Protocol):
         self, options: Changes, steps: Sequence[Sequence[int]]
     ) -> list[tuple[Row, int, int]]: ...
     def serve(
-        self, options: Changes, duration: dict[str, Any], shift: float
+        self, options: Changes, changes: Changes, duration: dict[str, Any], shift: float
     ) -> dict[str, float | None]: ...
 
 
@@ -144,7 +144,7 @@ def compare(
         found = []
         for document in documents:
             for shift in SHIFTS:
-                found.append(scheduler.serve(options | changes, document, shift))
+                found.append(scheduler.serve(options, changes, document, shift))
                 replays += 1
                 on_progress(replays)
         most = [max(each[name] or 0.0 for each in found) for name in ("larger_steps", "unserved")]

@@ -121,7 +121,7 @@ class OwnScheduler:
         return lockstep(self._calls, steps, self._size, self._book(options))
 
     def serve(
-        self, options: Changes, duration: dict[str, Any], shift: float
+        self, options: Changes, changes: Changes, duration: dict[str, Any], shift: float
     ) -> dict[str, float | None]:
         """Raises WhatIfError."""
         traffic = self._traffic
@@ -129,7 +129,7 @@ class OwnScheduler:
             return serve(
                 self._calls,
                 self._size,
-                self._book(options),
+                self._book(options | changes),
                 Duration(duration, shift),
                 traffic.door,
                 traffic.largest,

@@ -95,17 +95,18 @@ class Worker:
         self, options: Changes, steps: Sequence[Sequence[int]]
     ) -> list[tuple[Row, int, int]]:
         """Raises WhatIfError."""
-        question = {"options": options, "block_size": self._size, "steps": steps}
+        question = {"options": options, "changes": {}, "block_size": self._size, "steps": steps}
         found: list[tuple[Row, int, int]] = self._ask(ask="lockstep", **question)["steps"]
         return found
 
     def serve(
-        self, options: Changes, duration: dict[str, Any], shift: float
+        self, options: Changes, changes: Changes, duration: dict[str, Any], shift: float
     ) -> dict[str, float | None]:
         """Raises WhatIfError."""
         found: dict[str, float | None] = self._ask(
             ask="serve",
             options=options,
+            changes=changes,
             block_size=self._size,
             duration=duration,
             shift=shift,

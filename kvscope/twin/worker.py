@@ -42,7 +42,8 @@ _MODEL: dict[str, Any] = {
 class VllmBook:
     """vLLM's scheduler with these options of its engine."""
 
-    def __init__(self, options: dict[str, Any], folder: Path) -> None:
+    def __init__(self, options: dict[str, Any], changes: dict[str, Any], folder: Path) -> None:
+        """changes: options that it has to have; recorded ones it may lack. Raises ReplayError."""
         import torch
         from vllm.engine.arg_utils import EngineArgs
         from vllm.v1.core import kv_cache_utils as utils
@@ -51,9 +52,10 @@ class VllmBook:
         from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
 
         known = inspect.signature(EngineArgs).parameters
-        unknown = sorted(options.keys() - known.keys())
+        unknown = sorted(changes.keys() - known.keys())
         if unknown:
             raise ReplayError(f"this vLLM has no option {', '.join(unknown)}")
+        options = options | changes
         model = folder / "config.json"
         model.write_text(json.dumps(_MODEL | {"max_position_embeddings": options["max_model_len"]}))
         is_async = bool(options.get("async_scheduling"))
@@ -213,7 +215,7 @@ def _hash_function() -> Any:
 
 
 def _answer(asked: dict[str, Any], calls: list[Call], folder: Path) -> dict[str, Any]:
-    book: Book = VllmBook(asked["options"], folder)
+    book: Book = VllmBook(asked["options"], asked["changes"], folder)
     if asked["ask"] == "lockstep":
         return {"steps": lockstep(calls, asked["steps"], asked["block_size"], book)}
     served = serve(
