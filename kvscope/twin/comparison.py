@@ -47,17 +47,14 @@ Figures = dict[str, Range | None]
 
 
 class Scheduler(Protocol):
-    """A scheduler that serves the recorded calls."""
+    """A scheduler that serves the recorded calls: `ask` takes what `replay.answer` needs."""
 
     name: str
     version: str
 
-    def lockstep(
-        self, options: Changes, steps: Sequence[Sequence[int]]
-    ) -> list[tuple[Row, int, int]]: ...
-    def serve(
-        self, options: Changes, changes: Changes, duration: dict[str, Any], shift: float
-    ) -> dict[str, float | None]: ...
+    def ask(self, **question: Any) -> Any:
+        """Raises WhatIfError."""
+        ...
 
 
 @dataclass
@@ -119,7 +116,14 @@ def compare(
         raise WhatIfError(f"{file}: {len(traffic.steps)} steps are too few to fit a step time to")
     clients = link_followers(list(traffic.calls.values()))
     scheduler = scheduler_for(traffic)
-    contents = scheduler.lockstep(options, [step.actions for step in traffic.steps])
+    question = {
+        "options": options,
+        "block_size": options["block_size"],
+        "door": traffic.door,
+        "largest": traffic.largest,
+        "until": traffic.end,
+    }
+    contents = scheduler.ask(**question, changes={}, steps=[step.actions for step in traffic.steps])
     alike, first = _alike(traffic, contents)
     step_time = _step_time(traffic, contents)
     comparison = Comparison(
@@ -144,7 +148,9 @@ def compare(
         found = []
         for document in documents:
             for shift in SHIFTS:
-                found.append(scheduler.serve(options, changes, document, shift))
+                found.append(
+                    scheduler.ask(**question, changes=changes, duration=document, shift=shift)
+                )
                 replays += 1
                 on_progress(replays)
         most = [max(each[name] or 0.0 for each in found) for name in ("larger_steps", "unserved")]

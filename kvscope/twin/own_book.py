@@ -1,11 +1,9 @@
 """kvscope's own scheduler for recorded calls, where the server's is not at hand."""
 
 from collections.abc import Callable
-from collections.abc import Sequence as SequenceOf
 from typing import Any
 
-from kvscope.twin.replay import Call, Duration, ReplayError, Row, lockstep, serve
-from kvscope.twin.settings import Changes
+from kvscope.twin.replay import Call, ReplayError, Row, answer
 from kvscope.twin.traffic import Traffic
 from kvscope.whatif.findings import WhatIfError
 from kvscope_engine.block_pool import BlockPool
@@ -111,32 +109,13 @@ class OwnScheduler:
     def __init__(self, traffic: Traffic) -> None:
         assert traffic.pool is not None
         self.version = __version__
-        self._traffic = traffic
         self._calls = list(traffic.calls.values())
-        self._size, self._reserved = traffic.pool.block_size, traffic.pool.reserved
+        self._reserved = traffic.pool.reserved
 
-    def lockstep(
-        self, options: Changes, steps: SequenceOf[SequenceOf[int]]
-    ) -> list[tuple[Row, int, int]]:
-        return lockstep(self._calls, steps, self._size, self._book(options))
-
-    def serve(
-        self, options: Changes, changes: Changes, duration: dict[str, Any], shift: float
-    ) -> dict[str, float | None]:
+    def ask(self, **question: Any) -> Any:
         """Raises WhatIfError."""
-        traffic = self._traffic
+        book = OwnBook(question["options"] | question["changes"], self._reserved)
         try:
-            return serve(
-                self._calls,
-                self._size,
-                self._book(options | changes),
-                Duration(duration, shift),
-                traffic.door,
-                traffic.largest,
-                traffic.end,
-            )
+            return answer(question, self._calls, book)
         except ReplayError as error:
             raise WhatIfError(str(error)) from None
-
-    def _book(self, options: Changes) -> OwnBook:
-        return OwnBook(options, self._reserved)

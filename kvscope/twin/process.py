@@ -4,15 +4,12 @@ import json
 import os
 import subprocess
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from threading import Thread
 from types import TracebackType
 from typing import Any
 
-from kvscope.twin.replay import Row
-from kvscope.twin.settings import Changes
 from kvscope.twin.traffic import Traffic
 from kvscope.whatif.findings import WhatIfError
 
@@ -35,8 +32,6 @@ class Worker:
 
     def __init__(self, python: Path, traffic: Traffic) -> None:
         """Raises WhatIfError."""
-        assert traffic.pool is not None
-        self._traffic, self._size = traffic, traffic.pool.block_size
         self._python = python
         self._said: deque[str] = deque(maxlen=_KEPT_LINES)
         environment = {
@@ -64,7 +59,7 @@ class Worker:
         self._reader.start()
         calls = [asdict(call) for call in traffic.calls.values()]
         try:
-            self.version = str(self._ask(ask="calls", calls=calls)["version"])
+            self.version = str(self.ask(calls=calls))
         except WhatIfError:
             self.close()
             raise
@@ -91,32 +86,7 @@ class Worker:
                     continue  # what it had not read is of no use to a process that has ended
         self._reader.join()
 
-    def lockstep(
-        self, options: Changes, steps: Sequence[Sequence[int]]
-    ) -> list[tuple[Row, int, int]]:
-        """Raises WhatIfError."""
-        question = {"options": options, "changes": {}, "block_size": self._size, "steps": steps}
-        found: list[tuple[Row, int, int]] = self._ask(ask="lockstep", **question)["steps"]
-        return found
-
-    def serve(
-        self, options: Changes, changes: Changes, duration: dict[str, Any], shift: float
-    ) -> dict[str, float | None]:
-        """Raises WhatIfError."""
-        found: dict[str, float | None] = self._ask(
-            ask="serve",
-            options=options,
-            changes=changes,
-            block_size=self._size,
-            duration=duration,
-            shift=shift,
-            door=self._traffic.door,
-            largest=self._traffic.largest,
-            until=self._traffic.end,
-        )["figures"]
-        return found
-
-    def _ask(self, **question: Any) -> dict[str, Any]:
+    def ask(self, **question: Any) -> Any:
         """Raises WhatIfError: it refuses, or has ended."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -134,10 +104,10 @@ class Worker:
                 f"--python {self._python}: the worker ended ({why.strip()}): give the Python that "
                 "the server runs with, in whose environment vLLM is"
             )
-        answer: dict[str, Any] = json.loads(line)
-        if "error" in answer:
-            raise WhatIfError(str(answer["error"]))
-        return answer
+        found: dict[str, Any] = json.loads(line)
+        if "error" in found:
+            raise WhatIfError(str(found["error"]))
+        return found["answer"]
 
     def _read(self) -> None:
         assert self._process.stderr is not None

@@ -124,6 +124,15 @@ class Duration:
         return self._random.choice(self._gaps)
 
 
+def answer(asked: dict[str, Any], calls: Sequence[Call], book: Book) -> Any:
+    """The contents of recorded `steps`, or the figures of a free replay with a `duration`."""
+    size = asked["block_size"]
+    if "steps" in asked:
+        return lockstep(calls, asked["steps"], size, book)
+    duration = Duration(asked["duration"], asked["shift"])
+    return serve(calls, size, book, duration, asked["door"], asked["largest"], asked["until"])
+
+
 def lockstep(
     calls: Iterable[Call], steps: Sequence[Sequence[int]], size: int, book: Book
 ) -> list[tuple[Row, int, int]]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from kvscope.twin.replay import Book, Call, Duration, ReplayError, Row, lockstep, serve
+from kvscope.twin.replay import Call, ReplayError, Row, answer
 
 _QUIET = {
     "VLLM_LOGGING_LEVEL": "ERROR",
@@ -214,22 +214,6 @@ def _hash_function() -> Any:
     return get_hash_fn_by_name("sha256")
 
 
-def _answer(asked: dict[str, Any], calls: list[Call], folder: Path) -> dict[str, Any]:
-    book: Book = VllmBook(asked["options"], asked["changes"], folder)
-    if asked["ask"] == "lockstep":
-        return {"steps": lockstep(calls, asked["steps"], asked["block_size"], book)}
-    served = serve(
-        calls,
-        asked["block_size"],
-        book,
-        Duration(asked["duration"], asked["shift"]),
-        asked["door"],
-        asked["largest"],
-        asked["until"],
-    )
-    return {"figures": served}
-
-
 def main() -> None:
     """Answer until the input ends."""
     out = os.fdopen(os.dup(1), "w")
@@ -242,16 +226,17 @@ def main() -> None:
         for line in sys.stdin:
             asked = json.loads(line)
             try:
-                if asked["ask"] == "calls":
+                if "calls" in asked:
                     calls = [Call(**call) for call in asked["calls"]]
-                    answer: dict[str, Any] = {"version": vllm.__version__}
+                    found: dict[str, Any] = {"answer": vllm.__version__}
                 else:
-                    answer = _answer(asked, calls, Path(folder))
+                    book = VllmBook(asked["options"], asked["changes"], Path(folder))
+                    found = {"answer": answer(asked, calls, book)}
             except ReplayError as error:
-                answer = {"error": str(error)}
+                found = {"error": str(error)}
             except (ValueError, AssertionError) as error:  # vLLM refuses an option's value
-                answer = {"error": f"vLLM refuses these options: {str(error).splitlines()[0]}"}
-            out.write(json.dumps(answer) + "\n")
+                found = {"error": f"vLLM refuses these options: {str(error).splitlines()[0]}"}
+            out.write(json.dumps(found) + "\n")
             out.flush()
 
 
