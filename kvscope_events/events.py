@@ -134,6 +134,8 @@ class Hello(Fact, frozen=True):
     remote: bool = False
     # A front end's: engines on its host, from `engine` on; others are on pages there. None: all.
     local_engines: Count | None = None
+    # The order in which waiting calls are admitted, by the server's own name; None: not known.
+    scheduling_policy: Label | None = None
 
 
 class ObserverStopped(Fact, frozen=True):

@@ -29,6 +29,8 @@ class RequestArrived(Event, frozen=True):
     operation: Operation = ""  # empty: not known
     adapter: Label = ""  # name of the LoRA adapter; empty: the model itself, or not known
     tenant_digest: bool = False  # `tenant` is a digest of what the client sent
+    priority: int | None = None  # as the scheduler compares it; None: not known
+    taken_ns: Count | None = None  # since the front end took the call; None: not known
 
 
 class SequenceAdded(Event, frozen=True):

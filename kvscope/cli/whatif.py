@@ -1,4 +1,4 @@
-"""`kvscope whatif`: hits of other caches, and behind other routers, from traces and recordings."""
+"""`kvscope whatif`: other caches, other routers and other options, from traces and recordings."""
 
 import json
 import signal
@@ -6,7 +6,7 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,6 +18,8 @@ from rich.text import Text
 
 from kvscope.options.generated import with_options
 from kvscope.options.routing import RoutingOptions
+from kvscope.output import EXIT_SIGNALLED, Output, OutputOption, fail
+from kvscope.options.twin import TwinOptions
 from kvscope.output import EXIT_SIGNALLED, Output, OutputOption, fail
 from kvscope.traces.dialects import Dialect
 from kvscope.whatif.findings import Findings, WhatIfError, save_plot
@@ -35,6 +37,7 @@ _LINE_EVERY_SECONDS = 5.0
 """Interval without a terminal."""
 _HERE = "◀ the pool"
 _ROUTING = RoutingOptions()
+_TWIN = TwinOptions()
 
 
 @with_options
@@ -74,11 +77,14 @@ def whatif(
         ),
     ] = None,
     routing: RoutingOptions = _ROUTING,
+    twin: TwinOptions = _TWIN,
 ) -> None:
-    """Compute the hits of other cache sizes, or behind another router.
+    """Compute what other cache sizes, another router or other options would have done.
 
     One pass over a trace or a recording gives every capacity at once. With --replicas the requests
-    are replayed on that many pools, under each policy of a router.
+    are replayed on that many pools, under each policy of a router. With --set the recorded calls
+    are replayed on the server's own scheduler, with another option and a step time that is fitted
+    to the recording.
 
     Example: kvscope whatif conversation_trace.jsonl --capacity 1000 --capacity 50000
 
@@ -87,6 +93,8 @@ def whatif(
     Example: kvscope whatif conversation_trace.jsonl --replicas 8 --capacity 2000
 
     Example: kvscope whatif a.kvsr b.kvsr --replicas 2 --policy recorded --policy kv-aware
+
+    Example: kvscope whatif qwen.kvsr --set max_num_seqs=128 --python /opt/vllm/bin/python
 
     docs/plan/whatif.md says how to read the results, and what is not in them.
     """
@@ -97,7 +105,13 @@ def whatif(
     for blocks in capacities:
         if blocks < 1:
             raise fail(f"--capacity {blocks}: a cache has at least one block")
-    if routing.replicas is not None:
+    if twin.changes:
+        if routing.replicas is not None or capacities or plot is not None or len(file) > 1:
+            raise fail(
+                "--set answers about one recording: leave out --replicas, --capacity and --plot"
+            )
+        _set(file[0], twin.changes, twin.python, output.is_json)
+    elif routing.replicas is not None:
         if plot is not None:
             raise fail("--plot draws the curve of one cache: leave out --replicas")
         _route(file, reader, capacities, routing, output.is_json)
@@ -144,6 +158,32 @@ def _route(
         sys.stdout.write(json.dumps(document(files, found), indent=2) + "\n")
     else:
         show(Console(), files, found)
+
+
+def _set(file: Path, changes: Sequence[str], python: Path | None, output_json: bool) -> None:
+    from kvscope.twin.comparison import Scheduler, compare
+    from kvscope.twin.own_book import OwnScheduler
+    from kvscope.twin.process import Worker
+    from kvscope.twin.report import document, show
+    from kvscope.twin.traffic import Traffic
+
+    with _failing_in_one_line(file), ExitStack() as stack:
+        if not _is_recording(file):
+            raise WhatIfError(f"{file}: --set replays a recording; a trace has no steps")
+
+        def scheduler_for(traffic: Traffic) -> Scheduler:
+            if python is None:
+                return OwnScheduler(traffic)
+            return stack.enter_context(Worker(python, traffic))
+
+        with _showing_progress("replays") as show_progress:
+            found = compare(
+                file, changes, scheduler_for, own=python is None, on_progress=show_progress
+            )
+    if output_json:
+        sys.stdout.write(json.dumps(document(file, found), indent=2) + "\n")
+    else:
+        show(Console(), file, found)
 
 
 @contextmanager

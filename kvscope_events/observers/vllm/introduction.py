@@ -30,7 +30,10 @@ from kvscope_events.producers import (
 )
 
 _LIMITS = "max_num_seqs max_num_active_seqs max_num_batched_tokens"
-_LIMITS += " long_prefill_token_threshold watermark"
+_LIMITS += " long_prefill_token_threshold watermark max_num_scheduled_tokens"
+_LIMITS += " long_prefill_token_threshold_adaptive max_num_partial_prefills"
+_LIMITS += " max_long_partial_prefills enable_chunked_prefill scheduler_reserve_full_isl"
+_LIMITS += " prefill_schedule_interval async_scheduling"
 
 
 def created_of(scheduler: Any) -> PoolCreated:
@@ -97,7 +100,9 @@ def hello_of(scheduler: Any, session: str) -> Hello:
         else None,
         pool_sized_by=sized_by(cache),
         keeps_blocks=getattr(scheduler, "connector", None) is not None,
-        settings=numbers_of(config.scheduler_config, _LIMITS.split()),
+        settings=numbers_of(config.scheduler_config, _LIMITS.split())
+        | numbers_of(getattr(config, "speculative_config", None), ("num_speculative_tokens",)),
+        scheduling_policy=_label(getattr(config.scheduler_config, "policy", None)),
     )
 
 

@@ -4,6 +4,7 @@ Each of vLLM's requests is one sequence of one request of ours, both with the sa
 come from the monotonic clock of this process, which is that of vLLM's own timestamps of the core.
 """
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -104,6 +105,8 @@ def arrival(request: Any, sequence: Sequence) -> Iterator[EngineEvent]:
         *trace,
         adapter=adapter_of(request),
         tenant_digest=True,
+        priority=getattr(request, "priority", None),
+        taken_ns=_taken_ns(getattr(request, "arrival_time", None)),
     )
     yield SequenceAdded(number, number, prompt_tokens, max_tokens)
 
@@ -204,6 +207,11 @@ def adapter_of(request: Any) -> str:
 def trace_of(headers: Any) -> TraceContext:
     """The trace context in the W3C traceparent among these headers."""
     return trace_context(str(headers.get("traceparent") or "")) if headers else NO_TRACE
+
+
+def _taken_ns(arrival_time: float | None) -> int | None:
+    """Nanoseconds since a moment of the wall clock, which is the one that all processes share."""
+    return None if arrival_time is None else count_of(int(1e9 * (time.time() - arrival_time)))
 
 
 def _between(begin_ns: int | None, end_ns: int | None) -> int | None:

@@ -1,0 +1,1 @@
+"""Recorded calls on a scheduler with other options, without a model."""
