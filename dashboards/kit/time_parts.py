@@ -1,6 +1,6 @@
-"""Panels of where the time to the first token goes, which several boards have."""
+"""The panel of where the time to the first token goes."""
 
-from dashboards.kit.panels import RATIO, SECONDS, Panel, Q, graph
+from dashboards.kit.panels import SECONDS, Panel, Q, graph
 from dashboards.kit.queries import rate, total
 
 _COLOURS = {
@@ -20,7 +20,7 @@ _COLOURS = {
 }
 
 
-def first_token_time(id: int, span: int = 24) -> Panel:
+def first_token_time(id: int, span: int = 24, height: int = 8) -> Panel:
     """Mean seconds of a first token, stacked."""
     spent = total(rate("kvscope_request_seconds_total", phase="first_token"), "part")
     count = total(rate("kvscope_time_to_first_token_seconds_count"))
@@ -36,20 +36,6 @@ def first_token_time(id: int, span: int = 24) -> Panel:
         colours=_COLOURS,
         stacked=True,
         span=span,
-    )
-
-
-def late_time(id: int) -> Panel:
-    """The same of late requests alone, as shares."""
-    late = rate("kvscope_late_first_token_seconds_total")
-    return graph(
-        id,
-        "Where late first tokens' time goes",
-        "Shares of the time of requests whose first token was late or never came: the largest is "
-        "what to change first. kvscope why says it in a sentence, with what began with it.",
-        RATIO,
-        Q(f"{total(late, 'part')} / on () group_left () ({total(late)} > 0)", "{{part}}"),
-        colours=_COLOURS,
-        stacked=True,
-        span=12,
+        height=height,
+        calcs=("lastNotNull",),
     )

@@ -70,6 +70,12 @@ def test_engines_are_one_pool_of_their_sum(tmp_path: Path) -> None:
     check(tmp_path, series, answers)
 
 
+def test_pools_of_different_models_are_no_pool(tmp_path: Path) -> None:
+    other = {name.replace('"m"', '"n"'): each for name, each in engine(LARGE, 3000, HITS).items()}
+    queries = [query("prefix-cache", panel, ref) for panel in (601, 602) for ref in "ABCD"]
+    check(tmp_path, engine(SMALL, 1000, HITS) | other, {expr: {} for expr in queries})
+
+
 def test_a_size_that_is_not_known_is_left_out(tmp_path: Path) -> None:
     known = {scale: blocks for scale, blocks in HITS.items() if scale not in ("4", "inf")}
     sizes = [scale for scale in FINITE if scale != "4"]

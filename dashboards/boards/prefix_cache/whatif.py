@@ -1,7 +1,8 @@
 """Prefix cache: would more memory help, or less do?
 
 The curve of the time range on screen: hits of first lookups at other sizes of the pool, predicted
-from the lookups that came. With several engines selected, sizes and hits are their sums.
+from the lookups that came. With several engines selected, sizes and hits are their sums; with
+several models there is no curve.
 """
 
 from dashboards.kit import thresholds as limits
@@ -26,21 +27,25 @@ _USABLE = series("kvscope_kv_usable_blocks")
 _BLOCK_BYTES = series("kvscope_kv_block_size_bytes")
 _BLOCK_TOKENS = series("kvscope_kv_block_size_tokens")
 _EVERY_ROW = "on () group_left ()"
+_ONE_MODEL = f"and on () (count(group by (model_name) ({_USABLE})) == 1)"
+"""Blocks of different models have different sizes: a sum over them would mean nothing."""
 _NOT_YET = (
-    "Not known: no lookups in this time range, or an engine whose evictions are not reported."
+    "Choose one model above. Otherwise not known: no lookups in this time range, or an engine "
+    "whose evictions are not reported."
 )
 
 
 def _ratio(*scales: str) -> str:
     hits = total(over_range(_HITS, scale=scales), "scale")
     queried = total(over_range("kvscope_prefix_cache_whatif_queried_blocks_total"))
-    return f"{hits} / {_EVERY_ROW} ({queried} > 0)"
+    return f"{hits} / {_EVERY_ROW} ({queried} > 0 {_ONE_MODEL})"
 
 
 def _scale() -> str:
     """The label's value as the sample's value: 0.25{scale="0.25"}."""
     return " or ".join(
-        f"{size} * group by (scale) ({over_range(_HITS, scale=size)})" for size in SIZES
+        f"{size} * (group by (scale) ({over_range(_HITS, scale=size)}) {_ONE_MODEL})"
+        for size in SIZES
     )
 
 
@@ -54,7 +59,8 @@ def _saved() -> str:
     tokens = f"on ({BY_ENGINE}) group_left () {_BLOCK_TOKENS}"
     each = rate(_HITS, WHOLE_RANGE, ENGINE)
     now = rate(_HITS, WHOLE_RANGE, ENGINE, scale=_PRESENT)
-    return f"{total(f'{each} * {tokens}', 'scale')} - {_EVERY_ROW} {total(f'{now} * {tokens}')}"
+    base = f"({total(f'{now} * {tokens}')} {_ONE_MODEL})"
+    return f"{total(f'{each} * {tokens}', 'scale')} - {_EVERY_ROW} {base}"
 
 
 def _mark() -> str:
@@ -66,8 +72,8 @@ def _mark() -> str:
     best = f"({sizes}) == {_EVERY_ROW} min({sizes})"
     present = over_range(_HITS, scale=_PRESENT)
     return (
-        f"2 * group by (scale) ({best}) or group by (scale) ({present})"
-        f" or 0 * group by (scale) ({over_range(_HITS)})"
+        f"(2 * group by (scale) ({best}) or group by (scale) ({present})"
+        f" or 0 * group by (scale) ({over_range(_HITS)})) {_ONE_MODEL}"
     )
 
 
@@ -99,7 +105,7 @@ def row() -> Row:
                 x_axis="usable blocks",
                 x_unit=BLOCKS,
                 y_unit=RATIO,
-                span=10,
+                span=12,
                 when_absent=_NOT_YET,
             ),
             rows(
@@ -122,21 +128,21 @@ def row() -> Row:
                     "memory": Column("K and V", BYTES, width=90),
                     "saved": Column("Saves about", TOKENS_PER_SECOND, least=90, decimals=0),
                 },
-                span=10,
+                span=12,
                 height=10,
                 when_absent=_NOT_YET,
             ),
             numbers(
                 603,
-                "Is the curve right?",
+                "Error of the curve",
                 "Difference between the predicted and the actual hits at the present size, as a "
                 "share of the blocks requested. 0: exact. Orange: the engine does not evict the "
                 "oldest first, or events are wrong; do not trust the curve.",
                 RATIO,
                 Q(formulas.whatif_error(WHOLE_RANGE, selector=ENGINE), ""),
                 steps=limits.WHATIF_ERROR,
-                span=4,
-                height=10,
+                span=24,
+                height=3,
                 when_absent="not yet",
             ),
         ],
