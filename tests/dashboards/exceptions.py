@@ -70,7 +70,8 @@ NOT_SHOWN = {
             *("kv_unfilled_slots", "late_first_token_seconds_total"),
             *("preemption_swapped_tokens_total", "prefix_cache_below_block_tokens_total"),
             *("prefix_cache_regret_age_seconds", "request_duration_seconds"),
-            "speculative_tokens_total",
+            *("host_memory_pinned_bytes", "host_memory_resident_bytes"),
+            *("host_memory_usage_bytes", "speculative_tokens_total"),
         )
     },
     **{
@@ -153,18 +154,16 @@ NOT_ON_THIS_MACHINE: dict[Query, str] = {
         "a model with layers of several kinds",
     ),
     **dict.fromkeys(
-        [("kvscope-memory", 104, "A"), ("kvscope-memory", 303, "C")],
+        [("kvscope-memory", 104, "A"), ("kvscope-memory", 303, "B")],
         "a limit of the control group",
     ),
     **dict.fromkeys(
         [
             ("kvscope-memory", 104, "B"),
             ("kvscope-memory", 303, "A"),
-            ("kvscope-memory", 303, "B"),
         ],
         "a control group with memory accounting",
     ),
-    ("kvscope-memory", 303, "E"): "CUDA, which pins host memory",
     ("kvscope-vllm", 503, "B"): "vLLM 0.32 or newer",
 }
 """Empty unless the machine, or the fleet, has it."""

@@ -36,7 +36,7 @@ def row() -> Row:
                 colours=limits.BLOCK_COLOURS,
                 axis="blocks",
                 height=8,
-                span=12,
+                span=10,
                 right=True,
                 calcs=("lastNotNull",),
             ),
@@ -56,7 +56,7 @@ def row() -> Row:
                 high=1,
                 steps=limits.POOL_USAGE,
                 height=8,
-                span=6,
+                span=8,
             ),
             graph(
                 203,

@@ -12,10 +12,13 @@ from dashboards.kit.queries import (
     mean,
     over_range,
     recent,
+    series,
     total,
     worst,
 )
 from kvscope_monitoring import formulas
+
+_PROBABILITY = series("kvscope_kv_exhaustion_probability", horizon_seconds="60")
 
 
 def row() -> Row:
@@ -40,13 +43,12 @@ def row() -> Row:
                 102,
                 "P(full in 60 s)",
                 "Probability that within a minute a running request finds no block, so that one "
-                "is preempted, in the engine where it is highest among pools that are half full. "
-                "Orange: send new work elsewhere. 'not expected': all are less than half full, or "
-                "have no forecast yet.",
+                "is preempted, in the engine where it is highest, among pools that are half full "
+                "if there are any. Orange: send new work elsewhere.",
                 RATIO,
-                Q(worst(pressure.exhaustion()), ""),
+                Q(f"{worst(pressure.exhaustion())} or {worst(_PROBABILITY)}", ""),
                 steps=limits.EXHAUSTION_PROBABILITY,
-                when_absent="not expected",
+                when_absent="no forecast yet",
                 span=6,
             ),
             numbers(

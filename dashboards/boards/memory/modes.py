@@ -58,10 +58,7 @@ def row() -> Row:
                     Q(f"{_host(figure)} and on ({BY_ENGINE}) ({_FULLEST_HOST})", name)
                     for figure, name in {
                         "unreclaimable": "in use, {{instance}}",
-                        "usage": "with file cache, {{instance}}",
                         "limit": "limit, {{instance}}",
-                        "resident": "this process, {{instance}}",
-                        "pinned": "pinned, {{instance}}",
                     }.items()
                 ),
                 span=8,

@@ -114,6 +114,6 @@ def table() -> Panel:
             ),
             "up": Column("Up for", SECONDS, width=90),
         },
-        height=7,
+        height=8,
         worst_first=("State", "Oldest wait"),
     )

@@ -18,9 +18,9 @@ def table() -> Panel:
         "kvscope why SIDECAR --target SERVER).",
         Q(ago, "ago"),
         columns={
-            "ago": Column("Ago", SECONDS, width=85),
+            "ago": Column("Ago", SECONDS, width=75),
             "cause": Column(
-                "Cause", words={str(cause): words for cause, words in PHRASES.items()}, least=200
+                "Cause", words={str(cause): words for cause, words in PHRASES.items()}, least=150
             ),
             "model_name": Column("Model", link=to_engine_of_row("KV pool", KV_POOL), least=80),
             "instance": Column("Server", link=WHY_OF_ROW, least=110),

@@ -38,7 +38,7 @@ def row() -> Row:
                     "servers": Column("Servers", COUNT, width=80),
                     "since": Column("Since", unit=units.DateTimeFromNow, width=140),
                 },
-                height=5,
+                height=4,
                 when_absent="No alert fires.",
                 worst_first=("Severity",),
                 least_first=("Since",),

@@ -43,7 +43,7 @@ def row() -> Row:
                 Q(budgets["next token"], "halting_budget"),
                 columns={
                     "model_name": Column("Model"),
-                    "requests": Column("Requests", COUNT),
+                    "requests": Column("Requests", COUNT, decimals=0),
                     "failed": Column("Failed", RATIO),
                     "failed_budget": _budget("Budget, answered"),
                     "late": Column("Late first tokens", RATIO),
@@ -51,8 +51,9 @@ def row() -> Row:
                     "halting": Column("Late next tokens", RATIO),
                     "halting_budget": _budget("Budget, next token"),
                 },
-                height=6,
+                height=5,
                 worst_first=("Budget, answered",),
+                span=24,
             ),
             *(
                 graph(

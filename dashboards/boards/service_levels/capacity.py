@@ -12,7 +12,7 @@ _BY, _NAME = "model_name", "{{model_name}}"
 _READY = total(series("kvscope_engine_ready"), _BY)
 _ACTIVE = formulas.pool_usage(f"by ({_BY})", ENGINE)
 _COMPUTED = total(rate("kvscope_step_tokens_total"), _BY)
-_WEEK = "7d:1h"
+_WEEK = "7d:5m"
 _TREND = (
     f"(deriv(({_ACTIVE})[{_WEEK}]) and on ({_BY}) last_over_time(({_ACTIVE})[1h:5m] offset 2d))"
 )
@@ -48,7 +48,7 @@ def row() -> Row:
                     "growth": Column("Grows by, a day", RATIO, decimals=1),
                     "left": Column("Days left", "suffix: d", limits.DAYS_LEFT, decimals=0),
                 },
-                height=4,
+                height=5,
                 worst_first=("Mean",),
                 span=24,
             ),

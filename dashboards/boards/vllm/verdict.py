@@ -87,7 +87,7 @@ def row() -> Row:
             ),
             numbers(
                 104,
-                "First token p95",
+                "First token",
                 "In the slowest server, 95 of 100 requests have their first token within this "
                 "time, over five minutes. Orange: more are late than the promise above allows; "
                 "red: at the rate that pages. See below which server it is, and whether it "
@@ -105,7 +105,7 @@ def row() -> Row:
             ),
             numbers(
                 111,
-                "Token gap p95",
+                "Token gap",
                 "In the slowest server, 95 of 100 tokens come within this time of their "
                 "predecessor, over five minutes. Orange: more are late than the promise above "
                 "allows; red: at the rate that pages. Preemptions, large prefills, or a slow "
@@ -130,7 +130,7 @@ def row() -> Row:
             ),
             numbers(
                 102,
-                "Fullest KV cache",
+                "Fullest pool",
                 "Share of the blocks that requests reference, in the engine where it is highest. "
                 "A full cache alone is not a fault. Orange: it is full, and requests wait for it "
                 "or are preempted; add replicas, raise --gpu-memory-utilization, or lower "
