@@ -12,11 +12,16 @@ XID = "gpu:dcgm_xid:last"
 TEMPERATURE = "gpu:dcgm_temperature_celsius:max"
 UNCORRECTED = "gpu:dcgm_uncorrected_errors:max"
 REMAP_FAILED = "gpu:dcgm_row_remap_failed:max"
+MEMORY_USED = "gpu:dcgm_memory_used_mebibytes:max"
+MEMORY_FREE = "gpu:dcgm_memory_free_mebibytes:max"
+"""For the Memory board, as is the temperature; no alert asks them."""
 FAMILIES = {
     XID: "DCGM_FI_DEV_XID_ERRORS",
     TEMPERATURE: "DCGM_FI_DEV_GPU_TEMP",
     UNCORRECTED: "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL",
     REMAP_FAILED: "DCGM_FI_DEV_ROW_REMAP_FAILURE",
+    MEMORY_USED: "DCGM_FI_DEV_FB_USED",
+    MEMORY_FREE: "DCGM_FI_DEV_FB_FREE",
 }
 _POD = "cluster, namespace, pod"
 

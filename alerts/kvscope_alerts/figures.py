@@ -27,7 +27,7 @@ class What(NamedTuple):
     wait: str
     description: str
     keep: str | None = None
-    board: Board = "kvscope-exporter"
+    board: Board = "kvscope-overview"
     by: tuple[str, ...] = ("instance", "model_name", "engine")
 
 
@@ -169,7 +169,7 @@ def _of_fleets(timing: Timing, scope: Scope) -> tuple[What, ...]:
     seen = f"max by ({scope.job}) (max_over_time({up}[{timing.range('1d')}])) == 1"
 
     def one(what: str, expr: str, wait: str, said: str, by: tuple[str, ...] = ()) -> What:
-        return What(what, expr, wait, said, board="kvscope-fleet-cache", by=by)
+        return What(what, expr, wait, said, board="kvscope-prefix-cache", by=by)
 
     return (
         one(

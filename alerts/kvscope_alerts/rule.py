@@ -34,10 +34,8 @@ Board = Literal[
     "kvscope-overview",
     "kvscope-kv-pool",
     "kvscope-prefix-cache",
-    "kvscope-fleet-cache",
     "kvscope-memory",
     "kvscope-service-levels",
-    "kvscope-exporter",
     "kvscope-vllm",
 ]
 

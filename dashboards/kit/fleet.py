@@ -12,8 +12,8 @@ from dashboards.kit.queries import (
     total,
 )
 
-SHOWN = 10
-"""Number of lines that can still be distinguished."""
+SHOWN = 6
+"""Number of lines whose legend is whole in a third of a board, and that can be distinguished."""
 
 
 def outstanding(
@@ -24,13 +24,13 @@ def outstanding(
     lowest: bool = False,
     rank: str = "",
 ) -> tuple[Q, Q]:
-    """The ten highest of the time range, and the median of all if there are more than ten.
+    """The highest lines of the time range, and the median of all if there are more than SHOWN.
 
-    expr: one series for each combination of the labels `by`. lowest: the ten lowest instead.
+    expr: one series for each combination of the labels `by`. lowest: the lowest instead.
     rank: `avg`, for values that many engines reach for a moment, such as a full pool; by default
     the extreme counts.
 
-    The ten are those of the whole range, chosen at its end: topk alone would choose again at every
+    They are those of the whole range, chosen at its end: topk alone would choose again at every
     step, and draw many more lines.
     """
     return among(expr, legend, by=by, lowest=lowest, rank=rank), median(expr)
@@ -45,14 +45,14 @@ def among(
     rank: str = "",
     most: int = SHOWN,
 ) -> Q:
-    """Only the ten, for panels in which a median has no place. most: fewer than ten."""
+    """Only these, for panels in which a median has no place. most: their number."""
     extreme, choose = ("min", "bottomk") if lowest else ("max", "topk")
     whole = f"{rank or extreme}_over_time(({expr})[$__range:$__interval] @ end())"
     return Q(f"({expr})\nand on ({by}) {choose}({most}, {whole})", legend)
 
 
 def largest(name: str, label: str) -> tuple[Q, Q]:
-    """Rates of a family that names its largest: of many engines ten in all, and all others."""
+    """Rates of a family that names its largest: of many engines SHOWN in all, and all others."""
     every = total(rate(name))
     top = among(
         total(rate(name, f'{ENGINE},{label}!="other"'), label),

@@ -10,15 +10,12 @@ from kvscope_monitoring.addresses import RUNBOOKS
 
 SOURCE = common.DataSourceRef(type_val="prometheus", uid="${datasource}")
 
-UIDS = OVERVIEW, KV_POOL, PREFIX_CACHE, FLEET_CACHE, MEMORY, LEVELS, WALL, EXPORTER, VLLM = (
+UIDS = OVERVIEW, KV_POOL, PREFIX_CACHE, MEMORY, LEVELS, VLLM = (
     "kvscope-overview",
     "kvscope-kv-pool",
     "kvscope-prefix-cache",
-    "kvscope-fleet-cache",
     "kvscope-memory",
     "kvscope-service-levels",
-    "kvscope-wall",
-    "kvscope-exporter",
     "kvscope-vllm",
 )
 """Fixed uids, since bookmarks, alerts and links depend on them: each names its board's package."""

@@ -51,6 +51,9 @@ _FROM_AFAR = 18
 _LOW = 3
 """Height in which they cannot be stacked."""
 
+FULL = "Only from an exporter with --detail full."
+"""Text of a panel whose families are not on the default page."""
+
 MEDIAN = "median of all"
 """Legend of a line that stands for the many that are not drawn."""
 
@@ -166,7 +169,8 @@ def graph(
 ) -> Panel:
     """Lines, or a stack. lines: series drawn over the stack, such as a limit.
 
-    right: the legend is beside the graph. listed: the legend has only names, for many series.
+    right: the legend is beside the graph, as it is in every wide one. listed: the legend below it
+    has only names, as it has for more series than a table shows without scrolling.
     coarse: at most one point per COARSE, for queries that would take a fleet's Prometheus a second.
     """
     panel = (
@@ -180,7 +184,7 @@ def graph(
         .fill_opacity(85 if stacked else 0)  # ten lines with a little make mud
         .show_points(common.VisibilityMode.NEVER)
         .axis_label(axis)
-        .legend(_legend(queries, calcs=calcs, right=right, listed=listed))
+        .legend(_legend(queries, calcs=calcs, right=right or span > _NARROW, listed=listed))
         .tooltip(
             cb.VizTooltipOptions()
             .mode(common.TooltipDisplayMode.MULTI)
@@ -195,12 +199,14 @@ def graph(
     if stacked:
         panel.stacking(cb.StackingConfig().mode(common.StackingMode.NORMAL).group("A"))
         panel.axis_soft_min(0)  # a part can be negative; without this the axis begins at the lowest
-    for name, colour in (colours or {}).items():
+    for name in lines:
+        panel.override_by_regexp(f"/^{name}/", _OVER_THE_STACK)
+    for name, colour in {**_QUANTILES, **(colours or {})}.items():
+        if name in _QUANTILES and not any(query.legend == name for query in queries):
+            continue
         panel.override_by_name(
             name, [dm.DynamicConfigValue("color", {"mode": "fixed", "fixedColor": colour})]
         )
-    for name in lines:
-        panel.override_by_name(name, _OVER_THE_STACK)
     for name, looks in _DRAWN_APART.items():
         if name in (query.legend for query in queries):
             panel.override_by_name(name, looks)
@@ -305,9 +311,13 @@ def timeline(
 def _legend(
     queries: Iterable[Q], *, calcs: tuple[str, ...], right: bool, listed: bool
 ) -> cb.VizLegendOptions:
-    """With many lines the one that stands out most comes first: no more than three are visible
-    without scrolling.
+    """A table below a graph has room for two lines; more are a list of names, which is whole.
+
+    Beside a graph, the line that stands out most comes first.
     """
+    queries = list(queries)
+    many = len(queries) > _ROWS_BELOW or any("{{" in query.legend for query in queries)
+    listed = not right and (listed or many)
     legend = (
         cb.VizLegendOptions()
         .show_legend(True)
@@ -315,7 +325,7 @@ def _legend(
         .placement(common.LegendPlacement.RIGHT if right else common.LegendPlacement.BOTTOM)
         .calcs([] if listed else list(calcs))
     )
-    if any("{{" in query.legend for query in queries) and not (listed or right):
+    if any("{{" in query.legend for query in queries) and not listed:
         lowest = any("bottomk(" in query.expr for query in queries)
         legend.sort_by(_CALC_NAMES[calcs[-1]]).sort_desc(not lowest)
     return legend
@@ -325,8 +335,12 @@ _CALC_NAMES = {"lastNotNull": "Last *", "max": "Max", "min": "Min", "mean": "Mea
 """Grafana's headings of their columns."""
 
 
-OBJECTIVE = "promise"
+OBJECTIVE = "target"
 """Legend of a line that is the promise, not a measurement."""
+
+_ROWS_BELOW = 2
+_QUANTILES = {"p50": "blue", "p95": "orange", "p99": "purple"}
+"""Their colours on every board, which nobody can mistake for each other."""
 
 
 def _apart(colour: str) -> list[dm.DynamicConfigValue]:
@@ -340,6 +354,7 @@ def _apart(colour: str) -> list[dm.DynamicConfigValue]:
 
 _DRAWN_APART = {MEDIAN: _apart("text"), OBJECTIVE: _apart("red")}
 _OVER_THE_STACK = [
+    dm.DynamicConfigValue("color", {"mode": "fixed", "fixedColor": "text"}),
     dm.DynamicConfigValue("custom.stacking", {"mode": "none"}),
     dm.DynamicConfigValue("custom.fillOpacity", 0),
     dm.DynamicConfigValue("custom.lineWidth", 2),

@@ -229,3 +229,8 @@ def gpu_room() -> str:
     """The headroom minus the largest step so far, by GPU."""
     headroom = series("kvscope_gpu_memory_headroom_bytes", GPU)
     return of_chosen(f"{headroom} - {series('kvscope_gpu_activation_peak_bytes', GPU)}")
+
+
+def dcgm(name: str) -> str:
+    """What our rules record of cards that only DCGM's exporter reads, by pod."""
+    return f"gpu:dcgm_{name}{{{SERVER}}}"

@@ -68,8 +68,12 @@ state while no request waits for it: under load one of many engines is always fu
 
 SECONDS_TO_EXHAUSTION = falling(*sorted(shared.EXHAUSTION_SECONDS))
 
-EXHAUSTION_PROBABILITY: Steps = ((None, GREEN), (shared.EXHAUSTION_PROBABILITY, ORANGE))
-"""For any horizon. Never red: users are hurt only by waiting, which has limits of its own."""
+EXHAUSTION_PROBABILITY: Steps = (
+    *((None, GREEN), (0.1, "yellow")),
+    (shared.EXHAUSTION_PROBABILITY, ORANGE),
+)
+"""For any horizon. Green only while the risk is low. Never red: users are hurt only by waiting,
+which has limits of its own."""
 
 REGRETTED_SHARE: Steps = ((None, GREEN), (shared.REGRETTED_SHARE, ORANGE))
 """Never red, for the same reason."""
@@ -132,15 +136,15 @@ beyond five, batches are dropped."""
 ENGINE_VERDICTS = {
     6: ("silent", RED),
     5: ("stalled", RED),
-    4: ("late", RED),
+    4: ("slow", RED),
     3: ("loading", ORANGE),
-    2: ("slow", ORANGE),
+    2: ("at risk", ORANGE),
     1: ("pressure", ORANGE),
-    0: ("well", GREEN),
+    0: ("OK", GREEN),
 }
 """The worst problem of an engine, worst first."""
 
-HEARD = {0: ("not heard", RED), 1: ("heard", GREEN)}
+HEARD = {0: ("silent", RED), 1: ("OK", GREEN)}
 """Meanings of kvscope_source_up."""
 
 KNOWN = {0: ("unknown", ORANGE), 1: ("known", GREEN)}
@@ -252,9 +256,9 @@ END_COLOURS = {
 SERVICE_VERDICTS = {
     4: ("not served", RED),
     3: ("fails", RED),
-    2: ("answers late", RED),
-    1: ("slower than promised", ORANGE),
-    0: ("as promised", GREEN),
+    2: ("slow", RED),
+    1: ("at risk", ORANGE),
+    0: ("OK", GREEN),
 }
 """Verdicts for the users of a model."""
 

@@ -1,8 +1,10 @@
-"""Panels of where the time to the first token goes, which several boards have."""
+"""The panel of where the time to the first token goes."""
 
-from dashboards.kit.panels import RATIO, SECONDS, Panel, Q, graph
-from dashboards.kit.queries import rate, total
+from dashboards.kit.panels import SECONDS, Panel, Q, graph
+from dashboards.kit.queries import rate, series, total
 
+_SHOWN = 7
+"""Parts whose legend is whole beside the panel: the largest of the time range."""
 _COLOURS = {
     "wait_sequences": "orange",
     "wait_blocks": "red",
@@ -20,9 +22,12 @@ _COLOURS = {
 }
 
 
-def first_token_time(id: int, span: int = 24) -> Panel:
+def first_token_time(id: int, span: int = 24, height: int = 8) -> Panel:
     """Mean seconds of a first token, stacked."""
-    spent = total(rate("kvscope_request_seconds_total", phase="first_token"), "part")
+    family = "kvscope_request_seconds_total"
+    spent = total(rate(family, phase="first_token"), "part")
+    grown = f"increase({series(family, phase='first_token')}[$__range] @ end())"
+    most = f"topk({_SHOWN}, {total(grown, 'part')} > 0)"
     count = total(rate("kvscope_time_to_first_token_seconds_count"))
     return graph(
         id,
@@ -32,24 +37,13 @@ def first_token_time(id: int, span: int = 24) -> Panel:
         "and prefill_others: the token budget of a step. wait_unexplained: the scheduler is stuck. "
         "slow is an estimate. Requests without a first token count when they end.",
         SECONDS,
-        Q(f"{spent} / on () group_left () ({count} > 0)", "{{part}}"),
+        Q(
+            f"({spent} and on (part) {most}) / on () group_left () ({count} > 0)",
+            "{{part}}",
+        ),
         colours=_COLOURS,
         stacked=True,
         span=span,
-    )
-
-
-def late_time(id: int) -> Panel:
-    """The same of late requests alone, as shares."""
-    late = rate("kvscope_late_first_token_seconds_total")
-    return graph(
-        id,
-        "Where late first tokens' time goes",
-        "Shares of the time of requests whose first token was late or never came: the largest is "
-        "what to change first. kvscope why says it in a sentence, with what began with it.",
-        RATIO,
-        Q(f"{total(late, 'part')} / on () group_left () ({total(late)} > 0)", "{{part}}"),
-        colours=_COLOURS,
-        stacked=True,
-        span=12,
+        height=height,
+        calcs=("lastNotNull",),
     )

@@ -137,7 +137,7 @@ def level_variables(levels: Levels) -> list[db.CustomVariable]:
     return [
         choice(
             "ttft",
-            "Promise: first token within",
+            "TTFT target",
             _limits(FIRST_TOKEN_SECONDS),
             FIRST_TOKEN,
             "Seconds; judged by the bound at or next below it that a server's histogram has. The "

@@ -18,7 +18,6 @@ from rich.text import Text
 
 from kvscope.options.generated import with_options
 from kvscope.options.routing import RoutingOptions
-from kvscope.output import EXIT_SIGNALLED, Output, OutputOption, fail
 from kvscope.options.twin import TwinOptions
 from kvscope.output import EXIT_SIGNALLED, Output, OutputOption, fail
 from kvscope.traces.dialects import Dialect

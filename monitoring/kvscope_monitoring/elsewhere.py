@@ -37,36 +37,6 @@ ELSEWHERE = {
                 "reason": ("max_num_queued_reqs", "max_num_queued_tokens"),
             },
         ),
-        _vllm(
-            "vllm:external_prefix_cache_queries_total",
-            "Tokens looked up through a KV connector; since vLLM 0.11.2.",
-            "tokens",
-        ),
-        _vllm(
-            "vllm:external_prefix_cache_hits_total",
-            "Tokens found through a KV connector; since vLLM 0.11.2.",
-            "tokens",
-        ),
-        _vllm(
-            "vllm:spec_decode_num_drafts_total",
-            "Drafts of speculative decoding; only where it is on.",
-            "drafts",
-        ),
-        _vllm(
-            "vllm:spec_decode_num_draft_tokens_total",
-            "Tokens of those drafts.",
-            "tokens",
-        ),
-        _vllm(
-            "vllm:spec_decode_num_accepted_tokens_total",
-            "Tokens of those drafts that were accepted.",
-            "tokens",
-        ),
-        _histogram(
-            "vllm:request_num_preemptions",
-            "Preemptions of each request that ended; since vLLM 0.30.",
-            "preemptions",
-        ),
         Metric(
             name="process_start_time_seconds",
             kind="gauge",

@@ -70,6 +70,19 @@ def test_engines_are_one_pool_of_their_sum(tmp_path: Path) -> None:
     check(tmp_path, series, answers)
 
 
+def test_of_several_models_the_busiest_has_a_curve(tmp_path: Path) -> None:
+    quiet = {
+        name.replace('"m"', '"n"'): values.replace("0+10x", "0+9x")
+        for name, values in engine(LARGE, 3000, HITS).items()
+    }
+    answers = {
+        CURVE["x"]: by_scale({scale: 1000 * float(scale) for scale in FINITE}),
+        CURVE["y"]: by_scale({scale: HITS[scale] / 10 for scale in FINITE}),
+        query("prefix-cache", 603): {'{model_name="m"}': 0.1},
+    }
+    check(tmp_path, engine(SMALL, 1000, HITS) | quiet, answers)
+
+
 def test_a_size_that_is_not_known_is_left_out(tmp_path: Path) -> None:
     known = {scale: blocks for scale, blocks in HITS.items() if scale not in ("4", "inf")}
     sizes = [scale for scale in FINITE if scale != "4"]
@@ -92,7 +105,9 @@ def test_a_size_costs_bytes_and_saves_tokens(tmp_path: Path) -> None:
 
 
 def test_the_curve_says_by_how_much_it_is_wrong(tmp_path: Path) -> None:
-    check(tmp_path, engine(SMALL, 1000, HITS), {query("prefix-cache", 603): {"{}": 0.1}})
+    check(
+        tmp_path, engine(SMALL, 1000, HITS), {query("prefix-cache", 603): {'{model_name="m"}': 0.1}}
+    )
 
 
 def test_every_size_of_the_catalogue_is_drawn() -> None:

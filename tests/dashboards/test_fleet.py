@@ -45,9 +45,9 @@ def pools(engines: int) -> Series:
     }
 
 
-def test_the_ten_fullest_of_many_are_drawn_and_the_median_of_all(tmp_path: Path) -> None:
+def test_the_fullest_of_many_are_drawn_and_the_median_of_all(tmp_path: Path) -> None:
     drawn = query("overview", 302, "A"), query("overview", 302, "B")
-    shown = {line(n): n / 100 for n in range(15, 24)} | {line(24): 0.0}
+    shown = {line(n): n / 100 for n in range(19, 24)} | {line(24): 0.0}
     assert len(shown) == SHOWN
     check(tmp_path, pools(25), {drawn[0]: shown, drawn[1]: {"{}": 0.11}})
 
@@ -133,8 +133,8 @@ def test_a_full_pool_has_no_time_left_though_it_no_longer_fills(tmp_path: Path) 
 
 NO_ENGINE = [
     *(("overview", panel) for panel in (101, 102, 103, 106)),
-    *(("kv-pool", panel) for panel in (101, 104, 105, 106)),
-    *(("prefix-cache", 102), ("memory", 103), ("memory", 601), ("wall", 104)),
+    *(("kv-pool", panel) for panel in (101, 104)),
+    *(("prefix-cache", 102), ("memory", 102), ("memory", 601), ("service-levels", 104)),
     *(("vllm", panel) for panel in (101, 102, 105, 107)),
 ]
 
@@ -202,27 +202,27 @@ def test_the_budget_is_what_was_promised(
 ) -> None:
     chosen = {"objective": objective, "answered": answered}
     answers = {
-        query("service-levels", panel, **chosen): {"{}": value}
-        for panel, value in ((101, used[0]), (102, used[1]), (103, 0.0))
+        query("service-levels", 201, ref, **chosen): {'{model_name="m"}': value}
+        for ref, value in (("C", used[0]), ("E", used[1]), ("G", 0.0))
     }
-    answers[query("service-levels", 203, **chosen)] = {'{model_name="m"}': 0.0}
+    answers[query("service-levels", 204, **chosen)] = {'{model_name="m"}': 0.0}
     check(tmp_path, levels(late=4, failed=2), answers)
 
 
-def test_growth_becomes_days_until_the_pools_are_full(tmp_path: Path) -> None:
-    """One percent more every five minutes: 2.88 a day. The days to two places, because Prometheus
-    3 leaves out the first of the samples."""
+@pytest.mark.parametrize(("at", "known"), [("47h", False), ("96h", True)], ids=["too new", "known"])
+def test_growth_becomes_days_until_the_pools_are_full(at: str, known: bool, tmp_path: Path) -> None:
+    """A quarter of a percent more every hour: 6 % a day, 34 % at the end and 22 % on average."""
     series = {
-        f'kvscope_kv_blocks{{state="active",{engine(1)}}}': "10+1x20",
-        f"kvscope_kv_usable_blocks{{{engine(1)}}}": "100x20",
-        f"kvscope_engine_ready{{{engine(1)}}}": "1x20",
+        f'kvscope_kv_blocks{{state="active",{engine(1)}}}': "100+2.5x100",
+        f"kvscope_kv_usable_blocks{{{engine(1)}}}": "1000x100",
+        f"kvscope_engine_ready{{{engine(1)}}}": "1x100",
     }
-    chosen = {"__range": "50m"}
+    growth, left = (query("service-levels", 301, ref) for ref in "DE")
     answers = {
-        query("service-levels", 301, "D", **chosen): {'{model_name="m"}': 2.88},
-        f"round({query('service-levels', 301, 'E', **chosen)}, 0.01)": {'{model_name="m"}': 0.19},
+        f"round({growth}, 0.001)": {'{model_name="m"}': 0.06} if known else {},
+        f"round({left})": {'{model_name="m"}': 8.0} if known else {},
     }
-    check(tmp_path, series, answers, at="55m", every="5m")
+    check(tmp_path, series, answers, at=at, every="1h")
 
 
 def test_defaults_of_the_levels_are_those_of_the_alerts() -> None:
@@ -255,8 +255,12 @@ def test_the_wall_counts_every_server_that_is_not_up(
         series[f'up{{instance="s{number:02}",job="kvscope"}}'] = target
         series[f"kvscope_engine_ready{{{labels}}}"] = engine_ready
         series[f"kvscope_source_up{{{labels}}}"] = heard
-    answers = {query("wall", 101, "A"): 2.0 - shown, query("wall", 101, "B"): float(shown)}
-    check(tmp_path, series, {expr: {"{}": value} for expr, value in answers.items()})
+    answers = {
+        query("service-levels", 101, "A"): 2.0 - shown,
+        query("service-levels", 101, "B"): float(shown),
+    }
+    tile = {query("service-levels", 101, ref): {"{}": n} for ref, n in answers.items()}
+    check(tmp_path, series, tile)
 
 
 def test_the_wall_speaks_of_what_people_feel(tmp_path: Path) -> None:
@@ -271,7 +275,10 @@ def test_the_wall_speaks_of_what_people_feel(tmp_path: Path) -> None:
     check(
         tmp_path,
         series,
-        {query("wall", panel, ref): {"{}": value} for (panel, ref), value in answers.items()},
+        {
+            query("service-levels", panel, ref): {"{}": value}
+            for (panel, ref), value in answers.items()
+        },
     )
 
 
@@ -282,7 +289,6 @@ def test_every_board_can_be_filtered_by_any_label() -> None:
 
 
 def test_the_legend_of_lines_chosen_from_many_begins_with_the_worst() -> None:
-    """Three of ten can be seen without scrolling."""
     checked = 0
     for uid in BOARDS:
         for panel in panels_of(board(uid.removeprefix("kvscope-"))):
@@ -294,4 +300,4 @@ def test_the_legend_of_lines_chosen_from_many_begins_with_the_worst() -> None:
             assert legend["sortBy"] in ("Max", "Min", "Mean"), panel["title"]
             assert legend["sortDesc"] is not lowest, panel["title"]
             checked += 1
-    assert checked > 20
+    assert checked > 3

@@ -1,4 +1,4 @@
-"""The board of a fleet's cache: its figures from made-up sums, through promtool."""
+"""The row of a fleet's cache: its figures from made-up sums, through promtool."""
 
 from pathlib import Path
 
@@ -13,7 +13,6 @@ PROCESS = 'job="kvscope-fleet",instance="fleet:8011"'
 ROUTER = {"own": 8, "best": 25, "anywhere": 25, "seen": 37, "asked": 100}
 """Tokens in the time between two scrapes: most of what could be found is lost by routing."""
 CAPACITY = {"own": 20, "best": 24, "anywhere": 25, "seen": 70, "asked": 100}
-FOUND = {"own": 40, "best": 40, "anywhere": 40, "seen": 40, "asked": 100}
 TIERS = {"256": 10, "512": 20, "1024": 36, "2048": 37, "4096": 37, "8192": 37}
 
 
@@ -45,9 +44,10 @@ def by_tier(values: dict[str, float]) -> dict[str, float]:
 
 
 def test_the_waterfall_has_shares_of_what_was_asked_for(tmp_path: Path) -> None:
-    steps = {query("fleet-cache", 101, ref): {"{}": value} for ref, value in _by_ref(ROUTER)}
-    losses = dict(zip("ABCD", (0.17, 0.0, 0.12, 0.63), strict=True))
-    lost = {query("fleet-cache", 103, ref): {"{}": value} for ref, value in losses.items()}
+    steps = {query("prefix-cache", 901, ref): {"{}": value} for ref, value in _by_ref(ROUTER)}
+    losses = dict(zip("BCDE", (0.17, 0.0, 0.12, 0.63), strict=True))
+    model = '{model_name="m",name_space="m-1"}'
+    lost = {query("prefix-cache", 902, ref): {model: value} for ref, value in losses.items()}
     check(tmp_path, space(ROUTER), steps | lost)
 
 
@@ -55,59 +55,26 @@ def _by_ref(steps: dict[str, int]) -> list[tuple[str, float]]:
     return [(ref, n / 100) for ref, n in zip("ABCDE", steps.values(), strict=True)]
 
 
-@pytest.mark.parametrize(
-    ("steps", "sentence", "points"),
-    [
-        (ROUTER, "routing loses up to", 0.17),
-        (CAPACITY, "the size of the pools loses", 0.45),
-        (FOUND, "the rest is new; not found is", 0.0),
-    ],
-    ids=["router", "capacity", "nothing"],
-)
-def test_the_sentence_names_the_largest_loss(
-    steps: dict[str, int], sentence: str, points: float, tmp_path: Path
-) -> None:
-    check(
-        tmp_path,
-        space(steps),
-        {query("fleet-cache", 102): {f'{{sentence="{sentence}"}}': points}},
-    )
-
-
 def test_the_tiers_are_drawn_up_to_four_times_the_one_that_is_enough(tmp_path: Path) -> None:
     near = [tier for tier in TIERS if int(tier) <= 4 * 1024]
     answers = {
-        query("fleet-cache", 201, "A"): by_tier({tier: float(tier) for tier in near}),
-        query("fleet-cache", 201, "B"): by_tier({tier: TIERS[tier] / 100 for tier in near}),
-        query("fleet-cache", 201, "C"): by_tier(dict.fromkeys(near, 0.37)),
-        query("fleet-cache", 201, "D"): by_tier(dict.fromkeys(near, 600.0)),
-        query("fleet-cache", 201, "E"): by_tier(dict.fromkeys(near, 0.08)),
-        query("fleet-cache", 202, "B"): by_tier({tier: 1000.0 * int(tier) for tier in near}),
-        query("fleet-cache", 202, "D"): by_tier({tier: (TIERS[tier] - 8) / 5 for tier in near}),
-        query("fleet-cache", 202, "E"): by_tier(
+        query("prefix-cache", 903, "A"): by_tier({tier: float(tier) for tier in near}),
+        query("prefix-cache", 903, "B"): by_tier({tier: TIERS[tier] / 100 for tier in near}),
+        query("prefix-cache", 903, "C"): by_tier(dict.fromkeys(near, 0.37)),
+        query("prefix-cache", 903, "D"): by_tier(dict.fromkeys(near, 600.0)),
+        query("prefix-cache", 903, "E"): by_tier(dict.fromkeys(near, 0.08)),
+        query("prefix-cache", 904, "B"): by_tier({tier: 1000.0 * int(tier) for tier in near}),
+        query("prefix-cache", 904, "D"): by_tier({tier: (TIERS[tier] - 8) / 5 for tier in near}),
+        query("prefix-cache", 904, "E"): by_tier(
             dict.fromkeys(near, 0.0) | {"512": 1.0, "1024": 2.0}
         ),
-        query("fleet-cache", 203, "A"): {"{}": 1024.0},
-        query("fleet-cache", 203, "B"): {"{}": 1024000.0},
-        query("fleet-cache", 203, "D"): {"{}": 600000.0},
     }
     check(tmp_path, space(ROUTER), answers)
 
 
-def test_several_models_have_a_tier_of_that_size_each(tmp_path: Path) -> None:
-    series = space(ROUTER) | space(ROUTER, "other", size=3000)
-    answers = {
-        query("fleet-cache", 203, "A"): {"{}": 2048.0},
-        query("fleet-cache", 203, "B"): {"{}": 4 * 1024000.0},
-        query("fleet-cache", 203, "C"): {"{}": 1200.0},
-    }
-    check(tmp_path, series, answers)
-
-
 def test_no_tier_is_enough_where_all_are_too_small(tmp_path: Path) -> None:
     answers = {
-        query("fleet-cache", 203, "A"): {},
-        query("fleet-cache", 201, "A"): by_tier({tier: float(tier) for tier in TIERS}),
-        query("fleet-cache", 202, "E"): by_tier(dict.fromkeys(TIERS, 0.0) | {"512": 1.0}),
+        query("prefix-cache", 903, "A"): by_tier({tier: float(tier) for tier in TIERS}),
+        query("prefix-cache", 904, "E"): by_tier(dict.fromkeys(TIERS, 0.0) | {"512": 1.0}),
     }
     check(tmp_path, space(CAPACITY), answers)

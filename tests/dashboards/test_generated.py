@@ -58,7 +58,7 @@ def test_the_same_variables_everywhere_so_that_links_carry_them() -> None:
     }
     theirs = names.pop("kvscope-vllm")
     first = ("datasource", "cluster", "namespace", "pod", "model", "instance", "engine")
-    names["kvscope-fleet-cache"].remove("fleet")  # the process whose page has these families
+    names["kvscope-prefix-cache"].remove("fleet")  # the process whose page has these families
     (ours,) = {tuple(found) for found in names.values()}
     assert ours == (*first, "gpu", "ttft", "itl", "objective", "answered", "filters")
     of_its_histograms = {"first_token", "next_token"}  # whose bounds are others than ours

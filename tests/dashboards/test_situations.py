@@ -80,7 +80,7 @@ def test_servers_of_different_buckets_have_no_quantile_together(tmp_path: Path) 
         "vllm": {"10": 1, "20": 4, "40": 4, "+Inf": 4},
         "sglang": {"10": 1, "15": 2, "20": 4, "30": 4, "+Inf": 4},
     }
-    panels = query("overview", 307), query("overview", 303, "A")
+    panel = query("overview", 303, "A")
 
     def series(servers: dict[str, str]) -> Series:
         return {
@@ -91,11 +91,8 @@ def test_servers_of_different_buckets_have_no_quantile_together(tmp_path: Path) 
             for bound, count in counts[kind].items()
         }
 
-    check(tmp_path, series({"a": "vllm", "b": "sglang"}), {panel: {} for panel in panels})
-    of_all = {"10": 8, "20": 32, "40": 32, "+Inf": 32}  # increases in the window of four scrapes
-    alike = {f'{{le="{bound}"}}': count for bound, count in of_all.items()}
-    both = {panels[0]: alike, panels[1]: {"{}": 13.333}}
-    check(tmp_path, series({"a": "vllm", "b": "vllm"}), both)
+    check(tmp_path, series({"a": "vllm", "b": "sglang"}), {panel: {}})
+    check(tmp_path, series({"a": "vllm", "b": "vllm"}), {panel: {"{}": 13.333}})
 
 
 BAD, WELL, IDLE = (f'job="vllm",instance="{name}"' for name in ("bad", "well", "idle"))
@@ -169,18 +166,6 @@ def test_the_share_of_errors_is_that_of_the_worst(
     check(tmp_path, series, answers)
 
 
-def test_engines_that_sleep_are_counted_and_told_apart(tmp_path: Path) -> None:
-    states = {"awake": "100", "weights_offloaded": "010", "discard_all": "001"}
-    name = f'vllm:engine_sleep_state{{{WELL},model_name="m"'
-    series = {
-        f'{name},sleep_state="{state}",engine="{engine}"}}': f"{now}x{SCRAPES}"
-        for state, each in states.items()
-        for engine, now in enumerate(each)
-    }
-    depth = {f'{{{WELL},model_name="m",engine="{engine}"}}': float(engine) for engine in range(3)}
-    check(tmp_path, series, {query("vllm", 110): {"{}": 2}, query("vllm", 705): depth})
-
-
 MISSED = {"cold": 10, "evicted": 23, "unreachable": 0, "vetoed": 0, "partial": 7, "forgotten": 0}
 """Blocks in the time between two scrapes, of 100 asked for; the rest hits."""
 FORGETFUL = {"cold": 2, "evicted": 3, "unreachable": 0, "vetoed": 0, "partial": 7, "forgotten": 28}
@@ -230,35 +215,21 @@ def test_the_full_cache_of_a_bare_vllm_is_orange_only_where_somebody_waits(
     check(tmp_path, series, answers)
 
 
-def test_the_share_in_time_of_a_fleet_that_is_half_upgraded_counts_all_its_gaps(
-    tmp_path: Path,
-) -> None:
-    """Nine of ten in time on a new server, all on an old one, within the time chosen."""
-    series = {}
-    for server, name, timely in (
-        ("new", "inter_token_latency", 9),
-        ("old", "time_per_output_token", 10),
-    ):
-        labels = f'{_MODEL},job="vllm",instance="{server}"'
-        family = f"vllm:{name}_seconds"
-        series[f'{family}_bucket{{le="1.0",{labels}}}'] = f"0+{timely}x{SCRAPES}"
-        series[f'{family}_bucket{{le="0.2",{labels}}}'] = f"0+5x{SCRAPES}"
-        series[f"{family}_count{{{labels}}}"] = f"0+10x{SCRAPES}"
-    answers = {
-        query("vllm", 407, "A", next_token=seconds): {'{model_name="m"}': share}
-        for seconds, share in (("1", 0.95), ("0.2", 0.5))
-    }
-    check(tmp_path, series, answers)
-
-
-def test_first_tokens_in_time_are_those_within_the_time_chosen(tmp_path: Path) -> None:
-    labels = f'{_MODEL},job="vllm",instance="a"'
-    family = "vllm:time_to_first_token_seconds"
+@pytest.mark.parametrize("nvml", [False, True], ids=["by DCGM alone", "by NVML, too"])
+def test_a_card_that_only_dcgm_reads_has_room_heat_and_faults(nvml: bool, tmp_path: Path) -> None:
+    server = 'job="kvscope",instance="a",namespace="n",pod="p"'
+    card = f'{server},gpu="0",uuid="GPU-0"'
     series = {
-        f'{family}_bucket{{le="2.5",{labels}}}': f"0+8x{SCRAPES}",
-        f'{family}_bucket{{le="5.0",{labels}}}': f"0+10x{SCRAPES}",
-        f"{family}_count{{{labels}}}": f"0+10x{SCRAPES}",
+        f'kvscope_source_up{{{server},model_name="m",engine="0"}}': f"1x{SCRAPES}",
+        f"gpu:dcgm_memory_free_mebibytes:max{{{card}}}": f"3x{SCRAPES}",
+        f"gpu:dcgm_temperature_celsius:max{{{card}}}": f"71x{SCRAPES}",
+        f"gpu:dcgm_xid:last{{{card}}}": f"79x{SCRAPES}",
     }
-    answers = {query("vllm", 406, "A"): {'{model_name="m"}': 0.8}}
-    answers[query("vllm", 406, "A", first_token="5")] = {'{model_name="m"}': 1.0}
+    if nvml:
+        series[f"kvscope_gpu_up{{{card}}}"] = f"1x{SCRAPES}"
+    answers: dict[str, dict[str, float]] = {
+        query("memory", 101, "D"): {"{}": 3.0 * 2**20},
+        query("memory", 103, "B"): {"{}": 0.0 if nvml else 1.0},
+        query("memory", 605, "D"): {'{namespace="n",pod="p",gpu="0"}': 71.0},
+    }
     check(tmp_path, series, answers)

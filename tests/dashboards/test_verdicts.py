@@ -110,7 +110,7 @@ def test_gpus_are_those_of_servers_that_serve_the_model(tmp_path: Path) -> None:
     }
     room = {"": 1, "a": 7, "b": 1}
     answers = {
-        query("overview", 108, **({"model": model} if model else {})): {"{}": float(left)}
+        query("memory", 101, **({"model": model} if model else {})): {"{}": float(left)}
         for model, left in room.items()
     }
     check(tmp_path, series, answers)
@@ -140,31 +140,6 @@ def test_a_lost_gpu_is_one_however_many_servers_see_it(tmp_path: Path) -> None:
         **{f'kvscope_gpu_up{{instance="{server}",{CARD_2}}}': "1x200" for server in both},
     }
     check(tmp_path, series, {query("memory", 601): {"{}": 1}})
-
-
-@pytest.mark.promtool
-def test_mig_instances_of_two_cards_are_two(tmp_path: Path) -> None:
-    family = "kvscope_gpu_mig_memory_bytes"
-    rest = 'gpu_instance_id="1",state="used"'
-    series = {
-        **SERVERS,
-        f'{family}{{instance="a:8000",{rest},{CARD_1}}}': "3x200",
-        f'{family}{{instance="b:8000",{rest},{CARD_2}}}': "4x200",
-    }
-    answer = {f'{{{rest},uuid="GPU-1"}}': 3.0, f'{{{rest},uuid="GPU-2"}}': 4.0}
-    check(tmp_path, series, {query("memory", 503, "B"): answer})
-
-
-@pytest.mark.promtool
-def test_what_the_exporter_costs_is_that_of_one_engine(tmp_path: Path) -> None:
-    family = "kvscope_fold_seconds_total"
-    series = {
-        f'{family}{{fold="{fold}",source="inprocess",{who}}}': f"0+{growth}x200"
-        for who, growth in ((SICK, 1), (WELL, 2))
-        for fold in ("ledger", "steps")
-    }
-    answer = {'{fold="ledger"}': 0.4, '{fold="steps"}': 0.4}
-    check(tmp_path, series, {query("overview", 606): answer})
 
 
 @pytest.mark.promtool

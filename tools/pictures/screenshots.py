@@ -57,15 +57,15 @@ PICTURES = {
     "overview-fifty": Picture("overview", "incident", until=400, fleet="fifty"),
     "kv-pool-pressure": Picture("kv-pool", "pressure", until=300),
     "prefix-cache-pressure": Picture("prefix-cache", "pressure", until=400),
-    "wall-pressure": Picture("wall", "pressure"),
-    "memory-incident": Picture("memory", "incident", until=300),
+    "service-levels-pressure": Picture("service-levels", "pressure", until=300),
+    "memory-incident": Picture("memory", "incident", until=400),
     "sglang-overview": Picture("overview", "servers", until=400),
     "vllm-groups": Picture("prefix-cache", "hybrid", panels=(801, 802)),
     "vllm-overview": Picture("overview", "pages", until=400),
-    "vllm-kv-pool": Picture("kv-pool", "pages", panels=(201, 302, 305)),
+    "vllm-kv-pool": Picture("kv-pool", "pages", panels=(201, 305)),
     "vllm-prefix-cache": Picture("prefix-cache", "pages", until=400),
     "vllm-clients": Picture("service-levels", "pages", panels=(401, 402, 403)),
-    "vllm-memory": Picture("memory", "pages", until=300),
+    "vllm-memory": Picture("memory", "pages", until=400),
 }
 
 
@@ -140,6 +140,7 @@ def main() -> None:
     parser.add_argument("--of", choices=[*STAGES, "pages"], default="ours")
     parser.add_argument("--pages", type=Path, metavar="DIR")
     parser.add_argument("--seconds", type=float, default=120, help="of each situation")
+    parser.add_argument("--width", type=int, default=WIDTH, help="of those of --all")
     parser.add_argument("--all", action="store_true", help="every board in every situation")
     given = parser.parse_args()
     EVERYTHING.mkdir(parents=True, exist_ok=True)

@@ -4,15 +4,10 @@ from grafana_foundation_sdk.builders import dashboard as db
 
 from dashboards.boards.kv_pool import (
     cost,
-    experience,
     forecast,
-    groups,
     holders,
     optional,
-    residency,
-    size,
     steps,
-    turnover,
     verdict,
 )
 from dashboards.kit.frame import assemble, every_variable
@@ -31,12 +26,7 @@ def build() -> db.Dashboard:
             forecast.row(),
             holders.row(),
             cost.row(),
-            turnover.row(),
-            residency.row(),
-            experience.row(),
             steps.row(),
-            size.row(),
-            groups.row(),
             optional.row(),
         ],
     )

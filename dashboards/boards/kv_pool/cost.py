@@ -1,7 +1,5 @@
 """KV pool: what did pressure cost, in tokens and in seconds?"""
 
-from dashboards.kit import thresholds as limits
-from dashboards.kit.fleet import outstanding
 from dashboards.kit.frame import Row
 from dashboards.kit.panels import (
     COUNT,
@@ -9,21 +7,15 @@ from dashboards.kit.panels import (
     RATIO,
     SECONDS,
     TOKENS,
-    TOKENS_PER_SECOND,
     Q,
     graph,
 )
 from dashboards.kit.queries import (
-    EACH_ENGINE,
-    ENGINE,
-    RATE_WINDOW,
-    hundredths,
     over_range,
     rate,
     total,
 )
 from dashboards.kit.tables import Column, rows
-from kvscope_monitoring import formulas
 from kvscope_monitoring.formulas import share
 
 _KIND = "mode, cause"
@@ -39,7 +31,6 @@ def _each(what: str) -> str:
 
 
 def row() -> Row:
-    recomputed = rate("kvscope_preemption_recomputed_tokens_total")
     return Row(
         300,
         "What did pressure cost?",
@@ -52,49 +43,8 @@ def row() -> Row:
                 PER_SECOND,
                 Q(total(rate("kvscope_preemptions_total"), "cause"), "{{cause}}"),
                 colours={"out_of_blocks": "orange", "out_of_memory": "red"},
-                span=6,
-            ),
-            graph(
-                302,
-                "Discarded tokens",
-                "discarded: computed or found before the request was preempted. On resuming: "
-                "found again in the cache, copied back from the host (swapped), or recomputed. "
-                "The rest still waits, or its request was abandoned.",
-                TOKENS_PER_SECOND,
-                Q(total(rate("kvscope_preemption_discarded_tokens_total")), "discarded"),
-                Q(total(rate("kvscope_preemption_found_tokens_total")), "found again"),
-                Q(total(recomputed), "recomputed"),
-                Q(total(rate("kvscope_preemption_swapped_tokens_total")), "swapped"),
-                colours={
-                    "discarded": "light-blue",
-                    "found again": "green",
-                    "recomputed": "orange",
-                    "swapped": "purple",
-                },
-                span=6,
-            ),
-            graph(
-                303,
-                "Recomputed share",
-                "Share of all computed tokens that had been computed before. Orange is "
-                "noticeable, red a storm: running requests preempt each other. Lower "
-                "--max-num-seqs until it is gone.",
-                RATIO,
-                *outstanding(formulas.recomputed_share(RATE_WINDOW, EACH_ENGINE, ENGINE)),
-                steps=limits.RECOMPUTED_SHARE,
-                span=6,
-            ),
-            graph(
-                304,
-                "Requests standing still",
-                "How many preempted requests wait, on average: seconds of waiting per second, "
-                "added when they resume or end. Each is a reply that stopped midway.",
-                COUNT,
-                Q(hundredths(total(rate("kvscope_preemption_stalled_seconds_total"))), "preempted"),
-                colours={"preempted": "orange"},
-                steps=limits.STALLED_REQUESTS,
-                axis="requests",
-                span=6,
+                span=8,
+                height=5,
             ),
             rows(
                 305,
@@ -109,17 +59,18 @@ def row() -> Row:
                 Q(_each("recomputed_tokens"), "recomputed"),
                 Q(_each("stalled_seconds"), "stalled"),
                 columns={
-                    "mode": Column("Mode", width=140),
-                    "cause": Column("Cause", width=180),
+                    "mode": Column("Mode", width=100),
+                    "cause": Column("Cause", width=130),
                     "preemptions": Column("Preemptions", COUNT),
                     "discarded": Column("Tokens discarded, each", TOKENS, decimals=0),
                     "found": Column("found in the cache", RATIO),
                     "recomputed": Column("Tokens recomputed, each", TOKENS, decimals=0),
-                    "stalled": Column("Stood still, each", SECONDS),
+                    "stalled": Column("Mean stall", SECONDS),
                 },
-                height=4,
+                height=5,
                 when_absent="No preemption in this time range.",
                 worst_first=("Preemptions",),
+                span=16,
             ),
         ],
     )

@@ -36,7 +36,7 @@ def row() -> Row:
                     for horizon in metric(_PROBABILITY).closed_labels["horizon_seconds"]
                 ),
                 colours={
-                    "within 10 s": "dark-orange",
+                    "within 10 s": "purple",
                     "within 30 s": "orange",
                     "within 60 s": "light-blue",
                 },

@@ -4,35 +4,39 @@ from dashboards.kit import thresholds as limits
 from dashboards.kit.fleet import outstanding
 from dashboards.kit.frame import Row
 from dashboards.kit.links import PREFIX_CACHE, to_dashboard
-from dashboards.kit.panels import BLOCKS, RATIO, Q, graph
-from dashboards.kit.queries import BY_ENGINE, ENGINE_LEGEND, series, total, worst
-from kvscope_monitoring.formulas import share
+from dashboards.kit.panels import A_SECOND, BLOCKS, BLOCKS_PER_SECOND, RATIO, Q, graph
+from dashboards.kit.queries import BY_ENGINE, ENGINE_LEGEND, rate, series, total, worst
 
-_ACTIVE = series("kvscope_kv_blocks", state="active")
+_ACTIVE = series("kvscope_kv_active_ratio")
 
 
 def row() -> Row:
-    tokens = f"{_ACTIVE} * ignoring (state) {series('kvscope_kv_block_size_tokens')}"
+    fullest = f"(avg_over_time(({worst(_ACTIVE, BY_ENGINE)})[$__range:$__interval] @ end()))"
+    alone = f"and on ({BY_ENGINE}) topk(1, {fullest})"
     return Row(
         200,
         "What holds the blocks?",
         [
             graph(
                 201,
-                "Every block of the pool",
+                "Every block of the fullest pool",
+                "The engine whose pool was fullest on average: a sum over all would hide it. "
                 "active: referenced by sequences. cached: unreferenced but findable, and taken "
                 "when needed. free: empty. reserved: never handed out. They add up to the "
                 "capacity. Active up to the top is pressure; cached up to the top is a cache that "
                 "uses idle memory well.",
                 BLOCKS,
-                Q(total(series("kvscope_kv_blocks"), "state"), "{{state}}"),
-                Q(total(series("kvscope_kv_capacity_blocks")), "capacity"),
+                Q(total(f"{series('kvscope_kv_blocks')} {alone}", "state"), "{{state}}"),
+                Q(
+                    f"{worst(series('kvscope_kv_capacity_blocks'), BY_ENGINE)} {alone}",
+                    f"capacity of {ENGINE_LEGEND}",
+                ),
                 stacked=True,
                 lines=("capacity",),
                 colours=limits.BLOCK_COLOURS,
                 axis="blocks",
-                height=9,
-                span=14,
+                height=8,
+                span=10,
                 right=True,
                 calcs=("lastNotNull",),
             ),
@@ -51,41 +55,23 @@ def row() -> Row:
                 Q(f"min({series('kvscope_kv_resident_ratio')})", "resident, least"),
                 high=1,
                 steps=limits.POOL_USAGE,
-                height=9,
-                span=10,
+                height=8,
+                span=8,
             ),
             graph(
                 203,
-                "Saved by sharing",
-                "shared: blocks that more than one sequence references, found in the cache or "
-                "forked (samples of one prompt, n). saved: blocks that would be needed without "
-                "sharing. 0 although prompts are similar: prefix caching is off, or they differ "
-                "early.",
-                BLOCKS,
-                Q(total(series("kvscope_kv_shared_blocks")), "shared"),
-                Q(total(series("kvscope_kv_deduplicated_blocks")), "saved"),
-                axis="blocks",
-                height=6,
-                span=12,
+                "Evicted from the cache",
+                "Cached blocks that lost their content. capacity: others needed the room; the "
+                "prefix cache dashboard says whether that cost hits. reset: it was cleared by "
+                "hand.",
+                BLOCKS_PER_SECOND,
+                Q(total(rate("kvscope_kv_block_evictions_total"), "cause"), "{{cause}}"),
+                stacked=True,
+                colours={"capacity": "orange", "reset": "purple"},
+                axis=A_SECOND,
+                span=6,
+                height=8,
                 link=to_dashboard("Prefix cache", PREFIX_CACHE),
-            ),
-            graph(
-                204,
-                "Unfilled slots",
-                "Share of the token slots of active blocks that hold no token: the price of "
-                "blocks. Half a block a sequence is normal; more than a fifth of the pool: "
-                "smaller --block-size (SGLang: --page-size).",
-                RATIO,
-                *outstanding(
-                    share(
-                        total(series("kvscope_kv_unfilled_slots"), BY_ENGINE),
-                        total(tokens, BY_ENGINE),
-                    ),
-                    rank="avg",
-                ),
-                height=6,
-                span=12,
-                when_absent="Not known for layers of several kinds, nor reported by an SGLang.",
             ),
         ],
     )

@@ -1,47 +1,37 @@
 """KV pool: what does the engine do?"""
 
-from dashboards.kit import thresholds as limits
 from dashboards.kit.fleet import largest, quantile_lines
 from dashboards.kit.frame import Row
+from dashboards.kit.levels import TOKEN_GAP_OBJECTIVE
 from dashboards.kit.panels import (
+    BYTES,
     COUNT,
-    REQUESTS_PER_SECOND,
+    FULL,
     TOKENS_PER_SECOND,
     Panel,
     Q,
     graph,
+    numbers,
     quantiles,
 )
-from dashboards.kit.queries import rate, series, total
+from dashboards.kit.queries import series, total, worst
+
+_USABLE = series("kvscope_kv_usable_blocks")
 
 
 def row() -> Row:
     return Row(
         600,
-        "What does the engine do?",
+        "What does the engine do, for whom, and how large is it?",
         [
-            graph(
+            quantiles(
                 601,
-                "Requests",
-                "Running and waiting; preempted ones wait, those with their KV on the host as "
-                "swapped. Waiting while the pool is not full: "
-                "--max-num-seqs is the limit.",
-                COUNT,
-                Q(total(series("kvscope_requests"), "state"), "{{state}}"),
-                stacked=True,
-                colours={"running": "blue", "waiting": "orange", "swapped": "purple"},
-                axis="requests",
-                span=8,
-            ),
-            graph(
-                602,
-                "Tokens computed",
-                "By phase, recomputed tokens included. Decode that falls when prefill rises: "
-                "lower --max-num-batched-tokens.",
-                TOKENS_PER_SECOND,
-                Q(total(rate("kvscope_step_tokens_total"), "phase"), "{{phase}}"),
-                stacked=True,
-                colours={"prefill": "light-blue", "decode": "blue"},
+                "Between two tokens",
+                "Each preemption is one long gap. p99 up with p50 flat: preemptions. Both up: "
+                "large prefills in the same steps; lower --max-num-batched-tokens.",
+                *quantile_lines("kvscope_inter_token_latency_seconds", 0.5, 0.95, 0.99),
+                TOKEN_GAP_OBJECTIVE,
+                height=8,
                 span=8,
             ),
             quantiles(
@@ -51,36 +41,26 @@ def row() -> Row:
                 "the large prefills. If all go up, the GPU slows down; look at its clocks in "
                 "Memory and OOM risk.",
                 *quantile_lines("kvscope_step_duration_seconds", 0.5, 0.99),
+                when_absent=FULL,
                 span=8,
-            ),
-            graph(
-                604,
-                "Ends",
-                "How requests ended. error: see the log. abort: clients gave up, often because "
-                "they waited. stop_string_or_abort: one or the other; vLLM's scheduler does not "
-                "distinguish them. length: max_tokens was the limit.",
-                REQUESTS_PER_SECOND,
-                Q(total(rate("kvscope_requests_finished_total"), "reason"), "{{reason}}"),
-                stacked=True,
-                colours=limits.END_COLOURS,
-                span=8,
-                listed=True,
-            ),
-            graph(
-                605,
-                "Refusals",
-                "Requests turned away, by reason. queue_full: more arrive than can be served; add "
-                "replicas. client_limit: one client has reached its limit. prompt_too_long, "
-                "invalid: the client's mistake. engine_dead: restart.",
-                REQUESTS_PER_SECOND,
-                Q(total(rate("kvscope_requests_rejected_total"), "reason"), "{{reason}}"),
-                stacked=True,
-                colours={"queue_full": "orange", "engine_dead": "red"},
-                span=8,
-                listed=True,
-                when_absent="Not reported by these servers.",
             ),
             _tenants(),
+            numbers(
+                604,
+                "Size",
+                "Usable blocks, the tokens that they hold, and sequences of the longest length; "
+                "summed over the selected engines. Too small? Memory and OOM risk shows how the "
+                "pool got its size, `kvscope plan` what another size would hold.",
+                COUNT,
+                Q(total(_USABLE), "usable blocks"),
+                Q(total(series("kvscope_kv_usable_tokens")), "tokens"),
+                Q(total(series("kvscope_kv_full_length_sequences")), "sequences of full length"),
+                Q(worst(series("kvscope_kv_block_size_tokens")), "tokens of a block"),
+                Q(total(f"{_USABLE} * {series('kvscope_kv_block_size_bytes')}"), "K and V"),
+                units={"K and V": BYTES},
+                span=24,
+                height=4,
+            ),
         ],
     )
 
@@ -100,4 +80,5 @@ def _tenants() -> Panel:
         colours={"other": "#55606e"},
         span=8,
         listed=True,
+        when_absent=FULL,
     )

@@ -12,10 +12,13 @@ from dashboards.kit.queries import (
     mean,
     over_range,
     recent,
+    series,
     total,
     worst,
 )
 from kvscope_monitoring import formulas
+
+_PROBABILITY = series("kvscope_kv_exhaustion_probability", horizon_seconds="60")
 
 
 def row() -> Row:
@@ -34,20 +37,19 @@ def row() -> Row:
                 *pressure.fullest_pool(),
                 steps=limits.NEVER_A_FAULT,
                 judged=pressure.JUDGED,
-                span=4,
+                span=6,
             ),
             numbers(
                 102,
-                "Exhausted in 1 min",
+                "P(full in 60 s)",
                 "Probability that within a minute a running request finds no block, so that one "
-                "is preempted, in the engine where it is highest among pools that are half full. "
-                "Orange: send new work elsewhere. 'not expected': all are less than half full, or "
-                "have no forecast yet.",
+                "is preempted, in the engine where it is highest, among pools that are half full "
+                "if there are any. Orange: send new work elsewhere.",
                 RATIO,
-                Q(worst(pressure.exhaustion()), ""),
+                Q(f"{worst(pressure.exhaustion())} or {worst(_PROBABILITY)}", ""),
                 steps=limits.EXHAUSTION_PROBABILITY,
-                when_absent="not expected",
-                span=4,
+                when_absent="no forecast yet",
+                span=6,
             ),
             numbers(
                 103,
@@ -63,39 +65,26 @@ def row() -> Row:
                 judged={"queued": limits.UNJUDGED},
                 units={"queued": SECONDS},
                 when_absent="idle",
-                span=4,
+                span=6,
             ),
             numbers(
                 104,
                 "Preemptions",
-                "Running requests that lost their blocks in the time range on screen. A few at a "
-                "peak are cheap: check their cost below before you act.",
+                "Running requests that lost their blocks in the time range on screen, the tokens "
+                "that had to be computed again, and how long these requests were stalled, counted "
+                "when they resume or end. A few at a peak are cheap: check below what one costs "
+                "before you act.",
                 COUNT,
-                Q(total(over_range("kvscope_preemptions_total")), ""),
+                Q(total(over_range("kvscope_preemptions_total")), "preemptions"),
+                Q(
+                    total(over_range("kvscope_preemption_recomputed_tokens_total")),
+                    "tokens recomputed",
+                ),
+                Q(total(over_range("kvscope_preemption_stalled_seconds_total")), "stalled"),
+                units={"tokens recomputed": TOKENS, "stalled": SECONDS},
                 when_absent="no engine",
                 decimals=0,
-                span=4,
-            ),
-            numbers(
-                105,
-                "Tokens recomputed",
-                "Tokens that preemptions discarded and that had to be computed again, in the time "
-                "range on screen. Divide by tokens per second for the GPU time they took.",
-                TOKENS,
-                Q(total(over_range("kvscope_preemption_recomputed_tokens_total")), ""),
-                decimals=0,
-                when_absent="no engine",
-                span=4,
-            ),
-            numbers(
-                106,
-                "Seconds stalled",
-                "Total time that preempted requests were stalled in the time range on screen, "
-                "counted when they resume or end. Users see it as a reply that stops midway.",
-                SECONDS,
-                Q(total(over_range("kvscope_preemption_stalled_seconds_total")), ""),
-                when_absent="no engine",
-                span=4,
+                span=6,
             ),
         ],
     )

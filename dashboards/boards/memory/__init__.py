@@ -16,8 +16,8 @@ def build() -> db.Dashboard:
         every_variable(gpu=True),
         [
             verdict.row(),
-            where.row(),
             modes.row(),
+            where.row(),
             sizing.row(),
             allocator.row(),
             hardware.row(),

@@ -18,27 +18,12 @@ more KV memory, lower `--max-num-seqs`, replicas |
 SGLang: `--max-running-requests`, `--mem-fraction-static`, `--chunked-prefill-size`.
 """
 
-_COMPONENTS = """
-| part | is |
-|---|---|
-| weights, KV pool | what the server took at its start |
-| activations | with buffers in use |
-| freed | still used by a stream, or kept by torch for itself |
-| CUDA and NCCL | context, kernels, graphs |
-| other processes | of this card: `nvidia-smi` names them |
-| owner unknown | owned by no visible process: displays, hidden processes |
-| this server, unsplit | sums, if the parts are not reported separately |
-| driver | firmware, page tables, ECC |
-| free | available to every process |
-"""
-
 
 def row() -> Row:
     return Row(
         700,
         "What to do?",
         [
-            note(701, "Which one was it?", _ADVICE, span=15, height=12),
-            note(702, "What each part is", _COMPONENTS, span=9, height=12),
+            note(701, "Which one was it?", _ADVICE, height=11),
         ],
     )

@@ -4,12 +4,13 @@ from dashboards.kit import thresholds as limits
 from dashboards.kit.fleet import among, outstanding
 from dashboards.kit.frame import Row
 from dashboards.kit.links import RUNBOOK_OF_XIDS
-from dashboards.kit.panels import COUNT, PER_SECOND, RATIO, SECONDS, Q, graph, numbers, timeline
+from dashboards.kit.panels import COUNT, PER_SECOND, SECONDS, Q, graph, numbers, timeline
 from dashboards.kit.queries import (
     BY_GPU,
     GPU,
     GPU_LEGEND,
     SERVER,
+    dcgm,
     gpu,
     of_chosen,
     or_zero,
@@ -21,7 +22,8 @@ from dashboards.kit.queries import (
 from dashboards.kit.tables import Column, rows
 
 _SAMPLE_AGE = series("kvscope_gpu_sample_age_seconds", SERVER)
-_NO_GPU = "No GPU is read here: `kvscope doctor` shows why."
+_NO_GPU = "No card is read here. On Kubernetes, add components/nvml to the pod."
+_BY_POD = "namespace, pod, gpu"
 
 
 def _gpu(name: str, **labels: str) -> str:
@@ -58,7 +60,9 @@ def faults() -> str:
 
 
 def xids() -> str:
-    return or_zero(total(_each_card(_gpu("xid_events_total"))), _gpu("up"))
+    """Events by NVML; where there is none, cards whose last one DCGM reports."""
+    events = or_zero(total(_each_card(_gpu("xid_events_total"))), _gpu("up"))
+    return f"({events}) or sum({dcgm('xid:last')} > bool 0)"
 
 
 _POWER = worst(f"{_gpu('power_watts')} / {_gpu('power_limit_watts')}", BY_GPU)
@@ -85,13 +89,6 @@ def _held_back() -> str:
 
 
 def row() -> Row:
-    recovery = {0: ("nothing", "green"), 1: ("reset the GPU", "red"), 2: ("reboot", "red")} | {
-        3: ("drain peers", "orange"),
-        4: ("drain and reset", "red"),
-        5: ("IMEX recovery", "red"),
-        6: ("bus reset", "red"),
-        7: ("reboot the system", "red"),
-    }
     return Row(
         600,
         "Is the hardware well?",
@@ -108,20 +105,9 @@ def row() -> Row:
                 Q(_FAILED, "remap failed"),
                 Q(f"sum(1 - {_of_server('nvml_up')})", "driver silent"),
                 steps=limits.NONE_IS_GOOD,
-                span=8,
-                height=7,
-                when_absent="no GPU",
-            ),
-            timeline(
-                602,
-                "The device asks for",
-                "The action that the driver recommends for the device. If it is not 'nothing', "
-                "drain the server first, then do it.",
-                among(worst(_gpu("recovery_action"), BY_GPU), GPU_LEGEND, by=BY_GPU),
-                meanings=recovery,
                 span=6,
-                height=7,
-                when_absent="The driver does not say (before 570).",
+                height=8,
+                when_absent="no GPU",
             ),
             timeline(
                 603,
@@ -131,8 +117,8 @@ def row() -> Row:
                 "load, hence grey.",
                 among(_held_back(), "{{reason}}, GPU {{gpu}}", by=_BY_REASON, rank="avg"),
                 meanings=limits.CLOCKS_HELD_BACK,
-                span=10,
-                height=7,
+                span=6,
+                height=8,
                 when_absent=_NO_GPU,
             ),
             graph(
@@ -151,6 +137,7 @@ def row() -> Row:
                     "{{call}}",
                 ),
                 span=6,
+                height=8,
             ),
             graph(
                 605,
@@ -160,116 +147,15 @@ def row() -> Row:
                 "celsius",
                 *_cards("temperature_celsius"),
                 _memories("memory_temperature_celsius"),
+                among(
+                    worst(dcgm("temperature_celsius:max"), _BY_POD),
+                    "{{pod}} GPU {{gpu}}, by DCGM",
+                    by=_BY_POD,
+                ),
                 steps=limits.GPU_CELSIUS,
                 span=6,
                 when_absent=_NO_GPU,
-            ),
-            graph(
-                606,
-                "Power, of the limit",
-                "Near 100 % under load is normal. Low under load: the GPU waits for something "
-                "else, or its clocks were lowered by hand.",
-                RATIO,
-                *outstanding(_POWER, GPU_LEGEND, by=BY_GPU),
-                steps=limits.POWER_SHARE,
-                span=6,
-                when_absent=_NO_GPU,
-            ),
-            graph(
-                607,
-                "How busy?",
-                "Share of the time with a kernel running, and with memory read or written. 100 % "
-                "busy with little memory activity: many small kernels; raise the batch.",
-                RATIO,
-                *_cards("utilization_ratio"),
-                _memories("memory_activity_ratio"),
-                high=1,
-                span=6,
-                when_absent=_NO_GPU,
-            ),
-            graph(
-                608,
-                "Traffic",
-                "Traffic over PCIe and NVLink. PCIe busy during decode: something swaps or copies "
-                "through the host.",
-                "binBps",
-                Q(_traffic("pcie"), "PCIe {{direction}}"),
-                Q(_traffic("nvlink"), "NVLink {{direction}}"),
-                span=8,
-                listed=True,
-                when_absent=_NO_GPU,
-            ),
-            graph(
-                609,
-                "Clocks",
-                "Clocks of the multiprocessors and of the memory. If they fall under load, see "
-                "above what holds them back.",
-                "hertz",
-                *_cards("sm_clock_hertz", lowest=True),
-                _memories("memory_clock_hertz", lowest=True),
-                span=8,
-                when_absent=_NO_GPU,
-            ),
-            graph(
-                610,
-                "How old are these readings?",
-                "Age of the last sample of the GPUs, and how long it took. Several seconds: the "
-                "driver hangs, and `nvidia-smi` will hang as well.",
-                SECONDS,
-                among(
-                    worst(of_chosen(_SAMPLE_AGE), "instance"),
-                    "age, {{instance}}",
-                    by="instance",
-                ),
-                among(
-                    worst(_of_server("sample_duration_seconds"), "instance"),
-                    "duration, {{instance}}",
-                    by="instance",
-                ),
-                steps=limits.LAG_SECONDS,
-                span=8,
-                when_absent=_NO_GPU,
-            ),
-            rows(
-                611,
-                "Devices",
-                "Hardware and its wear: memory rows that were remapped to spare rows, after "
-                "correctable errors or uncorrectable ones (then data was lost). Orange that "
-                "increases: plan a replacement. A row without a spare one is 'remap failed' "
-                "above. PCIe link: its rate relative to the best that card and slot allow; idle "
-                "cards lower it.",
-                Q(
-                    worst(
-                        _gpu("info"),
-                        f"{BY_GPU}, name, driver_version, cuda_version, pci_bus_id",
-                    ),
-                    "present",
-                ),
-                Q(
-                    worst(_gpu("remapped_rows_total", cause="correctable"), BY_GPU),
-                    "correctable",
-                ),
-                Q(
-                    worst(_gpu("remapped_rows_total", cause="uncorrectable"), BY_GPU),
-                    "uncorrectable",
-                ),
-                Q(worst(_gpu("pcie_link_ratio"), BY_GPU), "link"),
-                columns={
-                    "uncorrectable": Column(
-                        "Remaps, uncorr.", COUNT, limits.SOME_ARE_WORTH_A_LOOK, width=125
-                    ),
-                    "correctable": Column("Remaps, corr.", COUNT, width=110),
-                    "link": Column("PCIe link", RATIO, width=90),
-                    "instance": Column("Server"),
-                    "gpu": Column("GPU", width=55),
-                    "name": Column("Model"),
-                    "driver_version": Column("Driver", width=100),
-                    "cuda_version": Column("CUDA", width=65),
-                    "pci_bus_id": Column("PCI", width=145),
-                },
-                span=16,
-                height=5,
-                when_absent=_NO_GPU,
+                height=8,
             ),
             rows(
                 612,
@@ -287,7 +173,7 @@ def row() -> Row:
                     "events": Column("Events", COUNT, width=70),
                     "last": Column("Ago", SECONDS, width=140),
                 },
-                span=8,
+                span=24,
                 height=5,
                 when_absent="None since the exporter began.",
             ),

@@ -1,7 +1,7 @@
 """Memory: how the pool got its size at start-up."""
 
 from dashboards.kit.frame import Row
-from dashboards.kit.panels import BYTES, COUNT, Q, graph, numbers
+from dashboards.kit.panels import BYTES, FULL, Q, graph
 from dashboards.kit.queries import series, total
 
 
@@ -33,22 +33,11 @@ def row() -> Row:
                     "total": "text",
                     "requested": "orange",
                 },
-                span=16,
+                span=24,
                 right=True,
                 calcs=("lastNotNull",),
-                when_absent="The pool's size was configured, as a number of blocks or bytes, or "
-                "the server does not report the terms (SGLang).",
-            ),
-            numbers(
-                402,
-                "What it comes to",
-                "Tokens that the usable blocks hold, and sequences of the longest length allowed. "
-                "Fewer than --max-num-seqs is normal: few sequences are that long.",
-                COUNT,
-                Q(total(series("kvscope_kv_usable_tokens")), "tokens"),
-                Q(total(series("kvscope_kv_full_length_sequences")), "full sequences"),
-                span=8,
-                height=8,
+                when_absent=f"{FULL} Or the pool's size was configured, or the server does not "
+                "report the terms (SGLang).",
             ),
         ],
     )

@@ -3,14 +3,14 @@
 from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
 from dashboards.kit.panels import BYTES, RATIO, Q, graph
-from dashboards.kit.queries import BY_GPU, gpu, gpu_room, total, worst
+from dashboards.kit.queries import BY_GPU, dcgm, gpu, gpu_room, total, worst
 from dashboards.kit.tables import Column, rows
 
 _HEADROOM = gpu("kvscope_gpu_memory_headroom_bytes")
 _PEAK = gpu("kvscope_gpu_activation_peak_bytes")
 _TOTAL = gpu("kvscope_gpu_memory_total_bytes")
 _OTHERS = gpu("kvscope_gpu_memory_component_bytes", component="other_processes")
-_NO_GPU = "No GPU is read here: `kvscope doctor` shows why."
+_NO_GPU = "No card is read here. On Kubernetes, add components/nvml to the pod, or DCGM's exporter."
 
 
 def _part(component: str) -> str:
@@ -31,6 +31,8 @@ def row() -> Row:
                 "the same one: their sum; choose a server and a GPU above.",
                 BYTES,
                 *(Q(_part(part), name) for part, name in limits.MEMORY_NAMES.items()),
+                Q(f"2^20 * {total(dcgm('memory_used_mebibytes:max'))}", "in use, by DCGM"),
+                Q(f"2^20 * {total(dcgm('memory_free_mebibytes:max'))}", "free, by DCGM"),
                 Q(total(_TOTAL), "total"),
                 stacked=True,
                 lines=("total",),
@@ -39,7 +41,7 @@ def row() -> Row:
                     for part, colour in limits.MEMORY_COLOURS.items()
                 },
                 low=None,
-                height=12,
+                height=10,
                 span=24,
                 right=True,
                 calcs=("lastNotNull",),

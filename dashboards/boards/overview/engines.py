@@ -76,9 +76,9 @@ def table() -> Panel:
         "One line for each engine, the worst first; click a model for its KV pool, a hit ratio for "
         "its prefix cache, a server for the cause of its trouble (those of a sidecar have no "
         "address: kvscope why SIDECAR --target SERVER). silent: its server does not answer "
-        "Prometheus. stalled: work, but no step. late: first tokens or errors break a promise at "
+        "Prometheus. stalled: work, but no step. slow: first tokens or errors break a promise at "
         "the rate that pages. loading: it "
-        "takes no requests yet. slow: a promise is being broken slowly, or a request has waited "
+        "takes no requests yet. at risk: a promise is being broken slowly, or a request has waited "
         "longer than it allows. pressure: its pool is full, and requests wait for it. First token: "
         "the slowest 5 % wait longer. An engine that has been up for less time than its "
         "neighbours, without anybody having restarted it, has crashed: look at the end of its log.",
@@ -102,7 +102,9 @@ def table() -> Panel:
             "ttft": Column("First token", SECONDS, width=90),
             "running": Column("Running", COUNT, width=75),
             "pool": Column("Pool", RATIO, width=70),
-            "exhaustion": Column("Exhausted", RATIO, limits.EXHAUSTION_PROBABILITY, width=85),
+            "exhaustion": Column(
+                "P(full in 60 s)", RATIO, limits.EXHAUSTION_PROBABILITY, width=110
+            ),
             "recomputed": Column("Recomputed", TOKENS_PER_SECOND, width=100),
             "hits": Column(
                 "Hit ratio",
@@ -112,6 +114,6 @@ def table() -> Panel:
             ),
             "up": Column("Up for", SECONDS, width=90),
         },
-        height=7,
+        height=8,
         worst_first=("State", "Oldest wait"),
     )

@@ -11,22 +11,23 @@ def table() -> Panel:
     ago = worst(series("kvscope_incident_age_seconds"), f"{BY_ENGINE}, cause")
     return rows(
         110,
-        "What began?",
+        "What started it?",
         "The cause of the trouble that kvscope sees, by engine, the earliest first: what left its "
         "usual level, did harm, and followed from nothing else. Click a server for the whole "
         "sentence: what followed, what it cost, what to do (those of a sidecar have no address: "
         "kvscope why SIDECAR --target SERVER).",
         Q(ago, "ago"),
         columns={
-            "ago": Column("Ago", SECONDS, width=140),
+            "ago": Column("Ago", SECONDS, width=75),
             "cause": Column(
-                "Cause", words={str(cause): words for cause, words in PHRASES.items()}, least=260
+                "Cause", words={str(cause): words for cause, words in PHRASES.items()}, least=150
             ),
-            "model_name": Column("Model", link=to_engine_of_row("KV pool", KV_POOL), least=100),
-            "instance": Column("Server", link=WHY_OF_ROW, least=130),
-            "engine": Column("Engine", width=65),
+            "model_name": Column("Model", link=to_engine_of_row("KV pool", KV_POOL), least=80),
+            "instance": Column("Server", link=WHY_OF_ROW, least=110),
+            "engine": Column("Engine", width=60),
         },
-        height=4,
+        span=12,
+        height=7,
         when_absent="Nothing is wrong that kvscope sees.",
         worst_first=("Ago",),
     )

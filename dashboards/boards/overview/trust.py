@@ -5,14 +5,21 @@ Streams are selected only by server: an engine that has not sent a Hello yet has
 
 from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
-from dashboards.kit.panels import COUNT, PER_SECOND, RATIO, SECONDS, Q, graph, numbers
-from dashboards.kit.queries import BY_ENGINE, SERVER, or_zero, rate, series, total, worst
+from dashboards.kit.panels import COUNT, PER_SECOND, SECONDS, Q, numbers
+from dashboards.kit.queries import (
+    BY_ENGINE,
+    SERVER,
+    or_zero,
+    over_range,
+    rate,
+    series,
+    total,
+    worst,
+)
+from dashboards.kit.tables import Column, rows
 
-
-def _costliest(counter: str) -> str:
-    """The rates by fold, of the engine whose sum is highest."""
-    each = rate(counter)
-    return f"{each} and on ({BY_ENGINE}) topk(1, {total(each, BY_ENGINE)})"
+_BY_STREAM = f"{BY_ENGINE}, source, endpoint"
+_SILENCE = series("kvscope_source_last_message_age_seconds", SERVER)
 
 
 def row() -> Row:
@@ -46,54 +53,42 @@ def row() -> Row:
                     "observers stopped",
                 ),
                 steps=limits.NONE_IS_GOOD,
-                span=6,
-                height=7,
+                span=24,
+                height=3,
             ),
-            graph(
-                604,
-                "Events lost",
-                "Batches dropped because the exporter was too slow, gaps that it saw, folds and "
-                "parts of the page that failed, messages that it could not read. If any is not 0, "
-                "give the process more CPU, or report the error.",
-                PER_SECOND,
-                Q(total(rate("kvscope_event_batches_dropped_total", SERVER)), "batches dropped"),
-                Q(total(rate("kvscope_event_gaps_total", SERVER)), "gaps"),
-                Q(total(rate("kvscope_fold_errors_total", SERVER)), "failed folds"),
-                Q(total(rate("kvscope_event_decode_errors_total", SERVER)), "unreadable"),
-                Q(total(rate("kvscope_collect_errors_total", SERVER)), "failed parts"),
-                span=6,
-                height=7,
-                listed=True,
-            ),
-            graph(
-                605,
-                "How far behind is the exporter?",
-                "Age of the oldest event that was queued, time to render the page, age of the last "
-                "message from an engine. A lag of seconds: batches will be dropped next.",
-                SECONDS,
-                Q(worst(series("kvscope_fold_lag_seconds", SERVER)), "lag"),
-                Q(worst(series("kvscope_scrape_duration_seconds", SERVER)), "page"),
+            rows(
+                602,
+                "Engines that are watched",
+                "One line for each stream of events, the longest silence first. A stream without "
+                "a model has never been heard: is its endpoint right? Unknown for longer than a "
+                "few seconds: restart the sidecar; restart the server only at a convenient time, "
+                "since that costs its requests. Lost batches: give the exporter more CPU.",
+                Q(worst(series("kvscope_source_up", SERVER), _BY_STREAM), "heard"),
+                Q(worst(series("kvscope_source_state_known", SERVER), _BY_STREAM), "known"),
+                Q(worst(_SILENCE, _BY_STREAM), "silence"),
+                Q(worst(series("kvscope_fold_lag_seconds", SERVER), _BY_STREAM), "lag"),
+                Q(total(rate("kvscope_events_total", SERVER), _BY_STREAM), "events"),
+                Q(total(over_range("kvscope_event_gaps_total", SERVER), _BY_STREAM), "gaps"),
                 Q(
-                    worst(series("kvscope_source_last_message_age_seconds", SERVER)),
-                    "last message",
+                    total(over_range("kvscope_event_batches_dropped_total", SERVER), _BY_STREAM),
+                    "lost",
                 ),
-                span=6,
-                height=7,
-                steps=limits.LAG_SECONDS,
-                listed=True,
-            ),
-            graph(
-                606,
-                "What the exporter costs",
-                "CPU spent on events, by fold, as a share of one core, for the engine where it is "
-                "highest at the moment. Above a tenth it competes with an engine in the same "
-                "process: report it.",
-                RATIO,
-                Q(total(_costliest("kvscope_fold_seconds_total"), "fold"), "{{fold}}"),
-                stacked=True,
-                span=6,
-                height=7,
-                listed=True,
+                columns={
+                    "model_name": Column("Model"),
+                    "instance": Column("Exporter", width=150),
+                    "engine": Column("Engine", width=60),
+                    "source": Column("Read from", width=90),
+                    "endpoint": Column("Endpoint", least=330),
+                    "heard": Column("Stream", meanings=limits.HEARD, width=90),
+                    "known": Column("State", meanings=limits.KNOWN, width=90),
+                    "silence": Column("Silent for", SECONDS, width=90),
+                    "lag": Column("Behind", SECONDS, limits.LAG_SECONDS, width=80),
+                    "events": Column("Events", PER_SECOND, width=90),
+                    "gaps": Column("Gaps", COUNT, limits.SOME_ARE_WORTH_A_LOOK, width=65),
+                    "lost": Column("Lost batches", COUNT, limits.NONE_IS_GOOD, width=105),
+                },
+                when_absent="No engine is watched.",
+                worst_first=("Silent for",),
             ),
         ],
     )

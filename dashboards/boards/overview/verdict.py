@@ -4,10 +4,9 @@ from dashboards.boards.overview import incidents
 from dashboards.kit import pressure
 from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
-from dashboards.kit.levels import FIRST_TOKEN, verdict
-from dashboards.kit.links import KV_POOL, LEVELS, MEMORY, to_dashboard
+from dashboards.kit.levels import FIRST_TOKEN, TOKEN_GAP, verdict
+from dashboards.kit.links import KV_POOL, LEVELS, to_dashboard
 from dashboards.kit.panels import (
-    BYTES,
     COUNT,
     RATIO,
     REQUESTS_PER_SECOND,
@@ -23,10 +22,8 @@ from dashboards.kit.queries import (
     ENGINE,
     TARGET,
     TILE_WINDOW,
-    added,
     every_engine,
     every_part,
-    least_gpu_room,
     or_zero,
     peak,
     quantile,
@@ -38,6 +35,7 @@ from dashboards.kit.queries import (
     up_for,
     worst,
 )
+from dashboards.kit.time_parts import first_token_time
 from kvscope_monitoring import formulas, identity
 
 _STALLED = formulas.stalled(selector=ENGINE)
@@ -53,27 +51,14 @@ def _firing(severity: str) -> str:
     return f'count(ALERTS{{alertstate="firing",{ALERT},severity="{severity}"}})'
 
 
-def gpu_room() -> tuple[Q, Q, Q]:
-    """Memory left, or missing: red only if steps failed for lack of it."""
-    short = f"-{least_gpu_room()} > 0"
-    gave_up = recent(added("kvscope_engine_oom_events_total", action="gave_up"))
-    hurt = f"on () ({total(gave_up)} > 0)"
-    return (
-        Q(f"{least_gpu_room()} >= 0", "left"),
-        Q(f"({short}) unless {hurt}", "short by", limits.ALWAYS_WORTH_A_LOOK),
-        Q(f"({short}) and {hurt}", "short by", limits.ALWAYS_A_FAULT),
-    )
-
-
 def row() -> Row:
-    pool, memory = to_dashboard("KV pool", KV_POOL), to_dashboard("Memory", MEMORY)
+    pool = to_dashboard("KV pool", KV_POOL)
     levels = to_dashboard("Service levels", LEVELS)
     return Row(
         100,
         "Is anything wrong, in the last five minutes?  "
         "Green: no. Orange: look. Red: users are hurt",
         [
-            incidents.table(),
             numbers(
                 101,
                 "Alerts firing",
@@ -140,14 +125,31 @@ def row() -> Row:
             numbers(
                 105,
                 "First token",
-                "late: share of the requests that had no first token within the promise above, in "
+                "slow: share of the requests that had no first token within the target above, in "
                 "five minutes, of the model where that is highest. Orange: its error budget is "
                 "used faster than it comes back; red: at the rate that pages. slowest 5 %: they "
                 "wait longer than this, in the worst engine. Long queue: the pool or the batch "
                 "is full. Short queue: prompts are long.",
                 RATIO,
-                *verdict("first token", "late"),
+                *verdict("first token", "slow"),
                 Q(worst(recent(quantile(0.95, FIRST_TOKEN, BY_ENGINE))), "slowest 5 %"),
+                steps=limits.UNJUDGED,
+                units={"slowest 5 %": SECONDS},
+                span=3,
+                when_absent="idle",
+                link=levels,
+            ),
+            numbers(
+                108,
+                "Next token",
+                "slow: share of the tokens that came later after the one before than the target on "
+                "Service levels allows, in five minutes, of the model where that is highest. "
+                "Orange: its error budget is used faster than it comes back; red: at the rate that "
+                "pages. slowest 5 %: they come later than this, in the worst engine. Large "
+                "prefills, preemptions, or a GPU with low clocks.",
+                RATIO,
+                *verdict("next token", "slow"),
+                Q(worst(recent(quantile(0.95, TOKEN_GAP, BY_ENGINE))), "slowest 5 %"),
                 steps=limits.UNJUDGED,
                 units={"slowest 5 %": SECONDS},
                 span=3,
@@ -181,19 +183,8 @@ def row() -> Row:
                 when_absent="idle",
                 link=to_dashboard("Bill", KV_POOL),
             ),
-            numbers(
-                108,
-                "GPU room",
-                "Memory that the next allocation can get, less the largest step so far, on the "
-                "GPU where this is least. Short by: the next step of that size fails, or is "
-                "retried smaller. Red: steps failed, and their requests with them. Open Memory.",
-                BYTES,
-                *gpu_room(),
-                steps=limits.ROOM_AFTER_PEAK_BYTES,
-                span=3,
-                when_absent="not known",
-                link=memory,
-            ),
+            incidents.table(),
+            first_token_time(112, span=12, height=7),
             numbers(
                 109,
                 "Served now",
@@ -206,11 +197,11 @@ def row() -> Row:
                 Q(total(series("kvscope_requests", state=("waiting", "swapped"))), "waiting"),
                 Q(total(rate("kvscope_requests_finished_total")), "answered"),
                 Q(total(rate("kvscope_step_tokens_total")), "computed"),
-                Q(f"min({up_for(every_engine())})", "last start"),
+                Q(f"min({up_for(every_engine())})", "newest engine up for"),
                 units={
                     "answered": REQUESTS_PER_SECOND,
                     "computed": TOKENS_PER_SECOND,
-                    "last start": SECONDS,
+                    "newest engine up for": SECONDS,
                 },
                 span=24,
                 height=3,

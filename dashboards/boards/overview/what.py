@@ -6,7 +6,7 @@ from dashboards.boards.overview import engines
 from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
 from dashboards.kit.links import RUNBOOK_OF_ROW
-from dashboards.kit.panels import COUNT, Q, timeline
+from dashboards.kit.panels import COUNT, Q
 from dashboards.kit.queries import ALERT, firing_by_rank
 from dashboards.kit.tables import Column, rows
 
@@ -19,6 +19,7 @@ def row() -> Row:
         200,
         "What is wrong, and where?",
         [
+            engines.table(),
             rows(
                 201,
                 "Alerts firing, and since when",
@@ -37,23 +38,10 @@ def row() -> Row:
                     "servers": Column("Servers", COUNT, width=80),
                     "since": Column("Since", unit=units.DateTimeFromNow, width=140),
                 },
-                span=13,
-                height=8,
+                height=4,
                 when_absent="No alert fires.",
                 worst_first=("Severity",),
                 least_first=("Since",),
             ),
-            timeline(
-                203,
-                "Alerts over time",
-                "When which alert fired. What began first is closest to the cause; compare with "
-                "the curves at the same moment.",
-                Q(firing_by_rank("max by (alertname)"), "{{alertname}}"),
-                meanings=limits.SEVERITIES,
-                span=11,
-                height=8,
-                when_absent="No alert fired in this time range.",
-            ),
-            engines.table(),
         ],
     )

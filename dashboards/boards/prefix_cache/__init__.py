@@ -4,6 +4,7 @@ from grafana_foundation_sdk.builders import dashboard as db
 
 from dashboards.boards.prefix_cache import (
     advice,
+    fleet,
     groups,
     misses,
     pool,
@@ -12,6 +13,7 @@ from dashboards.boards.prefix_cache import (
     verdict,
     whatif,
 )
+from dashboards.boards.prefix_cache.fleet_figures import fleet_variable
 from dashboards.kit.frame import assemble, every_variable
 from dashboards.kit.links import PREFIX_CACHE
 
@@ -22,7 +24,7 @@ def build() -> db.Dashboard:
         "Prefix cache",
         PREFIX_CACHE,
         "What the prefix cache saved, what it missed, and whether more memory would help.",
-        every_variable(levels="first token", engine=True),
+        [fleet_variable(), *every_variable(engine=True)],
         [
             verdict.row(),
             misses.row(),
@@ -31,6 +33,7 @@ def build() -> db.Dashboard:
             prefixes.row(),
             groups.row(),
             since_when.row(),
+            fleet.row(),
             advice.row(),
         ],
     )

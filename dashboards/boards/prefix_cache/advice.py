@@ -7,7 +7,7 @@ _ADVICE = """
 | you see | it means | do |
 |---|---|---|
 | regret, and a curve that rises to the right | blocks were here, and had to go | more KV memory: \
-as many blocks as *Blocks too few* says; fewer sequences at once; prefix-aware routing |
+as many blocks as *missing blocks* says; fewer sequences at once; prefix-aware routing |
 | a curve that is flat around you | memory is not the limit | nothing; the smallest size with the \
 same hits leaves the rest to something else |
 | misses mostly cold | prompts are new, or differ early | put what varies (date, user) at the end \

@@ -35,8 +35,8 @@ def row() -> Row:
                     "found",
                 ),
                 colours=_COLOURS,
-                span=8,
-                height=9,  # of the legend's rows the third would be cut off
+                span=12,
+                height=8,  # of the legend's rows the third would be cut off
                 when_absent=_PLAIN,
             ),
             graph(
@@ -48,19 +48,8 @@ def row() -> Row:
                 TOKENS_PER_SECOND,
                 Q(total(rate(_VETOED), "kind, cause"), "{{kind}}, {{cause}}"),
                 stacked=True,
-                span=8,
-                height=9,  # of the legend's rows the third would be cut off
-                when_absent=_PLAIN,
-            ),
-            graph(
-                803,
-                "Too short for any hit",
-                "Prompt tokens of requests shorter than the unit in which this model hits, which "
-                "may be hundreds of tokens. Much of what is asked for: choose smaller blocks.",
-                TOKENS_PER_SECOND,
-                Q(total(rate(_BELOW)), "too short"),
-                span=8,
-                height=9,  # of the legend's rows the third would be cut off
+                span=12,
+                height=8,  # of the legend's rows the third would be cut off
                 when_absent=_PLAIN,
             ),
         ],

@@ -2,7 +2,7 @@
 
 from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
-from dashboards.kit.panels import RATIO, TOKENS_PER_SECOND, Q, graph
+from dashboards.kit.panels import FULL, RATIO, TOKENS_PER_SECOND, Q, graph
 from dashboards.kit.queries import rate, total
 from kvscope_monitoring.formulas import share
 
@@ -45,6 +45,7 @@ def row() -> Row:
                 height=9,
                 calcs=("lastNotNull", "mean"),
                 right=True,
+                when_absent=FULL,
             ),
             graph(
                 202,

@@ -2,7 +2,7 @@
 
 from dashboards.kit.fleet import largest
 from dashboards.kit.frame import Row
-from dashboards.kit.panels import TOKENS_PER_SECOND, graph
+from dashboards.kit.panels import FULL, TOKENS_PER_SECOND, graph
 
 
 def row() -> Row:
@@ -24,6 +24,7 @@ def row() -> Row:
                 colours={"other": "#55606e"},
                 span=24,
                 right=True,
+                when_absent=FULL,
                 calcs=("lastNotNull", "mean"),
             ),
         ],

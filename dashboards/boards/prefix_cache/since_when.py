@@ -1,10 +1,8 @@
 """Prefix cache: since when did it change?"""
 
-from dashboards.kit.fleet import outstanding, quantile_lines
+from dashboards.kit.fleet import outstanding
 from dashboards.kit.frame import Row
-from dashboards.kit.levels import FIRST_TOKEN_OBJECTIVE
-from dashboards.kit.links import FLEET_CACHE, to_dashboard
-from dashboards.kit.panels import RATIO, Q, graph, quantiles
+from dashboards.kit.panels import RATIO, Q, graph
 from dashboards.kit.queries import EACH_ENGINE, ENGINE, RATE_WINDOW, WHOLE_RANGE
 from kvscope_monitoring import formulas
 
@@ -36,31 +34,23 @@ def row() -> Row:
                     "resumed": "purple",
                 },
                 high=1,
-                span=8,
+                span=12,
                 calcs=("lastNotNull", "mean"),
+                height=8,
             ),
             graph(
                 302,
                 "Hit ratio by engine",
                 "Engines of one model should be alike. One much lower: it restarted, or the router "
-                "sends equal prefixes to different engines; Fleet cache says how much that costs.",
+                "sends equal prefixes to different engines; the row of the fleet has the price.",
                 RATIO,
                 *outstanding(
                     formulas.hit_ratio(RATE_WINDOW, EACH_ENGINE, ENGINE), lowest=True, rank="avg"
                 ),
                 high=1,
-                span=8,
+                span=12,
                 calcs=("lastNotNull", "mean"),
-                link=to_dashboard("Fleet cache", FLEET_CACHE),
-            ),
-            quantiles(
-                303,
-                "Time to first token",
-                "The latency that hits reduce. If it rises when the hit ratio falls, users wait "
-                "for the misses. If it rises alone, look at the queue in KV pool.",
-                *quantile_lines("kvscope_time_to_first_token_seconds", 0.5, 0.95),
-                FIRST_TOKEN_OBJECTIVE,
-                span=8,
+                height=8,
             ),
         ],
     )

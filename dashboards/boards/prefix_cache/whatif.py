@@ -1,7 +1,8 @@
 """Prefix cache: would more memory help, or less do?
 
 The curve of the time range on screen: hits of first lookups at other sizes of the pool, predicted
-from the lookups that came. With several engines selected, sizes and hits are their sums.
+from the lookups that came. With several engines selected, sizes and hits are their sums; of
+several models the busiest is shown.
 """
 
 from dashboards.kit import thresholds as limits
@@ -22,26 +23,31 @@ _SIZE_NAMES = {size: f"{size}x" for size in SIZES} | {_UNLIMITED: "never evicts"
 _MARKS = {0: ("", "transparent"), 1: ("you are here", "transparent"), 2: ("best value", "blue")}
 _WORTH_IT = 0.05
 """Gain in hits that four times the pool must bring for any size to be recommended."""
-_USABLE = series("kvscope_kv_usable_blocks")
 _BLOCK_BYTES = series("kvscope_kv_block_size_bytes")
 _BLOCK_TOKENS = series("kvscope_kv_block_size_tokens")
 _EVERY_ROW = "on () group_left ()"
+_QUERIED = "kvscope_prefix_cache_whatif_queried_blocks_total"
+_BUSIEST = f"and on (model_name) topk(1, {total(over_range(_QUERIED), 'model_name')})"
+"""Blocks of different models have different sizes: a sum over them would mean nothing."""
+_USABLE = f"({series('kvscope_kv_usable_blocks')} {_BUSIEST})"
 _NOT_YET = (
     "Not known: no lookups in this time range, or an engine whose evictions are not reported."
 )
 
 
+def _hits(*scales: str) -> str:
+    found = over_range(_HITS, scale=scales) if scales else over_range(_HITS)
+    return f"({found} {_BUSIEST})"
+
+
 def _ratio(*scales: str) -> str:
-    hits = total(over_range(_HITS, scale=scales), "scale")
-    queried = total(over_range("kvscope_prefix_cache_whatif_queried_blocks_total"))
-    return f"{hits} / {_EVERY_ROW} ({queried} > 0)"
+    queried = f"{over_range(_QUERIED)} {_BUSIEST}"
+    return f"{total(_hits(*scales), 'scale')} / {_EVERY_ROW} ({total(queried)} > 0)"
 
 
 def _scale() -> str:
     """The label's value as the sample's value: 0.25{scale="0.25"}."""
-    return " or ".join(
-        f"{size} * group by (scale) ({over_range(_HITS, scale=size)})" for size in SIZES
-    )
+    return " or ".join(f"{size} * group by (scale) ({_hits(size)})" for size in SIZES)
 
 
 def _at_every_size(expr: str) -> str:
@@ -52,8 +58,8 @@ def _at_every_size(expr: str) -> str:
 def _saved() -> str:
     """Prompt tokens a second that each size would save beyond the present one."""
     tokens = f"on ({BY_ENGINE}) group_left () {_BLOCK_TOKENS}"
-    each = rate(_HITS, WHOLE_RANGE, ENGINE)
-    now = rate(_HITS, WHOLE_RANGE, ENGINE, scale=_PRESENT)
+    each = f"({rate(_HITS, WHOLE_RANGE, ENGINE)} {_BUSIEST})"
+    now = f"({rate(_HITS, WHOLE_RANGE, ENGINE, scale=_PRESENT)} {_BUSIEST})"
     return f"{total(f'{each} * {tokens}', 'scale')} - {_EVERY_ROW} {total(f'{now} * {tokens}')}"
 
 
@@ -64,10 +70,9 @@ def _mark() -> str:
     enough = f"({_ratio(*SIZES)} - {here}) >= {_EVERY_ROW} (0.8 * ({gain} > {_WORTH_IT}))"
     sizes = f"(({_scale()}) and on (scale) ({enough}))"
     best = f"({sizes}) == {_EVERY_ROW} min({sizes})"
-    present = over_range(_HITS, scale=_PRESENT)
     return (
-        f"2 * group by (scale) ({best}) or group by (scale) ({present})"
-        f" or 0 * group by (scale) ({over_range(_HITS)})"
+        f"2 * group by (scale) ({best}) or group by (scale) {_hits(_PRESENT)}"
+        f" or 0 * group by (scale) {_hits()}"
     )
 
 
@@ -78,6 +83,24 @@ def row() -> Row:
         600,
         "Would more memory help?  (time range on screen)",
         [
+            numbers(
+                603,
+                "Whose curve, and how wrong is it?",
+                "The model with most lookups among those selected: pools of several models have "
+                "no curve together; choose another above. The number is the difference between "
+                "the predicted and the actual hits at the present size, as a share of the blocks "
+                "requested. 0: exact. Orange: the engine does not evict the oldest first, or "
+                "events are wrong; do not trust the curve.",
+                RATIO,
+                Q(
+                    f"{formulas.whatif_error(WHOLE_RANGE, 'by (model_name)', ENGINE)}\n{_BUSIEST}",
+                    "{{model_name}}",
+                ),
+                steps=limits.WHATIF_ERROR,
+                span=24,
+                height=3,
+                when_absent="not yet",
+            ),
             curve(
                 601,
                 "Hit ratio at other sizes of the pool",
@@ -99,7 +122,7 @@ def row() -> Row:
                 x_axis="usable blocks",
                 x_unit=BLOCKS,
                 y_unit=RATIO,
-                span=10,
+                span=12,
                 when_absent=_NOT_YET,
             ),
             rows(
@@ -122,22 +145,9 @@ def row() -> Row:
                     "memory": Column("K and V", BYTES, width=90),
                     "saved": Column("Saves about", TOKENS_PER_SECOND, least=90, decimals=0),
                 },
-                span=10,
+                span=12,
                 height=10,
                 when_absent=_NOT_YET,
-            ),
-            numbers(
-                603,
-                "Is the curve right?",
-                "Difference between the predicted and the actual hits at the present size, as a "
-                "share of the blocks requested. 0: exact. Orange: the engine does not evict the "
-                "oldest first, or events are wrong; do not trust the curve.",
-                RATIO,
-                Q(formulas.whatif_error(WHOLE_RANGE, selector=ENGINE), ""),
-                steps=limits.WHATIF_ERROR,
-                span=4,
-                height=10,
-                when_absent="not yet",
             ),
         ],
     )

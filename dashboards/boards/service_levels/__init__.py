@@ -3,7 +3,7 @@ and what did clients see?"""
 
 from grafana_foundation_sdk.builders import dashboard as db
 
-from dashboards.boards.service_levels import budget, burn, capacity, clients
+from dashboards.boards.service_levels import budget, capacity, clients, wall
 from dashboards.kit.frame import assemble, every_variable
 from dashboards.kit.links import LEVELS
 
@@ -15,6 +15,6 @@ def build() -> db.Dashboard:
         LEVELS,
         "By model: is the promise kept, how fast is the error budget used, does capacity last?",
         every_variable(levels="all"),
-        [budget.row(), burn.row(), capacity.row(), clients.row()],
+        [wall.row(), budget.row(), capacity.row(), clients.row()],
         since="now-7d",
     )

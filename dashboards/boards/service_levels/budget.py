@@ -1,53 +1,39 @@
-"""Service levels, first row: was the promise kept in the time range on screen?"""
+"""Service levels: is the promise kept, how fast is its budget used, and since when?"""
 
 from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
 from dashboards.kit.levels import FIRST_TOKEN, broken, used
-from dashboards.kit.panels import COUNT, RATIO, Q, numbers
-from dashboards.kit.queries import WHOLE_RANGE, over_range, total, worst
+from dashboards.kit.panels import COUNT, RATIO, TIMES, Q, graph
+from dashboards.kit.queries import WHOLE_RANGE, over_range, total
 from dashboards.kit.tables import Column, rows
 
+BURN_WINDOW = "1h"
+"""The long window of the alert that pages first: the panel shows what pages."""
 _BY = "model_name"
 
 
+def _budget(title: str) -> Column:
+    return Column(title, TIMES, limits.BUDGET_USED, decimals=1)
+
+
 def row() -> Row:
-    shares, budgets = broken(WHOLE_RANGE, _BY), used(WHOLE_RANGE, _BY)
-    why = {
-        "answered": "Requests that the server failed, or refused because its queue was full or "
-        "its engine was dead.",
-        "first token": "Requests without a first token within the promise above, including those "
-        "abandoned after it.",
-        "next token": "Tokens that came later after their predecessor than 'Next token within' "
-        "above.",
+    remedies = {
+        "answered": "Refusals: the queue is full, add replicas. Errors: see the log.",
+        "first token": "Compare with the queue and the pool on the overview.",
+        "next token": "Large prefills, preemptions, or a GPU with low clocks.",
     }
-    then = (
-        "The model that has used most of its budget; above 100 % its promise is broken for this "
-        "time range."
-    )
+    shares, budgets = broken(WHOLE_RANGE, _BY), used(WHOLE_RANGE, _BY)
     return Row(
-        100,
-        "Is the promise kept?  Error budget used in the time range on screen",
+        200,
+        "Is the promise kept?  (1x uses exactly the error budget)",
         [
-            *(
-                numbers(
-                    101 + index,
-                    f"Budget used: {name}",
-                    f"{why[name]} {then} Red: see below since when, then the overview for the "
-                    "cause.",
-                    RATIO,
-                    Q(worst(budgets[name]), ""),
-                    steps=limits.BUDGET_USED,
-                    decimals=0,
-                    span=8,
-                    when_absent="idle",
-                )
-                for index, name in enumerate(budgets)
-            ),
             rows(
-                104,
+                201,
                 "Models",
-                "One line for each model, the least budget left first. The promise is chosen "
-                "above; alerts have objectives of their own, set in their generator.",
+                "One line for each model, over the time range on screen. Budget: at 1x it is used "
+                "up, and the promise is broken; see below since when, then the overview for why. "
+                "Targets are chosen above; alerts have objectives of their own, set in their "
+                "generator.",
                 Q(total(over_range(f"{FIRST_TOKEN}_count"), _BY), "requests"),
                 Q(shares["answered"], "failed"),
                 Q(budgets["answered"], "failed_budget"),
@@ -57,16 +43,31 @@ def row() -> Row:
                 Q(budgets["next token"], "halting_budget"),
                 columns={
                     "model_name": Column("Model"),
-                    "requests": Column("Requests", COUNT),
+                    "requests": Column("Requests", COUNT, decimals=0),
                     "failed": Column("Failed", RATIO),
-                    "failed_budget": Column("Budget, answered", RATIO, limits.BUDGET_USED),
+                    "failed_budget": _budget("Budget, answered"),
                     "late": Column("Late first tokens", RATIO),
-                    "late_budget": Column("Budget, first token", RATIO, limits.BUDGET_USED),
+                    "late_budget": _budget("Budget, first token"),
                     "halting": Column("Late next tokens", RATIO),
-                    "halting_budget": Column("Budget, next token", RATIO, limits.BUDGET_USED),
+                    "halting_budget": _budget("Budget, next token"),
                 },
-                height=6,
+                height=5,
                 worst_first=("Budget, answered",),
+                span=24,
+            ),
+            *(
+                graph(
+                    202 + index,
+                    f"Burn rate: {name}",
+                    "Burn rate of the budget over an hour, in multiples of the sustainable rate, "
+                    f"by model. {remedies[name]} The red line is where a budget of a month is gone "
+                    "in two days.",
+                    TIMES,
+                    Q(budget, "{{model_name}}"),  # finding the ten worst would double the cost
+                    steps=limits.BURN_RATE,
+                    span=8,
+                )
+                for index, (name, budget) in enumerate(used(BURN_WINDOW, _BY).items())
             ),
         ],
     )

@@ -3,19 +3,22 @@
 from dashboards.kit import thresholds as limits
 from dashboards.kit.fleet import outstanding
 from dashboards.kit.frame import Row
-from dashboards.kit.panels import COUNT, RATIO, TOKENS_PER_SECOND, Q, graph
+from dashboards.kit.panels import COUNT, RATIO, Q, graph
 from dashboards.kit.queries import ENGINE, rate, series, total
 from dashboards.kit.tables import Column, rows
-from dashboards.kit.time_parts import first_token_time, late_time
 from kvscope_monitoring import formulas
-from kvscope_monitoring.formulas import share
 
 _BY, _NAME = "model_name", "{{model_name}}"
 _READY = total(series("kvscope_engine_ready"), _BY)
 _ACTIVE = formulas.pool_usage(f"by ({_BY})", ENGINE)
 _COMPUTED = total(rate("kvscope_step_tokens_total"), _BY)
-_TREND = f"deriv(({_ACTIVE})[$__range:5m])"
-_MEAN = f"avg_over_time(({_ACTIVE})[$__range:5m])"
+_WEEK = "7d:5m"
+_TREND = (
+    f"(deriv(({_ACTIVE})[{_WEEK}]) and on ({_BY}) last_over_time(({_ACTIVE})[1h:5m] offset 2d))"
+)
+"""Over a week; absent until there are two days of history, because within one day a trend is only
+the time of day."""
+_MEAN = f"avg_over_time(({_ACTIVE})[{_WEEK}])"
 _DAY = 86_400
 
 
@@ -28,13 +31,13 @@ def row() -> Row:
             rows(
                 301,
                 "Trend of the pools",
-                "By model, over the time range on screen: choose whole weeks, or a trend is only "
-                "the time of day. Mean: share of all usable blocks that sequences reference. Days "
-                "left: until that mean is where bursts fill single pools; order hardware before "
-                "then. '-': it does not grow.",
+                "By model, over the last seven days. Mean: share of all usable blocks that "
+                "sequences reference. Days left: until that mean is where bursts fill single "
+                "pools; order hardware before then. '-': it does not grow, or there are less than "
+                "two days of history.",
                 Q(_READY, "ready"),
                 Q(_MEAN, "mean"),
-                Q(f"max_over_time(({_ACTIVE})[$__range:5m])", "peak"),
+                Q(f"max_over_time(({_ACTIVE})[{_WEEK}])", "peak"),
                 Q(f"{_TREND} * {_DAY}", "growth"),
                 Q(left, "left"),
                 columns={
@@ -42,14 +45,13 @@ def row() -> Row:
                     "ready": Column("Engines ready", COUNT),
                     "mean": Column("Mean", RATIO),
                     "peak": Column("Peak", RATIO),
-                    "growth": Column("Grows by, a day", RATIO),
-                    "left": Column("Days left", "suffix: d", limits.DAYS_LEFT),
+                    "growth": Column("Grows by, a day", RATIO, decimals=1),
+                    "left": Column("Days left", "suffix: d", limits.DAYS_LEFT, decimals=0),
                 },
-                height=6,
+                height=5,
                 worst_first=("Mean",),
+                span=24,
             ),
-            first_token_time(305, span=12),
-            late_time(306),
             graph(
                 302,
                 "Active share of all pools",
@@ -59,28 +61,9 @@ def row() -> Row:
                 *outstanding(_ACTIVE, _NAME, by=_BY),
                 high=1,
                 steps=limits.FLEET_USAGE,
-                span=8,
+                span=24,
                 calcs=("mean", "max"),
-            ),
-            graph(
-                303,
-                "Tokens computed, by engine that is ready",
-                "Average throughput of one engine, by model. Where it no longer rises with the "
-                "load, it is at its limit, and the queue grows instead.",
-                TOKENS_PER_SECOND,
-                *outstanding(share(_COMPUTED, _READY), _NAME, by=_BY),
-                span=8,
-                calcs=("mean", "max"),
-            ),
-            graph(
-                304,
-                "Engines ready",
-                "Engines that take requests, by model. Fewer than a week ago although none was "
-                "removed: find the one that did not come back.",
-                COUNT,
-                *outstanding(_READY, _NAME, by=_BY),
-                span=8,
-                calcs=("lastNotNull", "min"),
+                height=7,
             ),
         ],
     )

@@ -1,18 +1,18 @@
 """Service levels: what clients saw of the API servers that are observed."""
 
 from dashboards.kit import thresholds as limits
-from dashboards.kit.fleet import quantile_lines
+from dashboards.kit.fleet import outstanding, quantile_lines
 from dashboards.kit.frame import Row
-from dashboards.kit.panels import COUNT, REQUESTS_PER_SECOND, SECONDS, Q, graph, quantiles
-from dashboards.kit.queries import SERVER, quantile, rate, series, total
-from kvscope_exporter.catalogue.front_end import FRONT_END_PLACES
+from dashboards.kit.panels import FULL, REQUESTS_PER_SECOND, SECONDS, Q, graph, quantiles
+from dashboards.kit.queries import SERVER, quantile, rate, total
 from kvscope_monitoring.formulas import share
 
+_GAVE_UP = total(rate("kvscope_request_abandoned_seconds_count"), "model_name")
 _FRONT_END = f'{SERVER},model_name=~"$model"'
 """One API server may serve several engines: its families have no engine."""
 _FIRST_PART = "kvscope_front_end_first_part_seconds"
 _FIRST_TOKEN = "kvscope_time_to_first_token_seconds"
-_ABSENT = "No API server is observed: that takes a vLLM with kvscope's observer."
+_ABSENT = f"{FULL} It takes a vLLM with kvscope's observer."
 
 
 def _mean(family: str, **labels: str) -> str:
@@ -47,8 +47,8 @@ def row() -> Row:
                 Q(total(answers, "status"), "{{status}}"),
                 stacked=True,
                 colours=limits.ANSWER_COLOURS,
-                span=8,
-                height=10,
+                span=6,
+                height=9,
                 listed=True,
                 when_absent=_ABSENT,
             ),
@@ -63,15 +63,15 @@ def row() -> Row:
                     for q in (0.5, 0.95)
                 ),
                 *quantile_lines(_FIRST_TOKEN, 0.95, legend="p{}, engines alone"),
-                colours={"p50": "light-blue", "p95": "blue", "p95, engines alone": "purple"},
+                colours={"p95, engines alone": "purple"},
                 coarse=True,
-                span=8,
-                height=10,
+                span=6,
+                height=9,
                 when_absent=_ABSENT,
             ),
             graph(
                 403,
-                "Time beside the engine",
+                "Time outside the engine",
                 "Mean time of a generating request outside the engine. queue: for a thread of the "
                 "tokenizer (--renderer-num-workers). tokenizer: chat template and tokenization. "
                 "else before: parsing, and a busy API server; add some (--api-server-count). "
@@ -86,39 +86,24 @@ def row() -> Row:
                     **{"else before": "blue", "after the engine": "orange"},
                 },
                 stacked=True,
-                span=8,
-                height=10,
+                span=6,
+                height=9,
                 calcs=("mean", "max"),
                 when_absent=_ABSENT,
             ),
             graph(
                 404,
-                "Requests in API servers",
-                "Taken and not answered, by where they are. before the engine: in no other "
-                "figure yet, and where they pile up while the engine's queue is empty: the "
-                "tokenizer's threads or the API server itself are the bottleneck. after the "
-                "engine: their last tokens are on the way.",
-                COUNT,
-                *(
-                    Q(
-                        total(series("kvscope_front_end_requests", _FRONT_END, place=place)),
-                        place.replace("_", " the "),
-                    )
-                    for place in FRONT_END_PLACES
-                ),
-                Q(
-                    total(series("kvscope_front_end_tokenizer_waiting", _FRONT_END)),
-                    "calls waiting for the tokenizer",
-                ),
-                colours={
-                    **{"before the engine": "blue", "in the engine": "green"},
-                    **{"after the engine": "orange", "calls waiting for the tokenizer": "red"},
-                },
-                axis="requests",
-                span=24,
-                height=7,
-                right=True,
-                when_absent=_ABSENT,
+                "Abandoned before the first token",
+                "Requests whose clients went away before anything came, by model. The first-token "
+                "curves leave them out; the promise counts those that waited longer than it "
+                "allows. Some always do: a completion that the next keystroke makes useless.",
+                REQUESTS_PER_SECOND,
+                *outstanding(_GAVE_UP, "{{model_name}}", by="model_name"),
+                calcs=("mean", "max"),
+                span=6,
+                height=9,
+                when_absent="No server here reports abandoned requests: that takes our engine, or "
+                "an observer in the server.",
             ),
         ],
     )

@@ -8,7 +8,6 @@ from grafana_foundation_sdk.builders import dashboard as db
 from dashboards.boards.vllm import (
     experience,
     limits_of_vllm,
-    optional,
     pool,
     verdict,
     where,
@@ -37,7 +36,6 @@ def build() -> db.Dashboard:
             pool.row(),
             experience.row(),
             work.row(),
-            optional.row(),
             limits_of_vllm.row(),
         ],
         alerts='alertname=~"(Kvscope|Vllm).+"',

@@ -4,15 +4,30 @@ from dashboards.boards.vllm.series import HITS, QUERIES, USAGE
 from dashboards.kit import thresholds as limits
 from dashboards.kit.fleet import outstanding
 from dashboards.kit.frame import Row
-from dashboards.kit.panels import COUNT, PER_SECOND, RATIO, TOKENS_PER_SECOND, Q, graph
-from dashboards.kit.queries import BY_ENGINE, mean, rate, series, total, worst
+from dashboards.kit.panels import PER_SECOND, RATIO, TOKENS, Panel, Q, graph
+from dashboards.kit.queries import BY_ENGINE, quantile, rate, total, worst
 from kvscope_monitoring.formulas import share
+
+
+def _lengths(id: int, title: str, description: str, name: str) -> Panel:
+    return graph(
+        id,
+        title,
+        description,
+        TOKENS,
+        *(
+            Q(quantile(q, name, "model_name"), f"p{q * 100:g}, {{{{model_name}}}}")
+            for q in (0.5, 0.95)
+        ),
+        axis="tokens",
+        right=True,
+    )
 
 
 def row() -> Row:
     return Row(
         300,
-        "Since when: cache and pressure",
+        "Since when: cache, pressure and lengths",
         [
             graph(
                 301,
@@ -48,44 +63,19 @@ def row() -> Row:
                 high=1,
                 span=8,
             ),
-            graph(
+            _lengths(
                 304,
-                "Waiting, by reason",
-                "capacity: no room in the cache or in the batch. deferred: an adapter, a grammar "
-                "or a transfer of KV is not ready. Since vLLM 0.20.",
-                COUNT,
-                Q(total(series("vllm:num_requests_waiting_by_reason"), "reason"), "{{reason}}"),
-                stacked=True,
-                colours={"capacity": "orange", "deferred": "purple"},
-                axis="requests",
-                span=8,
-                when_absent="unknown",
+                "Prompt lengths",
+                "Tokens of the prompts that ended, by model: the buckets end at each model's "
+                "longest sequence. It rises: callers send more, and fewer fit the pool at once.",
+                "vllm:request_prompt_tokens",
             ),
-            graph(
+            _lengths(
                 305,
-                "Preemptions a request",
-                "How often a request that ended had been preempted, on average: 1 means that each "
-                "was computed twice. Lower --max-num-seqs. Since vLLM 0.30.",
-                COUNT,
-                *outstanding(mean("vllm:request_num_preemptions", BY_ENGINE)),
-                span=8,
-                when_absent="unknown",
-            ),
-            graph(
-                306,
-                "Prompt tokens, by source",
-                "Computed, found in the prefix cache, or loaded by a connector. Much computed with "
-                "long shared prompts: look at the hit ratio. Since vLLM 0.16.",
-                TOKENS_PER_SECOND,
-                Q(total(rate("vllm:prompt_tokens_by_source_total"), "source"), "{{source}}"),
-                stacked=True,
-                colours={
-                    "local_compute": "#55606e",
-                    "local_cache_hit": "green",
-                    "external_kv_transfer": "light-blue",
-                },
-                span=8,
-                when_absent="unknown",
+                "Reply lengths",
+                "Tokens generated for the requests that ended, by model. Long replies hold their "
+                "blocks longest. p50 close to p95: callers run into their limit.",
+                "vllm:request_generation_tokens",
             ),
         ],
     )

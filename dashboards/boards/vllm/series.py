@@ -30,9 +30,6 @@ QUERIES = (
 _GAP_NAMES = ("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds")
 _GAPS = f"({' or '.join(rate(f'{name}_bucket') for name in _GAP_NAMES)})"
 
-EXTERNAL_HITS = rate("vllm:external_prefix_cache_hits_total")
-EXTERNAL_QUERIES = rate("vllm:external_prefix_cache_queries_total")
-
 FIRST_TOKEN, NEXT_TOKEN = "first_token", "next_token"
 """Variables: seconds that count as in time. Not those of the other dashboards, whose histograms
 have different bounds."""
@@ -77,11 +74,6 @@ def gap(q: float, by: str = "") -> str:
     return quantile_of(q, _GAPS, by)
 
 
-def gaps_by_bucket() -> str:
-    """Gaps between tokens by bucket, for a heatmap."""
-    return f"sum by (le) ({_GAPS.replace('rate(', 'increase(')})"
-
-
 def first_tokens_in_time(by: str) -> str:
     """Share of the first tokens that came within the first variable."""
     return _in_time(("vllm:time_to_first_token_seconds",), f"${FIRST_TOKEN}", by)
@@ -102,11 +94,6 @@ def _in_time(names: tuple[str, ...], limit: str, by: str) -> str:
         )
     )
     return share(timely, every)
-
-
-def of_state(state: str) -> str:
-    """1 for engines in that state of sleep, 0 for others."""
-    return series("vllm:engine_sleep_state", sleep_state=state)
 
 
 def error_share(by: str) -> str:

@@ -2,13 +2,9 @@
 
 from dashboards.boards.vllm.series import (
     ERROR_BUDGET,
-    HITS,
     KNOWN_SERVERS,
     LATE_BUDGET,
-    MODEL_OF_SERVER,
     PEAK_USAGE,
-    QUERIES,
-    REFUSALS,
     STALLED,
     STEPS,
     error_share,
@@ -16,7 +12,6 @@ from dashboards.boards.vllm.series import (
     gap,
     gaps_in_time,
     http_error_share,
-    of_state,
 )
 from dashboards.kit import pressure
 from dashboards.kit import thresholds as limits
@@ -35,7 +30,6 @@ from dashboards.kit.queries import (
     total,
     worst,
 )
-from kvscope_monitoring.formulas import share
 
 _ERRORS = recent(worst(f"{error_share(BY_ENGINE)} or {http_error_share()}"))
 
@@ -62,7 +56,7 @@ def row() -> Row:
                 ),
                 when_absent="no engine",
                 steps=limits.NONE_IS_GOOD,
-                span=4,
+                span=3,
                 height=4,
             ),
             numbers(
@@ -74,7 +68,7 @@ def row() -> Row:
                 COUNT,
                 Q(f"count({STALLED}) or 0 * count({STEPS})", ""),
                 steps=limits.NONE_IS_GOOD,
-                span=4,
+                span=3,
                 height=4,
                 when_absent="unknown",
             ),
@@ -87,13 +81,13 @@ def row() -> Row:
                 RATIO,
                 *judged_by_burn(_ERRORS, f"{_ERRORS} / {ERROR_BUDGET:g}", ""),
                 steps=limits.UNJUDGED,
-                span=4,
+                span=3,
                 height=4,
                 when_absent="idle",
             ),
             numbers(
                 104,
-                "First token p95",
+                "First token",
                 "In the slowest server, 95 of 100 requests have their first token within this "
                 "time, over five minutes. Orange: more are late than the promise above allows; "
                 "red: at the rate that pages. See below which server it is, and whether it "
@@ -105,13 +99,13 @@ def row() -> Row:
                     "",
                 ),
                 steps=limits.UNJUDGED,
-                span=4,
+                span=3,
                 height=4,
                 when_absent="idle",
             ),
             numbers(
                 111,
-                "Token gap p95",
+                "Token gap",
                 "In the slowest server, 95 of 100 tokens come within this time of their "
                 "predecessor, over five minutes. Orange: more are late than the promise above "
                 "allows; red: at the rate that pages. Preemptions, large prefills, or a slow "
@@ -119,7 +113,7 @@ def row() -> Row:
                 SECONDS,
                 *judged_by_burn(worst(recent(gap(0.95, TARGET))), _burn(gaps_in_time(TARGET)), ""),
                 steps=limits.UNJUDGED,
-                span=4,
+                span=3,
                 height=4,
                 when_absent="idle",
             ),
@@ -131,12 +125,12 @@ def row() -> Row:
                 COUNT,
                 Q(total(series("vllm:num_requests_waiting")), ""),
                 steps=limits.SOME_ARE_WORTH_A_LOOK,
-                span=4,
+                span=3,
                 height=4,
             ),
             numbers(
                 102,
-                "Fullest KV cache",
+                "Fullest pool",
                 "Share of the blocks that requests reference, in the engine where it is highest. "
                 "A full cache alone is not a fault. Orange: it is full, and requests wait for it "
                 "or are preempted; add replicas, raise --gpu-memory-utilization, or lower "
@@ -149,7 +143,7 @@ def row() -> Row:
                 ),
                 steps=limits.NEVER_A_FAULT,
                 judged=pressure.JUDGED,
-                span=4,
+                span=3,
                 height=4,
             ),
             numbers(
@@ -161,62 +155,9 @@ def row() -> Row:
                 Q(total(over_range("vllm:num_preemptions_total")), ""),
                 when_absent="no engine",
                 steps=limits.SOME_ARE_WORTH_A_LOOK,
-                span=4,
+                span=3,
                 height=4,
                 decimals=0,
-            ),
-            numbers(
-                106,
-                "Prefix hit ratio",
-                "Share of prompt tokens found in the cache. Good depends on the workload; a fall "
-                "against its own past is what to look for.",
-                RATIO,
-                Q(share(total(HITS), total(QUERIES)), ""),
-                span=4,
-                height=4,
-                when_absent="idle",
-            ),
-            numbers(
-                112,
-                "Tokens cached",
-                "Share of prompt tokens that came from any cache, a connector's included: those "
-                "need no prefill. 'unknown': a vLLM before 0.16.",
-                RATIO,
-                Q(
-                    share(
-                        total(rate("vllm:prompt_tokens_cached_total")),
-                        total(rate("vllm:prompt_tokens_total")),
-                    ),
-                    "",
-                ),
-                span=4,
-                height=4,
-                when_absent="unknown",
-            ),
-            numbers(
-                108,
-                "Refused",
-                "In the time range on screen: requests answered with 503 because of a limit of the "
-                "queue. Not 0: add replicas. 'unknown': a vLLM before 0.32.",
-                COUNT,
-                Q(total(over_range(REFUSALS, MODEL_OF_SERVER)), ""),
-                steps=limits.SOME_ARE_WORTH_A_LOOK,
-                span=4,
-                height=4,
-                decimals=0,
-                when_absent="unknown",
-            ),
-            numbers(
-                110,
-                "Asleep",
-                "Engines that sleep now and serve nothing. Not 0 behind a load balancer: POST "
-                "/wake_up, or take them out. 'unknown': a vLLM before 0.11.2.",
-                COUNT,
-                Q(f"sum(1 - {of_state('awake')})", ""),
-                steps=limits.SOME_ARE_WORTH_A_LOOK,
-                span=4,
-                height=4,
-                when_absent="unknown",
             ),
         ],
     )

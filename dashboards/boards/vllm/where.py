@@ -60,7 +60,7 @@ def row() -> Row:
                     "waiting": Column("Waiting", COUNT, limits.SOME_ARE_WORTH_A_LOOK, width=85),
                     "ttft": Column("First token", SECONDS, width=90),
                     "gap": Column("Token gap", SECONDS, width=90),
-                    "late": Column("Late", TIMES, limits.BURN_RATE, width=70),
+                    "late": Column("Late", TIMES, limits.BURN_RATE, width=70, decimals=1),
                     "errors": Column("Errors", RATIO, width=70),
                     "hits": Column("Hit ratio", RATIO, width=75),
                     "preemptions": Column("Preemptions", PER_SECOND, width=100),
@@ -84,7 +84,7 @@ def row() -> Row:
                     "cache_dtype": Column("KV type"),
                 },
                 worst_first=("Engines",),
-                height=5,
+                height=4,
             ),
         ],
     )

@@ -6,28 +6,11 @@ from dashboards.kit.frame import Row
 from dashboards.kit.panels import (
     COUNT,
     REQUESTS_PER_SECOND,
-    TOKENS,
     TOKENS_PER_SECOND,
-    Panel,
     Q,
     graph,
 )
-from dashboards.kit.queries import quantile, rate, series, total
-
-
-def _lengths(id: int, title: str, description: str, name: str) -> Panel:
-    return graph(
-        id,
-        title,
-        description,
-        TOKENS,
-        *(
-            Q(quantile(q, name, "model_name"), f"p{q * 100:g}, {{{{model_name}}}}")
-            for q in (0.5, 0.95)
-        ),
-        axis="tokens",
-        right=True,
-    )
+from dashboards.kit.queries import rate, series, total
 
 
 def row() -> Row:
@@ -74,20 +57,6 @@ def row() -> Row:
                 colours={**limits.END_COLOURS, "repetition": "purple"},
                 listed=True,
                 span=8,
-            ),
-            _lengths(
-                504,
-                "Prompt lengths",
-                "Tokens of the prompts that ended, by model: the buckets end at each model's "
-                "longest sequence. It rises: callers send more, and fewer fit the pool at once.",
-                "vllm:request_prompt_tokens",
-            ),
-            _lengths(
-                505,
-                "Reply lengths",
-                "Tokens generated for the requests that ended, by model. Long replies hold their "
-                "blocks longest. p50 close to p95: callers run into their limit.",
-                "vllm:request_generation_tokens",
             ),
         ],
     )

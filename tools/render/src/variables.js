@@ -27,7 +27,13 @@ export async function loadVariables(definitions, range, chosen) {
 
 export function shown({ definition, all, value }) {
   if (definition.type === 'adhoc') return '+';
-  return all ? 'All' : [value ?? 'None'].flat().join(' + ');
+  return all ? 'All' : [value ?? 'None'].flat().map((v) => named(definition, v)).join(' + ');
+}
+
+/** The text of a custom variable's value, which is shown and which `${name:text}` stands for. */
+function named({ type, options }, value) {
+  const option = type === 'custom' && options?.find((each) => each.value === value);
+  return option ? option.text : value;
 }
 
 /** `text` with macros, a repeated panel's own value, and variables put in; unknown names stay. */
@@ -94,7 +100,8 @@ function written({ definition, all, value }, format) {
   if (format === 'pipe') return values.join('|');
   if (format === 'queryparam') return values.map((v) => `var-${definition.name}=${v}`).join('&');
   const takesRegex = definition.multi || definition.includeAll;
-  if (format === 'raw' || format === 'text' || (!takesRegex && format !== 'regex')) {
+  if (format === 'text') return values.map((v) => named(definition, v)).join(',');
+  if (format === 'raw' || (!takesRegex && format !== 'regex')) {
     return values.join(',');
   }
   // In a PromQL string: the regular expression's backslashes are doubled.

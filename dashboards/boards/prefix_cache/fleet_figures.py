@@ -1,9 +1,10 @@
-"""Fleet cache: its selectors, and its figures.
+"""Prefix cache: selectors and figures of a fleet.
 
 Several processes may follow one fleet, each with the same figures: the board shows one of them.
 """
 
 from grafana_foundation_sdk.builders import dashboard as db
+from grafana_foundation_sdk.models import dashboard as dm
 
 from dashboards.kit.queries import WHOLE_RANGE, over_range, series, total
 from dashboards.kit.variables import one_of
@@ -32,7 +33,7 @@ def fleet_variable() -> db.QueryVariable:
         "Fleet process",
         'label_values(kvscope_fleet_replicas{cluster=~"$cluster"}, instance)',
         "Address of the kvscope fleet, or of the kvscope sidecar --fleet, that is shown.",
-    )
+    ).hide(dm.VariableHide.HIDE_VARIABLE)
 
 
 def reached(step: str) -> str:

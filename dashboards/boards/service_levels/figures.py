@@ -1,4 +1,4 @@
-"""Wall display: its figures, for everyone together or by model."""
+"""Service levels: the figures of its first row, for everyone together or by model."""
 
 from dashboards.kit import thresholds as limits
 from dashboards.kit.levels import used
@@ -67,8 +67,3 @@ def verdict() -> str:
 
 def waiting(by: str = "") -> str:
     return total(series("kvscope_requests", state=("waiting", "swapped")), by)
-
-
-def queue_seconds(by: str = "") -> str:
-    """Mean wait of the requests whose turn has come."""
-    return mean("kvscope_request_queue_seconds", by)

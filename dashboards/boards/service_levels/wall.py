@@ -1,10 +1,10 @@
-"""Wall display, first row: how is it now?"""
+"""Service levels, first row: is the service healthy now? Readable from across a room."""
 
-from dashboards.boards.wall import figures
+from dashboards.boards.service_levels import figures
 from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
 from dashboards.kit.levels import judged_by_burn, used, verdict
-from dashboards.kit.links import LEVELS, OVERVIEW, to_dashboard
+from dashboards.kit.links import OVERVIEW, to_dashboard
 from dashboards.kit.panels import COUNT, RATIO, SECONDS, Q, numbers
 from dashboards.kit.queries import TILE_WINDOW, recent, worst
 
@@ -12,17 +12,17 @@ WORDS_PER_SECOND = "suffix: tokens/s"
 
 
 def row() -> Row:
-    overview, levels = to_dashboard("What is wrong?", OVERVIEW), to_dashboard("Levels", LEVELS)
+    overview = to_dashboard("What is wrong?", OVERVIEW)
     failing = worst(used(TILE_WINDOW)["answered"])
     oldest = figures.oldest_wait()
     return Row(
         100,
-        "Is the service well?  Green: yes. Orange: slower than usual. Red: no",
+        "Is the service healthy?  Green: yes. Orange: slower than usual. Red: no",
         [
             numbers(
                 106,
                 "The service",
-                "Each model in words, over five minutes; of many, the worst four. answers late: "
+                "Each model in words, over five minutes; of many, the worst four. slow: "
                 "more requests wait for their first token than the promise allows, at the rate "
                 "that pages. fails: too many are not answered. not served: none of its servers "
                 "takes requests.",
@@ -52,20 +52,19 @@ def row() -> Row:
             numbers(
                 102,
                 "Time to first word",
-                "From sending a request to its first token, over five minutes. late: longer than "
+                "From sending a request to its first token, over five minutes. slow: longer than "
                 "promised, for the model where it happens most. Red: many wait; see the queue on "
                 "the right.",
                 SECONDS,
                 Q(recent(figures.first_token(0.5)), "typical"),
                 Q(recent(figures.first_token(0.95)), "slowest 5 %"),
-                *verdict("first token", "late"),
+                *verdict("first token", "slow"),
                 steps=limits.UNJUDGED,
-                units={"late": RATIO},
+                units={"slow": RATIO},
                 span=6,
                 height=6,
                 decimals=1,
                 when_absent="idle",
-                link=levels,
             ),
             numbers(
                 103,
@@ -93,7 +92,6 @@ def row() -> Row:
                 span=5,
                 height=6,
                 when_absent="idle",
-                link=levels,
             ),
             numbers(
                 105,
