@@ -340,7 +340,7 @@ OBJECTIVE = "target"
 
 _ROWS_BELOW = 2
 _QUANTILES = {"p50": "blue", "p95": "orange", "p99": "purple"}
-"""Their colours on every board, which nobody can mistake for each other."""
+"""Their colours on every board, far enough apart to tell them at a glance."""
 
 
 def _apart(colour: str) -> list[dm.DynamicConfigValue]:

@@ -232,5 +232,5 @@ def gpu_room() -> str:
 
 
 def dcgm(name: str) -> str:
-    """What our rules record of cards that only DCGM's exporter reads, by pod."""
+    """Series that our rules record, by pod, for cards that only DCGM's exporter reads."""
     return f"gpu:dcgm_{name}{{{SERVER}}}"
