@@ -183,7 +183,7 @@ def test_images_are_those_of_the_compose_files() -> None:
 def test_the_page_names_folders_that_exist() -> None:
     page = (ROOT / "docs" / "attach" / "kubernetes.md").read_text()
     named = set(re.findall(r"deploy/(?:kubernetes|helm)[\w/-]*(?:\.yaml)?", page))
-    named |= {f"deploy/kubernetes/{name}" for name in re.findall(r"^\| `([\w/-]+)`", page, re.M)}
+    named |= {f"deploy/kubernetes/{name}" for name in re.findall(r"^\| `(\w[\w/-]*)`", page, re.M)}
     assert len(named) >= 5
     for folder in named:
         assert (ROOT / folder).exists(), folder
