@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 
 from grafana_foundation_sdk.builders import common as cb
 from grafana_foundation_sdk.builders import dashboard as db
-from grafana_foundation_sdk.builders import heatmap as heatmaps
 from grafana_foundation_sdk.builders import prometheus, stat, statetimeline, timeseries
 from grafana_foundation_sdk.cog.builder import Builder
-from grafana_foundation_sdk.models import common, heatmap
+from grafana_foundation_sdk.models import common
 from grafana_foundation_sdk.models import dashboard as dm
 from grafana_foundation_sdk.models import units as of
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
@@ -237,44 +236,6 @@ def quantiles(id: int, title: str, description: str, *queries: Q, **options: Any
     return graph(id, title, description, SECONDS, *queries, exemplars=True, **options)
 
 
-def heat(
-    id: int,
-    title: str,
-    description: str,
-    expr: str,
-    *,
-    unit: str = SECONDS,
-    axis: str = "",
-    span: int = 12,
-    height: int = 8,
-    when_absent: str = "",
-) -> Panel:
-    """A histogram over time. expr: `buckets(...)`."""
-    panel = (
-        heatmaps.Panel()
-        .id(id)
-        .title(title)
-        .description(description)
-        .datasource(SOURCE)
-        .unit(unit)
-        .calculate(False)
-        .cell_gap(1)
-        .color(
-            heatmaps.HeatmapColorOptions()
-            .mode(heatmap.HeatmapColorMode.SCHEME)
-            .scheme("Oranges")
-            .steps(64)
-            .fill("dark-orange")
-            .exponent(0.5)
-        )
-        .y_axis(heatmaps.YAxisConfig().unit(unit).axis_label(axis))
-        .span(span)
-        .height(height)
-        .targets(targets([Q(expr, "{{le}}")], shape=PromQueryFormat.HEATMAP))
-    )
-    return panel.no_value(when_absent) if when_absent else panel
-
-
 def timeline(
     id: int,
     title: str,
@@ -340,7 +301,7 @@ OBJECTIVE = "target"
 
 _ROWS_BELOW = 2
 _QUANTILES = {"p50": "blue", "p95": "orange", "p99": "purple"}
-"""Their colours on every board, far enough apart to tell them at a glance."""
+"""Their colours on every board, which are easy to tell apart."""
 
 
 def _apart(colour: str) -> list[dm.DynamicConfigValue]:

@@ -123,12 +123,6 @@ def mean(name: str, by: str = "") -> str:
     return share(total(rate(f"{name}_sum"), by), total(rate(f"{name}_count"), by))
 
 
-def buckets(name: str, selector: str = ENGINE) -> str:
-    """Observations by bucket, for a heatmap; none of engines with different bounds together."""
-    increases = f"increase({series(f'{name}_bucket', selector)}[{RATE_WINDOW}])"
-    return _alike(increases) if name in OF_THE_SERVERS else total(increases, "le")
-
-
 OF_THE_SERVERS = frozenset(
     row.family
     for tables in TABLES.values()
@@ -232,5 +226,5 @@ def gpu_room() -> str:
 
 
 def dcgm(name: str) -> str:
-    """Series that our rules record, by pod, for cards that only DCGM's exporter reads."""
+    """Records of our rules about cards that only DCGM's exporter reads, by pod."""
     return f"gpu:dcgm_{name}{{{SERVER}}}"

@@ -60,7 +60,7 @@ def faults() -> str:
 
 
 def xids() -> str:
-    """Events from NVML. Without NVML, the cards for which DCGM reports one."""
+    """Events that NVML has reported, or cards whose last one DCGM reports."""
     events = or_zero(total(_each_card(_gpu("xid_events_total"))), _gpu("up"))
     return f"({events}) or sum({dcgm('xid:last')} > bool 0)"
 
