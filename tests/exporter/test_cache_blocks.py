@@ -17,9 +17,7 @@ def test_blocks_from_before_are_counted_until_they_are_written_or_lost(seed: int
     for time_ns in range(30):
         some = [rng.randint(-1, 17) for _ in range(rng.randint(0, 3))]
         named = [block_hash(99)] * len(some)
-        if rng.random() < 0.5 and blocks.can_hold(some, named):
-            blocks.write(some, named, time_ns)
-        else:
+        if not (rng.random() < 0.5 and blocks.write(some, named, time_ns)):
             blocks.lose(some)
         held = zip(blocks.names, blocks.written_ns, strict=True)
         untimed = sum(name is not None and written == NEVER for name, written in held)

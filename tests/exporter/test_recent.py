@@ -188,13 +188,13 @@ def test_lost_batches_and_another_pool_empty_the_window(is_gap: bool) -> None:
     preempted = RequestPreempted(1, 1, "recompute", "reset", 9, 3, 1)
     fold.on_batch(batch_of(POOL, step(running=1), preempted))
     assert fold.window()[1].steps == 1
-    assert fold.num_pending == 1
     if is_gap:
         fold.on_gap()
     else:
         fold.on_batch(batch_of(POOL))
     assert fold.window() == (0.0, Slot(0))
-    assert fold.num_pending == 0
+    fold.on_batch(batch_of(step(running=1), RequestResumed(1, 1, 9, 4, 9)))
+    assert not fold.window()[1].recomputed_tokens, "of a preemption before the window"
 
 
 def test_a_limit_shows_itself_when_others_wait_beside_free_blocks() -> None:

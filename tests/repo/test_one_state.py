@@ -25,7 +25,7 @@ OTHER_HANDLERS."""
 OTHER_HANDLERS = 9
 GAPS = 28
 """Methods that handle lost batches, those that only reset their own sums included."""
-PENDING = 10
+PENDING = 9
 """Methods that count what a question remembers until it ends."""
 PRIVATE = 54
 """Attributes of a class that are dicts or sets by the number of a request, sequence or block."""

@@ -1,4 +1,4 @@
-"""The base of questions about requests and sequences, which read the state of their engine."""
+"""The base of all questions but those with tables of blocks or names; they share one engine."""
 
 from collections.abc import Callable
 from typing import Any

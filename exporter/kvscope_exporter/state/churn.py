@@ -22,10 +22,10 @@ from kvscope_events.vocabulary import (
     ReleaseCause,
     SwapDirection,
 )
-from kvscope_exporter.state.fold import Fold
+from kvscope_exporter.state.call_fold import CallFold
 
 
-class Churn(Fold):
+class Churn(CallFold):
     """Numbers of blocks by cause."""
 
     name = "churn"

@@ -13,7 +13,7 @@ from kvscope_events.events import (
     StartupProfiled,
 )
 from kvscope_events.vocabulary import OutOfMemoryAction, StartPhase
-from kvscope_exporter.state.fold import Fold
+from kvscope_exporter.state.call_fold import CallFold
 
 HISTORY = 16
 """Samples kept per device: longer than NVML's process list is old."""
@@ -35,7 +35,7 @@ class TimedSample(NamedTuple):
         return abs(now_ns - self.time_ns) <= FRESH_NS
 
 
-class DeviceMemory(Fold):
+class DeviceMemory(CallFold):
     """State by device; None is the key of an engine without one. Devices beyond 64 are left out."""
 
     name = "device_memory"

@@ -1,5 +1,5 @@
-"""The requests and sequences of one engine, and all questions about them, each of which may fail
-alone.
+"""The requests and sequences of one engine, and all questions without tables of blocks, each of
+which may fail alone.
 
         batches ──► Engine ──► Calls ──► transitions ─┐
                        └───────► other events ────────┴─► questions

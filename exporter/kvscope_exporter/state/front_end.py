@@ -2,14 +2,14 @@
 
 from kvscope_events.events import AnswerSent, FrontEndSampled
 from kvscope_exporter.state import buckets
-from kvscope_exporter.state.fold import Fold
+from kvscope_exporter.state.call_fold import CallFold
 from kvscope_exporter.state.histogram import Histogram
 
 CLASSES = ("2xx", "3xx", "4xx", "429", "5xx", "left")
 """4xx without 429, which says that there are too many requests; left: the client did not wait."""
 
 
-class FrontEnd(Fold):
+class FrontEnd(CallFold):
     """Counts, and sums of seconds; nothing to forget at a gap."""
 
     name = "front_end"

@@ -1,9 +1,11 @@
 """A stream's own description: the last Hello, and the number of events of each kind."""
 
 import logging
+from collections import Counter
 from typing import Any, get_args
 
 from kvscope_events.events import Batch, EngineEvent, Hello, ObserverStopped
+from kvscope_exporter.state.call_fold import CallFold
 from kvscope_exporter.state.fold import Fold
 
 
@@ -13,15 +15,13 @@ class EventCounts(Fold):
     name = "census"
 
     def __init__(self) -> None:
-        self.counts: dict[type[Any], int] = dict.fromkeys(get_args(EngineEvent), 0)
-        super().__init__(dict.fromkeys(self.counts, self._count))
+        super().__init__()
+        self.counts: Counter[type[Any]] = Counter(dict.fromkeys(get_args(EngineEvent), 0))
 
     def on_batch(self, batch: Batch) -> None:
-        counts = self.counts
-        for event in batch.events:
-            counts[type(event)] += 1
+        self.counts.update(map(type, batch.events))
 
-    def _count(self, event: EngineEvent) -> None:
+    def apply(self, event: EngineEvent) -> None:
         self.counts[type(event)] += 1
 
 
@@ -32,7 +32,7 @@ MAX_REASON = 512
 """Characters that are kept."""
 
 
-class HelloTracker(Fold):
+class HelloTracker(CallFold):
     """Facts arrive late and may change; a gap does not make them wrong."""
 
     name = "introduction"

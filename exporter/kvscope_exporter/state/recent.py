@@ -19,7 +19,7 @@ from kvscope_events.events import (
     StepCompleted,
 )
 from kvscope_events.vocabulary import PreemptionCause
-from kvscope_exporter.state.fold import Fold
+from kvscope_exporter.state.call_fold import CallFold
 
 SLOT_NS = 5_000_000_000
 NUM_SLOTS = 60
@@ -108,7 +108,7 @@ _SUMS = (
 )
 
 
-class LoadWindow(Fold):
+class LoadWindow(CallFold):
     """A new pool and lost batches empty the window: earlier data says nothing about the present.
 
     The engine's limits are not reported; its behaviour shows them. `max_num_seqs`: the most
@@ -156,10 +156,6 @@ class LoadWindow(Fold):
         """The limit on running sequences; None: the load has not reached it."""
         return self._most_running if self._most_running_steps >= _LIMIT_STEPS else None
 
-    @property
-    def num_pending(self) -> int:
-        return len(self._victims)
-
     def window(self) -> tuple[float, Slot]:
         """The seconds observed up to the last step, and their sums."""
         total, end_ns = Slot(0), self.last_step_ns
@@ -171,7 +167,7 @@ class LoadWindow(Fold):
                 total.add(slot)
         return (end_ns - max(self._began_ns, first * SLOT_NS)) / 1e9, total
 
-    def on_gap(self) -> None:
+    def on_lost(self) -> None:
         self._empty()
         self.largest_step = None
 

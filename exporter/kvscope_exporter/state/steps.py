@@ -5,11 +5,11 @@ from kvscope_events.events import (
     StepCompleted,
 )
 from kvscope_exporter.state import buckets
-from kvscope_exporter.state.fold import Fold
+from kvscope_exporter.state.call_fold import CallFold
 from kvscope_exporter.state.histogram import Histogram
 
 
-class Steps(Fold):
+class Steps(CallFold):
     """Sums over steps."""
 
     name = "steps"

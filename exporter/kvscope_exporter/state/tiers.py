@@ -25,7 +25,7 @@ from kvscope_events.events import (
 )
 from kvscope_events.vocabulary import Tier, TransferDirection
 from kvscope_exporter.state.cache import ForgottenNames
-from kvscope_exporter.state.fold import Fold
+from kvscope_exporter.state.call_fold import CallFold
 
 logger = logging.getLogger(__name__)
 
@@ -141,7 +141,7 @@ class TierContent:
         self._most_names = self.num_blocks = 0
 
 
-class Tiers(Fold):
+class Tiers(CallFold):
     """Each tier from its first event on: a server without it never names it."""
 
     name = "tiers"
@@ -168,7 +168,7 @@ class Tiers(Fold):
         self._whole = True  # no gap since the first event
         self._of("device")
 
-    def on_gap(self) -> None:
+    def on_lost(self) -> None:
         self._whole = False
         for tier in self.tiers.values():
             tier.on_gap()

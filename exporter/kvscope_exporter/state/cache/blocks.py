@@ -61,7 +61,8 @@ class Blocks:
     def allocate(self, blocks: Sequence[int]) -> None:
         """Free blocks got their first reference."""
         self.num_referenced += len(blocks)
-        self.num_vacant = max(0, self.num_vacant - len(blocks))
+        if self.num_vacant:
+            self.num_vacant = max(0, self.num_vacant - len(blocks))
 
     def idle_among(self, blocks: Sequence[int]) -> list[int]:
         """The unreferenced ones among these blocks, in their order."""
@@ -81,27 +82,30 @@ class Blocks:
             idle_ns[block] = NEVER
         self.num_referenced += len(idle)
 
-    def can_hold(self, blocks: Sequence[int], names: Sequence[BlockHash]) -> bool:
-        """Whether these are blocks of the pool, with one name each; a producer may omit ids."""
-        if len(blocks) == 1:  # as in decode
-            return len(names) == 1 and 0 <= blocks[0] < len(self.names)
-        if not blocks:
-            return len(names) <= len(self.names)
-        in_pool = min(blocks) >= 0 and max(blocks) < len(self.names)
-        return in_pool and len(blocks) == len(names) <= len(self.names)
+    def write(self, blocks: Sequence[int], names: Sequence[BlockHash], time_ns: int) -> bool:
+        """Referenced blocks became findable.
 
-    def write(self, blocks: Sequence[int], names: Sequence[BlockHash], time_ns: int) -> None:
-        """Referenced blocks became findable; `can_hold` has agreed."""
+        False, and nothing is written, if these are not blocks of the pool with one name each; a
+        producer may omit ids.
+        """
         held, written_ns = self.names, self.written_ns
-        if self.num_untimed:
-            self._renew(blocks)
-        if len(blocks) == 1:  # as in decode
+        count = len(held)
+        if len(blocks) == 1 == len(names) and 0 <= blocks[0] < count:  # as in decode
+            if self.num_untimed:
+                self._renew(blocks)
             held[blocks[0]] = names[0]
             written_ns[blocks[0]] = time_ns
-            return
+            return True
+        if len(names) > count:
+            return False
+        if blocks and not (len(blocks) == len(names) and min(blocks) >= 0 and max(blocks) < count):
+            return False
+        if self.num_untimed:
+            self._renew(blocks)
         for block, name in zip(blocks, names, strict=False):
             held[block] = name
             written_ns[block] = time_ns
+        return True
 
     def release(self, cached: Sequence[int], free: Sequence[int], time_ns: int) -> int:
         """These blocks lost their last reference; returns how many became idle."""

@@ -157,13 +157,13 @@ class Contents(Fold):
     def _cached(self, event: BlocksCached) -> None:
         if not self._known:
             return
-        if not self.blocks.can_hold(event.blocks, event.hashes):
+        names, time_ns = event.hashes, self.batch.time_ns
+        if not self.blocks.write(event.blocks, names, time_ns):
             self.on_gap()
             return
-        self.blocks.write(event.blocks, event.hashes, self.batch.time_ns)
-        self.resident.add(event.hashes)
-        self.evicted.discard(event.hashes)
-        self.depths.cache(event.hashes, self.batch.time_ns)
+        self.resident.add(names)
+        self.evicted.discard(names)
+        self.depths.cache(names, time_ns)
         if len(self.resident.names) > len(self.blocks.names):  # some must have gone unreported
             self.on_gap()
 

@@ -4,7 +4,7 @@ An event that contradicts the state is counted, and applied as far as it makes s
 """
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from kvscope_events.events import (
     BlockHash,
@@ -156,10 +156,7 @@ class NumberedBlocks:
         if not self.known:
             return
         ref_counts, hashes = self.ref_counts, self.hashes
-        self._existing(event.blocks)
-        for block, block_hash in zip(event.blocks, event.hashes, strict=False):
-            if not self._reserved <= block < self._num_blocks:
-                continue
+        for block, block_hash in self._contents(event):
             if not ref_counts[block]:
                 self.violations += 1  # a block without references is never written
                 continue
@@ -171,11 +168,8 @@ class NumberedBlocks:
         if not self.known:
             return
         hashes, places = self.hashes, self._places
-        self._existing(event.blocks)
         gone = 0
-        for block, block_hash in zip(event.blocks, event.hashes, strict=False):
-            if not self._reserved <= block < self._num_blocks:
-                continue
+        for block, block_hash in self._contents(event):
             if not places[block]:
                 self.violations += 1
                 continue
@@ -190,10 +184,7 @@ class NumberedBlocks:
         if not self.known:
             return
         hashes = self.hashes
-        self._existing(event.blocks)
-        for block, block_hash in zip(event.blocks, event.hashes, strict=False):
-            if not self._reserved <= block < self._num_blocks:
-                continue
+        for block, block_hash in self._contents(event):
             if hashes[block] != block_hash:
                 self.violations += 1
             hashes[block] = None
@@ -229,12 +220,24 @@ class NumberedBlocks:
         self.num_active -= ended
         self.num_references -= ended
         for block in self._existing(event.shared):
-            if self._drop_reference(block) == 0:
+            if ref_counts[block] > 2:  # several others use it, as nearly always
+                ref_counts[block] -= 1
+                self.num_references -= 1
+            elif self._drop_reference(block) == 0:
                 self.violations += 1  # that was the last reference
                 if hashes[block] is not None:
                     self._append(block)
         if self.holds.tracked:
             self.holds.give_back(event, ref_counts)
+
+    def _contents(
+        self, event: BlocksCached | BlocksEvicted | ContentDropped
+    ) -> Iterable[tuple[int, BlockHash]]:
+        """Those of its blocks that exist in the pool, each with its name."""
+        named = zip(event.blocks, event.hashes, strict=False)
+        if self._existing(event.blocks) is event.blocks:
+            return named
+        return [pair for pair in named if self._reserved <= pair[0] < self._num_blocks]
 
     def _append(self, block: int) -> None:
         """Make it the newest of the cached blocks."""
@@ -262,6 +265,8 @@ class NumberedBlocks:
 
     def _existing(self, blocks: list[int]) -> list[int]:
         """Those of the blocks that exist in the pool; any other counts as a contradiction."""
+        if len(blocks) == 1 and self._reserved <= blocks[0] < self._num_blocks:  # as in decode
+            return blocks
         if not blocks or (min(blocks) >= self._reserved and max(blocks) < self._num_blocks):
             return blocks
         existing = [block for block in blocks if self._reserved <= block < self._num_blocks]
