@@ -1,10 +1,13 @@
 """A vLLM driven into one shortage after the other: `kvscope why` names it each time it is asked."""
 
 import asyncio
+import json
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -26,6 +29,8 @@ SETTLED_SECONDS = 35
 QUESTIONS = 10
 MOST = 0.9
 """Share of first tokens' time in the part that the shortage is about."""
+CONNECTOR = Path(__file__).with_name("holding.py")
+LEARNED_SECONDS = 45
 ROOMY = ("--num-gpu-blocks-override", "1000", "--max-model-len", "1024")
 
 
@@ -40,6 +45,11 @@ class Regime:
     part: str
     patience: float = 120.0
     """Seconds after which a client gives up and asks again."""
+    long_prompt_tokens: int = 0
+    """Those of one client, which wants one token, and asks again after a pause."""
+    clients: int = CLIENTS
+    burners: int = 0
+    """Processes that use the cores of the engine once it has served for a while."""
 
 
 REGIMES = {
@@ -60,6 +70,31 @@ REGIMES = {
     "impatience": Regime(
         ("--max-num-seqs", "4", *ROOMY), 64, 300, "sequence_limit", "wait_sequences", 1.0
     ),
+    "transfer": Regime(
+        (
+            *("--max-num-seqs", "64", *ROOMY, "--kv-transfer-config"),
+            json.dumps(
+                {
+                    "kv_connector": "LateConnector",
+                    "kv_connector_module_path": CONNECTOR.stem,
+                    "kv_connector_extra_config": {"give_up_seconds": 4},
+                    "kv_role": "kv_both",
+                }
+            ),
+        ),
+        *(64, 8, "transfer", "wait_transfer"),
+    ),
+    "prefill": Regime(
+        (
+            *("--max-num-seqs", "64", "--max-num-batched-tokens", "16384"),
+            *("--num-gpu-blocks-override", "6000", "--max-model-len", "16384"),
+        ),
+        *(64, 100, "interference", "decode_prefills"),
+        long_prompt_tokens=6000,
+    ),
+    "neighbour": Regime(
+        ("--max-num-seqs", "64", *ROOMY), 64, 100, "slow_steps", "slow", clients=8, burners=6
+    ),
 }
 
 
@@ -67,19 +102,38 @@ async def client(url: str, regime: Regime, number: int, until: float) -> None:
     random = Random(number)
     async with httpx.AsyncClient() as session:
         while time.monotonic() < until:
-            prompt = [random.randrange(256) for _ in range(regime.prompt_tokens)]
-            body = {"model": "tiny", "prompt": prompt, "max_tokens": regime.output_tokens}
+            is_long = regime.long_prompt_tokens and number == 0
+            length = regime.long_prompt_tokens if is_long else regime.prompt_tokens
+            prompt = [random.randrange(256) for _ in range(length)]
+            tokens = 1 if is_long else regime.output_tokens
+            body = {"model": "tiny", "prompt": prompt, "max_tokens": tokens}
             with suppress(httpx.TimeoutException):
                 await session.post(
                     f"{url}/v1/completions",
                     json=body | {"ignore_eos": True},
                     timeout=regime.patience,
                 )
+            if is_long:
+                await asyncio.sleep(0.5)
 
 
 async def load(url: str, regime: Regime) -> None:
-    until = time.monotonic() + SECONDS
-    await asyncio.gather(*(client(url, regime, n, until) for n in range(CLIENTS)))
+    until = time.monotonic() + SECONDS + (LEARNED_SECONDS if regime.burners else 0)
+    await asyncio.gather(*(client(url, regime, n, until) for n in range(regime.clients)))
+
+
+@contextmanager
+def burning(processes: int) -> Iterator[None]:
+    """Others use the cores, each as much as it gets."""
+    started = [
+        subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)
+    ]
+    try:
+        yield
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
 
 
 def causes(vllm: Observed) -> list[str]:
@@ -97,12 +151,17 @@ def test_the_shortage_is_named_while_it_lasts(
 ) -> None:
     regime = REGIMES[name]
     with (
-        observed(vllm_python, models("llama"), tmp_path, *regime.options) as vllm,
+        observed(
+            vllm_python, models("llama"), tmp_path, *regime.options, modules=(CONNECTOR,)
+        ) as vllm,
         ThreadPoolExecutor(1) as beside,
     ):
         loading = beside.submit(asyncio.run, load(vllm.server.url, regime))
-        time.sleep(SETTLED_SECONDS)
-        assert causes(vllm) == [regime.cause] * QUESTIONS
+        if regime.burners:
+            time.sleep(LEARNED_SECONDS)
+        with burning(regime.burners):
+            time.sleep(SETTLED_SECONDS)
+            assert causes(vllm) == [regime.cause] * QUESTIONS
         loading.result()
         page = vllm.page().splitlines()
     spent = {
