@@ -52,6 +52,8 @@ def facts(**changes: Any) -> Facts:
         "load": slot(),
         "largest_step": 2048,
         "longest_blocks": 256,
+        "max_num_seqs": 16,
+        "step_budget": 2048,
     }
     return Facts(**{**fields, **changes})
 

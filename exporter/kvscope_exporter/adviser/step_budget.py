@@ -26,12 +26,12 @@ def speedup(facts: Facts) -> float | None:
 def larger_budget(facts: Facts) -> Verdict:
     budget, fit, waiting = facts.step_budget, facts.step_fit, facts.waiting_for_tokens
     faster = speedup(facts)
+    if budget is not None and waiting < MIN_WAITING:
+        return DeclinedProposal(f"more tokens in a step: only {waiting:.1f} requests wait for them")
     if budget is None or fit is None or faster is None:
         return DeclinedProposal(
             "more tokens in a step: the limit, or how long steps take, is not known", "not known"
         )
-    if waiting < MIN_WAITING:
-        return DeclinedProposal(f"more tokens in a step: only {waiting:.1f} requests wait for them")
     fixed_ns, token_ns = fit
     before, after = fixed_ns + token_ns * budget, fixed_ns + token_ns * 2 * budget
     if faster < MIN_FASTER:
@@ -67,13 +67,13 @@ def larger_budget(facts: Facts) -> Verdict:
 
 def smaller_budget(facts: Facts) -> Verdict:
     budget, fit, held_up = facts.step_budget, facts.step_fit, facts.held_up
+    if budget is not None and held_up < _MIN_HELD_UP:
+        return DeclinedProposal(
+            f"smaller chunks: prompts make tokens late in {words.share(held_up)} of the time"
+        )
     if budget is None or fit is None:
         return DeclinedProposal(
             "smaller chunks: the limit, or how long steps take, is not known", "not known"
-        )
-    if held_up < _MIN_HELD_UP:
-        return DeclinedProposal(
-            f"smaller chunks: prompts make tokens late in {words.share(held_up)} of the time"
         )
     fixed_ns, token_ns = fit
     fits = int((SLOW_TOKEN_SECONDS / 2 * 1e9 - fixed_ns) / max(1, token_ns))
