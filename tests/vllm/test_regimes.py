@@ -2,12 +2,10 @@
 
 import asyncio
 import json
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -30,7 +28,6 @@ QUESTIONS = 10
 MOST = 0.9
 """Share of first tokens' time in the part that the shortage is about."""
 CONNECTOR = Path(__file__).with_name("holding.py")
-LEARNED_SECONDS = 45
 ROOMY = ("--num-gpu-blocks-override", "1000", "--max-model-len", "1024")
 
 
@@ -43,14 +40,11 @@ class Regime:
     output_tokens: int
     cause: str
     part: str
-    """That of the time added to first tokens; empty: how much was added is not known."""
+    """That of the time added to first tokens."""
     patience: float = 120.0
     """Seconds after which a client gives up and asks again."""
     long_prompt_tokens: int = 0
     """Those of one client, which wants one token, and asks again after a pause."""
-    clients: int = CLIENTS
-    burners: int = 0
-    """Processes that use the cores of the engine once it has served for a while."""
 
 
 REGIMES = {
@@ -93,9 +87,6 @@ REGIMES = {
         *(64, 100, "interference", "prefill_others"),
         long_prompt_tokens=6000,
     ),
-    "neighbour": Regime(
-        ("--max-num-seqs", "64", *ROOMY), 64, 100, "slow_steps", "", clients=8, burners=6
-    ),
 }
 
 
@@ -119,22 +110,8 @@ async def client(url: str, regime: Regime, number: int, until: float) -> None:
 
 
 async def load(url: str, regime: Regime) -> None:
-    until = time.monotonic() + SECONDS + (LEARNED_SECONDS if regime.burners else 0)
-    await asyncio.gather(*(client(url, regime, n, until) for n in range(regime.clients)))
-
-
-@contextmanager
-def burning(processes: int) -> Iterator[None]:
-    """Others use the cores, each as much as it gets."""
-    started = [
-        subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)
-    ]
-    try:
-        yield
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
+    until = time.monotonic() + SECONDS
+    await asyncio.gather(*(client(url, regime, n, until) for n in range(CLIENTS)))
 
 
 def causes(vllm: Observed) -> list[str]:
@@ -158,11 +135,8 @@ def test_the_shortage_is_named_while_it_lasts(
         ThreadPoolExecutor(1) as beside,
     ):
         loading = beside.submit(asyncio.run, load(vllm.server.url, regime))
-        if regime.burners:
-            time.sleep(LEARNED_SECONDS)
-        with burning(regime.burners):
-            time.sleep(SETTLED_SECONDS)
-            assert causes(vllm) == [regime.cause] * QUESTIONS
+        time.sleep(SETTLED_SECONDS)
+        assert causes(vllm) == [regime.cause] * QUESTIONS
         loading.result()
         page = vllm.page().splitlines()
     spent = {
@@ -172,5 +146,4 @@ def test_the_shortage_is_named_while_it_lasts(
     }
     if regime.long_prompt_tokens:
         del spent["prefill_own"]  # theirs, not added to anybody's
-    if regime.part:
-        assert spent[regime.part] > MOST * sum(spent.values()), spent
+    assert spent[regime.part] > MOST * sum(spent.values()), spent
