@@ -52,6 +52,8 @@ def facts(**changes: Any) -> Facts:
         "load": slot(),
         "largest_step": 2048,
         "longest_blocks": 256,
+        "max_num_seqs": 16,
+        "step_budget": 2048,
     }
     return Facts(**{**fields, **changes})
 
@@ -117,7 +119,6 @@ def loads(draw: st.DrawFn) -> Slot:
         need_ns=needed(need),
         running_ns=busy_ns * draw(st.integers(1, 64)),
         waiting_ns=busy_ns * draw(st.integers(0, 400)),
-        limited_ns=draw(st.integers(0, busy_ns)),
         active_ns=busy_ns * draw(st.integers(1, 1000)),
         unfilled_ns=draw(st.integers(0, 1000 * busy_ns)),
         out_of_memory=draw(st.integers(0, 3)),
@@ -140,6 +141,11 @@ any_facts = st.builds(
     seconds=st.floats(0, 300),
     block_size=st.sampled_from([1, 16, 64]),
     max_num_seqs=st.none() | st.integers(1, 64),
+    waiting_for_sequences=st.floats(0, 100),
+    waiting_for_tokens=st.floats(0, 100),
+    held_up=st.floats(0, 1),
+    step_budget=st.none() | st.integers(1, 1 << 17),
+    step_fit=st.none() | st.tuples(st.integers(0, 10**9), st.integers(0, 10**7)),
     engines=st.integers(1, 4),
     pool_option=st.sampled_from(["num_gpu_blocks_override", "kv_cache_memory_bytes"]),
 ) | st.builds(

@@ -14,7 +14,7 @@ from tests.exporter.advised import GIB, SECOND, curve, facts, needed, only, room
 def test_nothing_is_proposed_where_nothing_is_wrong() -> None:
     found = advise(facts(curve=curve(0.6, 0.6, least=0.1)))
     assert not found.proposals
-    assert len(found.declined) == 12, "each kind says why"
+    assert len(found.declined) == 14, "each kind says why"
 
 
 def test_nothing_is_said_of_pools_whose_groups_hide_what_another_size_holds() -> None:
@@ -25,7 +25,6 @@ def test_nothing_is_said_of_pools_whose_groups_hide_what_another_size_holds() ->
         waiting_ns=150 * SECOND,
         preemptions={"out_of_blocks": 50},
         recomputed_tokens={"out_of_blocks": 60_000},
-        limited_ns=150 * SECOND,
         unfilled_ns=150 * SECOND * 400 * 8,
     )
     found = advise(facts(curve=None, is_plain=False, load=load, max_num_seqs=8, block_size=32))
@@ -235,11 +234,42 @@ def test_a_measured_pool_leaves_room_for_its_steps() -> None:
 
 
 def test_more_sequences_run_where_they_wait_beside_a_free_pool() -> None:
-    load = slot(waiting_ns=150 * SECOND * 6, limited_ns=120 * SECOND, active_ns=150 * SECOND * 160)
-    found = advise(facts(load=load, max_num_seqs=8)).proposals
+    load = slot(active_ns=150 * SECOND * 160)
+    found = advise(facts(load=load, max_num_seqs=8, waiting_for_sequences=6.0)).proposals
     (more,) = [p for p in found if p.option == "max_num_seqs"]
     assert (more.current, more.proposed) == (8, 16)
     assert "8 → 16: fewer waiting sequences (6.0 on average)," in more.text, "none is promised"
+
+
+MS = 10**6
+
+
+def test_a_step_gets_more_tokens_only_where_that_computes_prompts_faster() -> None:
+    """A step takes 20 ms, and 10 µs or 1 ms for each token of a prompt."""
+    hits = curve(0.6, 0.6, least=0.1)
+    waiting = {"step_budget": 512, "waiting_for_tokens": 3.0, "curve": hits}
+    found = only(facts(**waiting, step_fit=(20 * MS, 10_000)))
+    assert (found.option, found.current, found.proposed) == ("max_num_batched_tokens", 512, 1024)
+    assert found.price.text == "a full step takes 30 ms, not 25 ms"
+    assert "1.7 times as fast" in found.why
+    for fit in ((20 * MS, 1 * MS), (600 * MS, 10_000), None):
+        made = advise(facts(**waiting, step_fit=fit))
+        assert not made.proposals
+        assert any(d.reason.startswith("more tokens in a step: ") for d in made.declined)
+    full = advise(facts(**waiting, step_fit=(20 * MS, 10_000), rooms=[room(free_bytes=GIB)]))
+    assert not full.proposals
+    assert any("no memory is known" in declined.reason for declined in full.declined)
+
+
+def test_chunks_that_make_tokens_late_get_smaller() -> None:
+    hits = curve(0.6, 0.6, least=0.1)
+    late = {"step_budget": 8192, "step_fit": (20 * MS, 200_000), "curve": hits}
+    found = only(facts(**late, held_up=0.4))
+    assert (found.current, found.proposed) == (8192, 1088)
+    assert "full steps take 1.66 s → about 0.24 s" in found.text
+    assert not advise(facts(**late, held_up=0.01)).proposals
+    many = only(facts(**late, held_up=0.4, max_num_seqs=2048))
+    assert many.proposed == 2048, "every sequence has a token of a step"
 
 
 def test_fewer_sequences_are_proposed_where_the_memory_has_no_room() -> None:

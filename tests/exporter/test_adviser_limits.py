@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kvscope_events.events import PoolCreated, PoolSnapshot, SequenceAdded, StartupProfiled
+from kvscope_events.events import PoolCreated, PoolSnapshot, StartupProfiled
 from kvscope_exporter.adviser.facts import Facts, Sizing
 from kvscope_exporter.adviser.pool_size import candidates
 from kvscope_exporter.adviser.proposal import DeclinedProposal, Proposal
@@ -25,7 +25,7 @@ from kvscope_exporter.targets.advised import AdviceCollector
 from kvscope_exporter.targets.reply import memory_of
 from tests.exporter.advised import SECOND, curve, facts, room, slot
 from tests.exporter.machine import GIB, UUID
-from tests.exporter.stream import batch_of, hello, step
+from tests.exporter.stream import batch_of, step
 from tests.exporter.test_advice_answer import FACTS
 from tests.exporter.test_workers import TERMS, OneCard, sampled, scheduler, worker
 
@@ -150,34 +150,9 @@ def test_a_page_rendered_meanwhile_has_all_proposals_of_before() -> None:
     assert meanwhile == [2]
 
 
-def limit_of(prompt: int, max_tokens: int, max_model_len: int | None) -> int | None:
-    fold = LoadWindow()
-    fold.on_batch(batch_of(hello(max_model_len=max_model_len), POOL))
-    fold.on_batch(batch_of(SequenceAdded(1, 1, prompt, max_tokens), step(prefill_tokens=64)))
-    busy = step(running=4, waiting=2, active_blocks=8, prefill_tokens=8, decode_tokens=0)
-    for _ in range(4):
-        fold.on_batch(batch_of(busy))
-    return fold.max_num_seqs
-
-
-def test_a_huge_max_tokens_does_not_hide_the_limit_of_sequences() -> None:
-    assert limit_of(8, 10**9, max_model_len=64) == 4
-    assert limit_of(8, 10**9, max_model_len=None) is None
-
-
-def test_another_pool_forgets_the_longest_sequence() -> None:
-    fold = LoadWindow()
-    fold.on_batch(batch_of(POOL, SequenceAdded(1, 1, 8, 10**9), POOL))
-    fold.on_batch(batch_of(SequenceAdded(2, 2, 8, 8), step(prefill_tokens=64)))
-    busy = step(running=4, waiting=2, active_blocks=8, prefill_tokens=8, decode_tokens=0)
-    for _ in range(4):
-        fold.on_batch(batch_of(busy))
-    assert fold.max_num_seqs == 4
-
-
 def test_more_sequences_need_a_device_whose_memory_is_known() -> None:
-    load = slot(waiting_ns=150 * SECOND * 6, limited_ns=120 * SECOND, active_ns=150 * SECOND * 160)
-    given = facts(load=load, max_num_seqs=8, rooms=())
+    load = slot(active_ns=150 * SECOND * 160)
+    given = facts(load=load, max_num_seqs=8, waiting_for_sequences=6.0, rooms=())
     assert isinstance(more_sequences(given), Proposal), "nothing real, or the host"
     found = more_sequences(replace(given, uses_device=True))
     assert isinstance(found, DeclinedProposal)

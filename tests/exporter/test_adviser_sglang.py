@@ -200,7 +200,7 @@ def test_the_server_is_known_by_its_hello() -> None:
     assert (found.server, found.pool_option) == ("sglang", "max_total_tokens")
     assert found.is_option_set
     assert found.conservativeness == 0.1
-    assert found.told_max_num_seqs == 6
+    assert found.max_num_seqs == 6
     assert not found.knows_unfilled
     assert not found.can_offload, "its pool is in the host's memory already"
     assert [room.name for room in found.rooms] == ["host"]

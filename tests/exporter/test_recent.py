@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from kvscope_events.events import (
     Batch,
     DeviceOutOfMemory,
+    Hello,
     PoolCreated,
     RequestPreempted,
     RequestResumed,
-    SequenceAdded,
     SequenceFinished,
     StepCompleted,
 )
@@ -25,10 +25,11 @@ from kvscope_exporter.state.recent import (
     LoadWindow,
     Slot,
 )
-from tests.exporter.stream import batch_of, ended, step
+from tests.exporter.stream import batch_of, ended, hello, step
 
-USABLE, BLOCK_SIZE = 40, 4
+USABLE, BLOCK_SIZE, LIMIT = 40, 4, 4
 POOL = PoolCreated(USABLE + 1, BLOCK_SIZE, 64, 1)
+HELLO = hello(settings={"max_num_seqs": LIMIT})
 
 sequences = st.integers(1, 4)
 tokens = st.integers(0, 60)
@@ -53,7 +54,6 @@ events = st.one_of(
     st.builds(
         lambda sequence, count: RequestResumed(sequence, sequence, count, 4, 9), sequences, tokens
     ),
-    st.builds(SequenceAdded, sequences, st.just(1), tokens, tokens),
     st.builds(ended, sequences, reason=st.sampled_from(["stop", "abort"]), output_tokens=tokens),
     st.builds(DeviceOutOfMemory, st.none() | st.just(640), st.just("retried"), st.integers(0, 64)),
 )
@@ -62,7 +62,7 @@ pauses = st.sampled_from([0, SLOT_NS // 3, SLOT_NS, 7 * SLOT_NS, NUM_SLOTS * SLO
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Batch]:
-    time_ns, batches = 1000, [batch_of(POOL, time_ns=1000)]
+    time_ns, batches = 1000, [batch_of(HELLO, POOL, time_ns=1000)]
     for seq, pause in enumerate(draw(st.lists(pauses, max_size=30)), 1):
         time_ns += pause
         happened = draw(st.lists(events, max_size=4))
@@ -70,61 +70,37 @@ def histories(draw: st.DrawFn) -> list[Batch]:
     return batches
 
 
-def plain(batches: list[Batch]) -> tuple[float, Slot, int | None]:
+def plain(batches: list[Batch]) -> tuple[float, Slot]:
     """The same, from all events at once."""
     flat = [(batch.time_ns, event) for batch in batches for event in batch.events]
     steps = [at for at, event in flat if isinstance(event, StepCompleted)]
     if not steps:
-        return 0.0, Slot(0), None
+        return 0.0, Slot(0)
     now = steps[-1]
     first = now // SLOT_NS - NUM_SLOTS + 1
     inside = [(at, event) for at, event in flat if at // SLOT_NS >= first]
     sums: Counter[str] = Counter()
     total = Slot(0)
     needs = [0] * NEED_BINS
-    limit, limit_steps = 0, 0
     victims: dict[int, Any] = {}
-    longest = largest = 0
-    untypical = False
-    errors_in_slot: Counter[int] = Counter()
     for at, event in flat:
         counts = at // SLOT_NS >= first
-        if isinstance(event, SequenceAdded):
-            longest = max(longest, event.prompt_tokens + event.max_tokens)
-        elif isinstance(event, DeviceOutOfMemory):
-            errors_in_slot[at // SLOT_NS] += 1
-        elif isinstance(event, SequenceFinished):
+        if isinstance(event, SequenceFinished):
             victims.pop(event.sequence, None)
-            untypical = True
         elif isinstance(event, RequestPreempted):
             victims[event.sequence] = event.cause
-            untypical = True
         elif isinstance(event, RequestResumed):
             cause = victims.pop(event.sequence, None)
             if cause is not None and counts:
                 found = total.recomputed_tokens
                 found[cause] = found.get(cause, 0) + event.recompute_tokens
         elif isinstance(event, StepCompleted):
-            size = event.prefill_tokens + event.decode_tokens
-            full = errors_in_slot[at // SLOT_NS] > 0 or untypical or size > 0.9 * largest
-            untypical = False
-            largest = max(largest, size)
             need: float = event.active_blocks
-            limited = False
             if event.running and event.waiting:
-                blocks = -(-longest // BLOCK_SIZE)
-                if blocks and USABLE - event.active_blocks >= blocks and not full:
-                    if event.running > limit:
-                        limit, limit_steps = event.running, 0
-                    limit_steps += event.running == limit
-                    limited = event.running == limit
-                more = min(event.waiting, event.running)
-                if limit_steps >= 3:
-                    more = min(more, max(0, limit - event.running))
+                more = min(event.waiting, event.running, max(0, LIMIT - event.running))
                 need += more * event.active_blocks / event.running
             if counts:
                 needs[min(int(need * NEED_STEPS / USABLE), NEED_BINS - 1)] += event.duration_ns
-                sums["limited_ns"] += limited * event.duration_ns
     for _, event in inside:
         match event:
             case StepCompleted():
@@ -159,15 +135,11 @@ def plain(batches: list[Batch]) -> tuple[float, Slot, int | None]:
     total.largest_step = max(sizes, default=0)
     total.largest_steps = sizes.count(total.largest_step)
     total.need_ns = needs
-    seen = [
-        at
-        for at, event in flat
-        if not isinstance(event, PoolCreated | SequenceAdded | RequestResumed)
-    ]
+    seen = [at for at, event in flat if not isinstance(event, Hello | PoolCreated | RequestResumed)]
     # Events that change no slot begin no window; a resumption does if its preemption is known.
     began = min(seen, default=None)
     seconds = 0.0 if began is None else (now - max(began, first * SLOT_NS)) / 1e9
-    return seconds, total, limit if limit_steps >= 3 else None
+    return seconds, total
 
 
 @given(histories())
@@ -176,10 +148,9 @@ def test_it_is_what_plain_loops_count(batches: list[Batch]) -> None:
     for batch in batches:
         fold.on_batch(batch)
     seconds, total = fold.window()
-    expected_seconds, expected, limit = plain(batches)
+    expected_seconds, expected = plain(batches)
     assert total == expected
     assert seconds == expected_seconds
-    assert fold.max_num_seqs == limit
 
 
 @pytest.mark.parametrize("is_gap", [True, False])
@@ -195,18 +166,3 @@ def test_lost_batches_and_another_pool_empty_the_window(is_gap: bool) -> None:
     assert fold.window() == (0.0, Slot(0))
     fold.on_batch(batch_of(step(running=1), RequestResumed(1, 1, 9, 4, 9)))
     assert not fold.window()[1].recomputed_tokens, "of a preemption before the window"
-
-
-def test_a_limit_shows_itself_when_others_wait_beside_free_blocks() -> None:
-    fold = LoadWindow()
-    busy = {"active_blocks": 8, "prefill_tokens": 8, "decode_tokens": 0}
-    fold.on_batch(batch_of(POOL, SequenceAdded(1, 1, 8, 8), step(prefill_tokens=64)))
-    for _ in range(2):
-        fold.on_batch(batch_of(step(running=4, waiting=2, **busy)))
-    fold.on_batch(batch_of(step(running=5, waiting=0, **busy)))
-    assert fold.max_num_seqs is None, "not often enough"
-    # Blocks of what has just ended came too late for those that wait.
-    fold.on_batch(batch_of(ended(1), step(running=4, waiting=2, **busy)))
-    assert fold.max_num_seqs is None
-    fold.on_batch(batch_of(step(running=4, waiting=2, **busy)))
-    assert fold.max_num_seqs == 4

@@ -201,6 +201,23 @@ def test_waits_belong_to_what_stopped_admission() -> None:
     assert standing["wait_blocks"] == 22 * MS
 
 
+def test_who_waits_for_the_end_of_a_step_waits_for_the_prompts_in_it() -> None:
+    """Steps of 5 ms and 20 µs a token; one of a prompt of 1,000 tokens takes 25 ms."""
+    played, random = Played(), Random(3)
+    for _ in range(200):
+        tokens = random.choice([0, 500])
+        played.step(prefill_tokens=tokens, duration_ns=5 * MS + 20_000 * tokens)
+    waits = {"waiting": 1, "requests_waiting": 1, "admission_stop": "empty"}
+    came = played.arrive(1)
+    played.now_ns += 14 * MS  # 11 of 25
+    chunk = StepScheduled([2], [1000], 0)
+    played.step(*came, chunk, prefill_tokens=1000, duration_ns=25 * MS, **waits)
+    own = {"prefill_tokens": 100, "decode_tokens": 0}
+    played.step(played.admit(1), StepScheduled([1], [100], 0), ends=(1,), **own)
+    assert played.parts["prefill_others"] == pytest.approx(20, rel=0.02)
+    assert played.parts["wait_step"] == pytest.approx(6, rel=0.05)
+
+
 def test_time_before_a_preemption_and_after_it_is_told_apart() -> None:
     played = Played()
     played.step()

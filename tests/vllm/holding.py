@@ -103,3 +103,23 @@ class DelayingConnector(HoldingConnector):
         if prompt % 2 == 0:
             return (prompt - 1) // 16 * 16 - num_computed_tokens, True
         return (None, False) if prompt % 3 == 0 else (0, False)
+
+
+class LateConnector(HoldingConnector):
+    """Loads every prompt from elsewhere, in as many seconds; keeps nothing."""
+
+    def get_num_new_matched_tokens(
+        self, request: Any, num_computed_tokens: int
+    ) -> tuple[int | None, bool]:
+        return (request.num_prompt_tokens - 1) // 16 * 16 - num_computed_tokens, True
+
+    def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
+        if num_external_tokens:
+            self._ended[request.request_id] = self._give_up_seconds
+
+    def request_finished(self, request: Any, block_ids: list[int]) -> tuple[bool, None]:
+        return False, None
+
+    def get_finished(self, finished_req_ids: set[str]) -> tuple[None, set[str] | None]:
+        arrived, _ = super().get_finished(finished_req_ids)
+        return None, arrived

@@ -1,6 +1,7 @@
 """A vLLM driven into one shortage after the other: `kvscope why` names it each time it is asked."""
 
 import asyncio
+import json
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +27,7 @@ SETTLED_SECONDS = 35
 QUESTIONS = 10
 MOST = 0.9
 """Share of first tokens' time in the part that the shortage is about."""
+CONNECTOR = Path(__file__).with_name("holding.py")
 ROOMY = ("--num-gpu-blocks-override", "1000", "--max-model-len", "1024")
 
 
@@ -38,8 +40,11 @@ class Regime:
     output_tokens: int
     cause: str
     part: str
+    """That of the time added to first tokens."""
     patience: float = 120.0
     """Seconds after which a client gives up and asks again."""
+    long_prompt_tokens: int = 0
+    """Those of one client, which wants one token, and asks again after a pause."""
 
 
 REGIMES = {
@@ -60,6 +65,28 @@ REGIMES = {
     "impatience": Regime(
         ("--max-num-seqs", "4", *ROOMY), 64, 300, "sequence_limit", "wait_sequences", 1.0
     ),
+    "transfer": Regime(
+        (
+            *("--max-num-seqs", "64", *ROOMY, "--kv-transfer-config"),
+            json.dumps(
+                {
+                    "kv_connector": "LateConnector",
+                    "kv_connector_module_path": CONNECTOR.stem,
+                    "kv_connector_extra_config": {"give_up_seconds": 4},
+                    "kv_role": "kv_both",
+                }
+            ),
+        ),
+        *(64, 8, "transfer", "wait_transfer"),
+    ),
+    "prefill": Regime(
+        (
+            *("--max-num-seqs", "64", "--max-num-batched-tokens", "16384"),
+            *("--num-gpu-blocks-override", "6000", "--max-model-len", "16384"),
+        ),
+        *(64, 100, "interference", "prefill_others"),
+        long_prompt_tokens=6000,
+    ),
 }
 
 
@@ -67,14 +94,19 @@ async def client(url: str, regime: Regime, number: int, until: float) -> None:
     random = Random(number)
     async with httpx.AsyncClient() as session:
         while time.monotonic() < until:
-            prompt = [random.randrange(256) for _ in range(regime.prompt_tokens)]
-            body = {"model": "tiny", "prompt": prompt, "max_tokens": regime.output_tokens}
+            is_long = regime.long_prompt_tokens and number == 0
+            length = regime.long_prompt_tokens if is_long else regime.prompt_tokens
+            prompt = [random.randrange(256) for _ in range(length)]
+            tokens = 1 if is_long else regime.output_tokens
+            body = {"model": "tiny", "prompt": prompt, "max_tokens": tokens}
             with suppress(httpx.TimeoutException):
                 await session.post(
                     f"{url}/v1/completions",
                     json=body | {"ignore_eos": True},
                     timeout=regime.patience,
                 )
+            if is_long:
+                await asyncio.sleep(0.5)
 
 
 async def load(url: str, regime: Regime) -> None:
@@ -97,7 +129,9 @@ def test_the_shortage_is_named_while_it_lasts(
 ) -> None:
     regime = REGIMES[name]
     with (
-        observed(vllm_python, models("llama"), tmp_path, *regime.options) as vllm,
+        observed(
+            vllm_python, models("llama"), tmp_path, *regime.options, modules=(CONNECTOR,)
+        ) as vllm,
         ThreadPoolExecutor(1) as beside,
     ):
         loading = beside.submit(asyncio.run, load(vllm.server.url, regime))
@@ -110,4 +144,6 @@ def test_the_shortage_is_named_while_it_lasts(
         for line in page
         if line.startswith("kvscope_request_seconds_total{") and 'phase="first_token"' in line
     }
+    if regime.long_prompt_tokens:
+        del spent["prefill_own"]  # theirs, not added to anybody's
     assert spent[regime.part] > MOST * sum(spent.values()), spent

@@ -96,6 +96,12 @@ def wide_chunks(stage: Stage) -> Iterator[Call]:
     return chat(2, SECONDS, rate=3, question=(40, 80))
 
 
+def long_prompts(stage: Stage) -> Iterator[Call]:
+    """Beside answers of 100 tokens and more; a step has room for all of such a prompt."""
+    long = chat(5, SECONDS, rate=0.4, template=1, question=(110, 126), answer=(1, 2))
+    return iter(sorted([*chat(2, SECONDS, answer=(100, 200)), *long], key=lambda call: call.at))
+
+
 class Case(NamedTuple):
     load: Callable[[Stage], Iterator[Call]]
     first: Kind | None
@@ -133,6 +139,16 @@ CASES = {
         wide_chunks,
         *("token_budget", "more_requests", "--max-num-batched-tokens", 0.5),
         {"max_num_batched_tokens": 64, "num_blocks": 3900},
+    ),
+    "long prompts": Case(
+        long_prompts,
+        *("interference", "longer_prompts", "--max-num-batched-tokens 2048 → 512", 1.5),
+        {
+            "max_num_batched_tokens": 2048,
+            "num_blocks": 4000,
+            "bytes_per_block": 1 << 16,
+            "token_ns": 400_000,
+        },
     ),
 }
 WHOLE = [pytest.param(name, id=name.replace(" ", "_")) for name in CASES]

@@ -141,9 +141,17 @@ class Facts:
     largest_step: int | None = None
     """Tokens of the largest step of the whole session, to which the rooms' largest steps refer."""
     max_num_seqs: int | None = None
-    """The limit that holds sequences back; None: none does."""
-    told_max_num_seqs: int | None = None
-    """The limit by the server's own account; None: it does not say."""
+    """The limit on running sequences; None: the server does not say."""
+    step_budget: int | None = None
+    """The limit on the tokens of a step; None: the server does not say."""
+    step_fit: tuple[int, int] | None = None
+    """Nanoseconds of a step, and those that each token of a prompt adds; None: not known."""
+    waiting_for_sequences: float = 0.0
+    """Mean number of requests that waited for a sequence slot, over the window."""
+    waiting_for_tokens: float = 0.0
+    """The same, for tokens of a step."""
+    held_up: float = 0.0
+    """Share of the running sequences' time in which prompts made their tokens late."""
     conservativeness: float | None = None
     """SGLang's factor on the output that it expects of running requests; None: another server, or
     not known."""

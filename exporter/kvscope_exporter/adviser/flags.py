@@ -105,6 +105,9 @@ def _effects(price: Price, gain: Gain) -> list[str]:
         found.append(f"{words.size(gain.freed_bytes)} freed")
     if gain.step_bytes_to is not None:
         found.append(f"the largest step takes {words.size(gain.step_bytes_to)}")
+    if gain.step_seconds_from is not None and gain.step_seconds_to is not None:
+        before, after = words.seconds(gain.step_seconds_from), words.seconds(gain.step_seconds_to)
+        found.append(f"full steps take {before} → about {after}")
     if price.headroom_left_bytes is not None:
         left = f"headroom left {words.size(price.headroom_left_bytes)}"
         found.append(left if price.room == HOST else f"{left} above the largest step")

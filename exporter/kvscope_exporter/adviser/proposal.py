@@ -73,6 +73,9 @@ class Gain(msgspec.Struct, frozen=True, kw_only=True):
     """Device or host memory that the pool gives back."""
     step_bytes_to: int | None = None
     """Activations of the largest step."""
+    step_seconds_from: float | None = None
+    """Duration of a step whose tokens are used up."""
+    step_seconds_to: float | None = None
 
 
 class Proposal(msgspec.Struct, frozen=True, kw_only=True):

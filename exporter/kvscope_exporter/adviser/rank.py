@@ -16,6 +16,7 @@ from kvscope_exporter.adviser.room_for_steps import room_for_steps
 from kvscope_exporter.adviser.sequences import fewer_sequences, more_sequences
 from kvscope_exporter.adviser.smaller_pool import smaller_pool
 from kvscope_exporter.adviser.smaller_steps import smaller_steps
+from kvscope_exporter.adviser.step_budget import larger_budget, smaller_budget
 from kvscope_exporter.adviser.swapping import swap_space
 from kvscope_exporter.adviser.watermark import watermark
 
@@ -33,6 +34,8 @@ KINDS: tuple[Callable[[Facts], Verdict], ...] = (
     host_tier,
     another_replica,
     more_sequences,
+    larger_budget,
+    smaller_budget,
     smaller_blocks,
     smaller_pool,
 )

@@ -9,10 +9,8 @@ from kvscope_exporter.adviser.proposal import DeclinedProposal, Gain, Price, Pro
 
 _FILL = 0.9
 """Maximum share of the pool for the running sequences."""
-_MIN_LIMITED = 0.2
-"""Minimum share of the time at the limit."""
-_MIN_WAITING = 0.5
-"""Minimum mean number of waiting sequences."""
+MIN_WAITING = 0.5
+"""Minimum mean number of waiting requests."""
 
 
 def fewer_sequences(facts: Facts) -> Verdict:
@@ -50,8 +48,7 @@ def fewer_sequences(facts: Facts) -> Verdict:
         recomputed_tokens_per_second_to=after,
     )
     price = Price(text="sequences that were preempted before wait for admission instead")
-    limit = facts.told_max_num_seqs or facts.max_num_seqs
-    current = None if limit is None else float(limit)
+    current = None if facts.max_num_seqs is None else float(facts.max_num_seqs)
     if current is not None and fits >= current:
         return DeclinedProposal("fewer sequences: as many as fit are the limit already")
     option = spelled("max_num_seqs", facts.server)
@@ -79,17 +76,12 @@ def fewer_sequences(facts: Facts) -> Verdict:
 def more_sequences(facts: Facts) -> Verdict:
     load, limit = facts.load, facts.max_num_seqs
     if load is None or facts.seconds < MIN_SECONDS or not load.busy_ns or limit is None:
-        return DeclinedProposal("more sequences: no limit of sequences has shown itself")
+        return DeclinedProposal("more sequences: the limit, or the load, is not known", "not known")
     if any(load.preemptions.values()):
         return DeclinedProposal("more sequences: those that run already preempt each other")
-    waiting, limited = load.waiting_ns / load.busy_ns, load.limited_ns / load.busy_ns
-    if waiting < _MIN_WAITING:
-        return DeclinedProposal(f"more sequences: only {waiting:.1f} wait on average")
-    if limited < _MIN_LIMITED:
-        return DeclinedProposal(
-            f"more sequences: the limit of {limit} holds others back only {words.share(limited)} "
-            "of the time"
-        )
+    waiting = facts.waiting_for_sequences
+    if waiting < MIN_WAITING:
+        return DeclinedProposal(f"more sequences: only {waiting:.1f} wait for a slot on average")
     each = _blocks_each(facts)
     fits = min(2 * limit, int(_FILL * facts.usable_blocks / each) if each else 0)
     fits = min(fits, max(load.largest_step, limit))  # each needs a token of every step
@@ -129,7 +121,7 @@ def more_sequences(facts: Facts) -> Verdict:
         proposed=float(fits),
         text=sentence(option, limit, fits, price, gain),
         why=(
-            f"{waiting:.1f} sequences wait on average while {limit} run and at most "
+            f"{waiting:.1f} requests wait for one of {limit} slots on average, and at most "
             f"{words.share(load.most_active / facts.usable_blocks)} of the pool is active"
         ),
         price=price,
@@ -137,7 +129,6 @@ def more_sequences(facts: Facts) -> Verdict:
         confidence="low",
         because="whether the device computes more sequences as fast is not known from here",
         assumes=[
-            f"{FLAGS[option]} is {limit}: the most seen while others waited and blocks are left",
             "the activations of a step grow at most in proportion to its sequences",
             "with more at a time the engine serves more, so that fewer wait; how many is not known",
         ],

@@ -6,7 +6,7 @@ from kvscope_exporter.adviser.proposal import Proposal
 from kvscope_exporter.adviser.rank import advise
 from kvscope_exporter.answers.gather import gather
 from kvscope_exporter.answers.question import QueryContext, Question, UnknownError
-from kvscope_exporter.state import Cache, Ledger, LoadWindow, Preemption, Tiers
+from kvscope_exporter.state import Cache, Ledger, LoadWindow, Preemption, Tiers, TimeLedger
 from kvscope_exporter.state.simulation import Shadows
 
 MAX_IDLE_SECONDS = 300.0
@@ -63,6 +63,6 @@ ADVICE: Question[AdviceAnswer] = Question(
     name="advice",
     summary="What to change about the server: at most five proposals with their price and gain.",
     events=("PoolCreated", "StepCompleted", "RequestPreempted", "RequestResumed"),
-    folds=(Ledger, LoadWindow, Cache, Shadows, Preemption, Tiers),
+    folds=(Ledger, LoadWindow, Cache, Shadows, Preemption, Tiers, TimeLedger),
     read=advice_of,
 )

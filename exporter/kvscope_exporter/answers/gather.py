@@ -13,11 +13,13 @@ from kvscope_exporter.answers.question import ProcessMemory, QueryContext, Unkno
 from kvscope_exporter.collect.engine_memory import EngineMemory
 from kvscope_exporter.machine.gpu import headroom
 from kvscope_exporter.machine.host_memory import sum_processes
-from kvscope_exporter.state import Cache, Folds, Ledger, LoadWindow, Preemption, Tiers
+from kvscope_exporter.state import Cache, Folds, Ledger, LoadWindow, Preemption, Tiers, TimeLedger
 from kvscope_exporter.state.cache import WhatIf
 from kvscope_exporter.state.capacity import is_plain, longest_sequences
-from kvscope_exporter.state.recent import NUM_SLOTS, SLOT_NS
+from kvscope_exporter.state.recent import NUM_SLOTS, SLOT_NS, limit_of
 from kvscope_exporter.state.simulation import Shadows
+from kvscope_exporter.state.time_parts import PARTS
+from kvscope_exporter.state.timeline import Timeline
 from kvscope_exporter.state.victim import Victim
 
 _WATERMARK_SINCE = (0, 32)
@@ -36,7 +38,9 @@ def gather(asked: QueryContext) -> Facts:
     option, is_set = _pool_option(hello, ledger, sizing)
     fitting = longest_sequences(ledger, hello.max_model_len)
     seconds, load = recent.window()
-    told = _whole(hello.settings.get("max_running_requests"))
+    waiting, held_up = _waits(asked.timeline)
+    step_time, settings = asked.folds[TimeLedger].step_time, hello.settings
+    budget = settings.get("max_num_batched_tokens") or settings.get("chunked_prefill_size")
     return Facts(
         usable_blocks=ledger.num_usable,
         reserved_blocks=ledger.reserved,
@@ -57,8 +61,12 @@ def gather(asked: QueryContext) -> Facts:
         seconds=seconds,
         load=load,
         largest_step=recent.largest_step or None,
-        max_num_seqs=recent.max_num_seqs if told in (None, recent.max_num_seqs) else None,
-        told_max_num_seqs=told,
+        max_num_seqs=limit_of(hello),
+        step_budget=int(budget) if budget and budget > 0 else None,
+        step_fit=step_time.fit if step_time.is_fitted else None,
+        waiting_for_sequences=waiting[PARTS.index("wait_sequences")],
+        waiting_for_tokens=waiting[PARTS.index("wait_tokens")],
+        held_up=held_up / load.running_ns if load.running_ns else 0.0,
         conservativeness=hello.settings.get("schedule_conservativeness"),
         can_swap=hello.server == "kvscope",
         can_offload=_can_offload(asked, own),
@@ -78,8 +86,20 @@ def whatif_of(folds: Folds) -> WhatIf | Shadows:
     return whatif if is_plain(folds[Ledger].groups) else folds[Shadows]
 
 
-def _whole(value: float | None) -> int | None:
-    return None if value is None else int(value)
+def _waits(timeline: Timeline) -> tuple[list[float], int]:
+    """Over the last minutes: the mean number of requests by what they wait for, in the order of
+    PARTS, and the time by which prompts made tokens late, in nanoseconds."""
+    periods = list(timeline)
+    if not periods:
+        return [0.0] * len(PARTS), 0
+    last = periods[-1]
+    since_ns = last.end_ns - NUM_SLOTS * SLOT_NS
+    first = next(p for p in periods if p.session == last.session and p.end_ns >= since_ns)
+    now, before = last.figures, first.figures
+    length = max(1, last.end_ns - first.end_ns)
+    late = PARTS.index("decode_prefills")
+    stood = zip(now.standing, before.standing, strict=True)
+    return [(x - y) / length for x, y in stood], now.late_tokens[late] - before.late_tokens[late]
 
 
 def most_lost_at_once(victims: Iterable[Victim]) -> int:

@@ -13,7 +13,8 @@ the limit on sequences, for missing blocks, for its token budget. `wait_transfer
 content that loads, a grammar, an adapter, or since the engine was paused. `wait_unexplained`: none
 of these. `wait_step`: until the running step ended. `preempted`: between a preemption and the
 resumption. `prefill_own`: the prompt's share of its steps, by tokens; `prefill_again` what was
-computed before, `prefill_others` the rest of these steps. `decode`: steps that generate its tokens,
+computed before, `prefill_others` the rest of these steps, and what prompts added to a running step
+that a request had to wait for. `decode`: steps that generate its tokens,
 `decode_prefills` what prompts in these steps added, `slow` what steps took beyond the expected;
 these three are estimates by a fit of steps' durations. `host`: between two steps. `unknown`: the
 server does not report it.""".replace("\n", " ")

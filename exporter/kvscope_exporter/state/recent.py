@@ -14,7 +14,6 @@ from kvscope_events.events import (
     PoolSnapshot,
     RequestPreempted,
     RequestResumed,
-    SequenceAdded,
     SequenceFinished,
     StepCompleted,
 )
@@ -29,8 +28,6 @@ NEED_BINS = 2 * NEED_STEPS + 1
 """The last bin stands for two pools; more is never counted."""
 _CROWDED = 0.05
 """Waiting sequences per running one, on average."""
-_LIMIT_STEPS = 3
-"""Steps at one number of sequences, with blocks for more, after which it is taken as the limit."""
 
 
 @dataclass(slots=True)
@@ -47,8 +44,6 @@ class Slot:
     active_ns: int = 0
     unfilled_ns: int = 0
     """Token slots of active blocks that were not written, times durations."""
-    limited_ns: int = 0
-    """Time at the sequence limit while others waited and blocks were left."""
     most_active: int = 0
     largest_step: int = 0
     """Tokens of the largest step that was completed."""
@@ -103,17 +98,20 @@ class Slot:
 
 _SUMS = (
     *("steps", "busy_ns", "prefill_tokens"),
-    *("running_ns", "waiting_ns", "active_ns", "unfilled_ns", "limited_ns"),
+    *("running_ns", "waiting_ns", "active_ns", "unfilled_ns"),
     *("out_of_memory", "finished", "finished_tokens", "output_tokens", "max_tokens"),
 )
 
 
-class LoadWindow(CallFold):
-    """A new pool and lost batches empty the window: earlier data says nothing about the present.
+def limit_of(hello: Hello) -> int | None:
+    """The limit on running sequences; None: the server does not say."""
+    settings = hello.settings
+    limit = settings.get("max_num_seqs") or settings.get("max_running_requests")
+    return int(limit) if limit else None
 
-    The engine's limits are not reported; its behaviour shows them. `max_num_seqs`: the most
-    sequences that ran while others waited, though the pool had blocks for the longest of them.
-    """
+
+class LoadWindow(CallFold):
+    """A new pool and lost batches empty the window: earlier data says nothing about the present."""
 
     name = "recent"
 
@@ -127,7 +125,6 @@ class LoadWindow(CallFold):
                 StepCompleted: self._stepped,
                 RequestPreempted: self._preempted,
                 RequestResumed: self._resumed,
-                SequenceAdded: self._added,
                 SequenceFinished: self._ended,
                 DeviceOutOfMemory: self._out_of_memory,
             }
@@ -141,20 +138,10 @@ class LoadWindow(CallFold):
         """When the last step ended, on the producer's clock: the window ends there, since an idle
         engine says nothing about a load. None: no step since the window began.
         """
-        self._most_running = 0
-        self._most_running_steps = 0
-        self._largest_step = 0
-        self._is_untypical = False  # a sequence ended in this step, or was preempted
-        self._longest = 0  # most tokens that the longest sequence so far may reach
-        self._max_model_len: int | None = None
+        self._max_num_seqs: int | None = None
         self.largest_step: int | None = 0
         """Tokens of the largest step of the whole session, like the activation peak: a new pool
         resets neither. None: steps were missed."""
-
-    @property
-    def max_num_seqs(self) -> int | None:
-        """The limit on running sequences; None: the load has not reached it."""
-        return self._most_running if self._most_running_steps >= _LIMIT_STEPS else None
 
     def window(self) -> tuple[float, Slot]:
         """The seconds observed up to the last step, and their sums."""
@@ -177,13 +164,11 @@ class LoadWindow(CallFold):
         self._began_ns = self.last_step_ns = None
 
     def _introduced(self, event: Hello) -> None:
-        self._max_model_len = event.max_model_len
-        self._longest = self._possible(self._longest)
+        self._max_num_seqs = limit_of(event)
 
     def _sized(self, event: PoolCreated) -> None:
         self._empty()
         self._size(event)
-        self._most_running = self._most_running_steps = self._largest_step = self._longest = 0
 
     def _synchronised(self, event: PoolSnapshot | PoolCounted) -> None:
         if event.largest_step is not None:  # includes the steps that we have missed
@@ -218,13 +203,6 @@ class LoadWindow(CallFold):
         slot.prefill_tokens += event.prefill_tokens
         tokens = event.prefill_tokens + event.decode_tokens
         slot.computed(tokens, 1)
-        # A full step admits no sequence, nor does one that preempts or has a reduced budget.
-        # Sequences that ended gave their blocks back after others had been refused for lack of
-        # them.
-        is_full = tokens > 0.9 * self._largest_step
-        refuses = is_full or self._is_untypical or slot.out_of_memory > 0
-        self._is_untypical = False
-        self._largest_step = max(self._largest_step, tokens)
         if self.largest_step is not None:
             self.largest_step = max(self.largest_step, tokens)
         slot.running_ns += running * took_ns
@@ -236,12 +214,7 @@ class LoadWindow(CallFold):
         need: float = active
         if waiting and running:
             each = active / running
-            longest = -(-self._longest // self._block_size)
-            if longest and usable - active >= longest and not refuses:
-                self._count_limit(running)
-                if running == self._most_running:
-                    slot.limited_ns += took_ns
-            limit = self.max_num_seqs
+            limit = self._max_num_seqs
             # A backlog is served one after another: at most this many more are wanted at once.
             admitted = min(waiting, running)
             if limit is not None:
@@ -250,18 +223,10 @@ class LoadWindow(CallFold):
         position = min(int(need * NEED_STEPS / usable), NEED_BINS - 1)
         slot.need_ns[position] += took_ns
 
-    def _count_limit(self, running: int) -> None:
-        """This many ran while others waited although blocks were free: it may be the limit."""
-        if running > self._most_running:
-            self._most_running, self._most_running_steps = running, 0
-        if running == self._most_running:
-            self._most_running_steps += 1
-
     def _preempted(self, event: RequestPreempted) -> None:
         counts = self._slot().preemptions
         counts[event.cause] = counts.get(event.cause, 0) + 1
         self._victims[event.sequence] = event.cause
-        self._is_untypical = True
 
     def _resumed(self, event: RequestResumed) -> None:
         cause = self._victims.pop(event.sequence, None)
@@ -269,20 +234,10 @@ class LoadWindow(CallFold):
             tokens = self._slot().recomputed_tokens
             tokens[cause] = tokens.get(cause, 0) + event.recompute_tokens
 
-    def _added(self, event: SequenceAdded) -> None:
-        at_most = self._possible(event.prompt_tokens + event.max_tokens)
-        self._longest = max(self._longest, at_most)
-
-    def _possible(self, tokens: int) -> int:
-        """Tokens that a sequence asking for this many can have; a client may ask for any number."""
-        limit = self._max_model_len
-        return tokens if limit is None else min(tokens, limit)
-
     def _ended(self, event: SequenceFinished) -> None:
         self._victims.pop(event.sequence, None)
         slot = self._slot()
         slot.finished += 1
-        self._is_untypical = True
         slot.finished_tokens += event.prompt_tokens + event.output_tokens
         if event.reason in ("stop", "length"):
             slot.output_tokens += event.output_tokens

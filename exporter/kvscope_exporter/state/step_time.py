@@ -36,6 +36,11 @@ class StepTime:
         """Whether there is a fit at all, to divide a step's time by."""
         return self._steps >= _LEAST_STEPS
 
+    @property
+    def fit(self) -> tuple[int, int]:
+        """Nanoseconds of a step without tokens, and those that each token of a prompt adds."""
+        return self.expected_ns(0, 0), int(self._coefficients[1] / _TOKENS * _UNIT_NS)
+
     def prefill_ns(self, prefill_tokens: int) -> int:
         """Time that the tokens of prompts add to a step."""
         return int(self._coefficients[1] * prefill_tokens / _TOKENS * _UNIT_NS)

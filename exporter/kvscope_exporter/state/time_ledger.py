@@ -8,6 +8,7 @@ the state, so the parts of a request add up to its duration, to the nanosecond.
 """
 
 from collections import deque
+from operator import add, sub
 
 from kvscope_events.events import (
     Batch,
@@ -29,6 +30,7 @@ from kvscope_exporter.state.time_parts import (
     LATE_SECONDS,
     NONE,
     PARTS,
+    SLOW_TOKEN_SECONDS,
     Account,
     add_parts,
     settle_parts,
@@ -55,6 +57,7 @@ _WAITING, _PREFILLING, _DECODING, _STANDING = range(4)
 _EDGES = (_STEP, _HOST, _DECODE, _PREEMPTED)
 """By state, the part of the time that no whole step covers."""
 _LATE_NS = int(LATE_SECONDS * 1e9)
+_SLOW_TOKEN_NS = int(SLOW_TOKEN_SECONDS * 1e9)
 _LEARN_EVERY = 8
 _DISTURBED = 1.15
 """Times the expected duration of a step, above which what exceeds it is slow."""
@@ -81,8 +84,8 @@ class TimeLedger(CallFold):
         or failed, before it."""
         self.standing = NONE.copy()
         """Time that requests have waited so far, by what held them: the mean queue times time."""
-        self.generating = NONE.copy()
-        """The same of sequences that generate, by what their steps took."""
+        self.late_tokens = NONE.copy()
+        """Time of further tokens that were late, by what their steps took."""
         self.slow_ns = self.expected_ns = 0
         """Sums over the steps whose time could be expected: the excess, and the expected time."""
         self.step_time = StepTime()
@@ -192,29 +195,16 @@ class TimeLedger(CallFold):
         now_ns, duration = self.batch.time_ns, event.duration_ns
         interval = max(duration, now_ns - self._last_ns) if self._had_work else duration
         self._last_ns, self._had_work = now_ns, event.running + event.waiting > 0
-        self._wait(event, interval)
         decode, prefill = event.decode_tokens, event.prefill_tokens
-        self._countdown -= 1
-        if prefill or not self._countdown:  # steps that only generate are much alike
-            self._countdown = _LEARN_EVERY
-            self.step_time.learn(prefill, decode, duration)
-        slow = self._slowness(event)
-        base, gap = duration - slow, interval - duration
-        _, prefilling, decoding, standing = self._clocks
-        generating = self.generating
+        waiting_clock, prefilling, decoding, standing = self._clocks
         standing[_PREEMPTED] += interval
-        if slow:
-            prefilling[_SLOW] += slow
-            decoding[_SLOW] += slow
-            generating[_SLOW] += decode * slow
-        if gap:
-            prefilling[_HOST] += gap
-            decoding[_HOST] += gap
-            generating[_HOST] += decode * gap
-        own = _DECODE
-        if not prefill:
-            prefilling[_OTHERS] += base
-        else:
+        self._countdown -= 1
+        if prefill or self._countdown <= 0:  # steps that only generate are much alike
+            self._countdown = _LEARN_EVERY if self.step_time.is_fitted else 0
+            self.step_time.learn(prefill, decode, duration)
+        slow, gap = self._slowness(prefill, decode, duration), interval - duration
+        base, added, own = duration - slow, 0, _DECODE
+        if prefill:
             chunks = self._chunks.popleft() if self._chunks else None
             prefilling[_UNKNOWN if chunks is None else _OTHERS] += base
             if chunks is not None:
@@ -222,12 +212,32 @@ class TimeLedger(CallFold):
             if self.step_time.is_fitted:
                 added = min(base, self.step_time.prefill_ns(prefill))
                 decoding[_PREFILLS] += added
-                generating[_PREFILLS] += decode * added
-                base -= added
             else:
                 own = _UNKNOWN
-        decoding[own] += base
-        generating[own] += decode * base
+        else:
+            prefilling[_OTHERS] += base
+        decoding[own] += base - added
+        # A request that only waits for this step to end waits for the prompts in it, if any.
+        held = _WAITS[event.admission_stop]
+        if held == _STEP and added:
+            waiting_clock[_OTHERS] += added
+            waiting_clock[_STEP] += interval - added
+        else:
+            waiting_clock[held] += interval
+        if event.requests_waiting:
+            self._wait(event, held, interval, added if held == _STEP else 0)
+        if slow:
+            prefilling[_SLOW] += slow
+            decoding[_SLOW] += slow
+        if gap:
+            prefilling[_HOST] += gap
+            decoding[_HOST] += gap
+        if interval > _SLOW_TOKEN_NS and decode:
+            late = self.late_tokens
+            late[_SLOW] += decode * slow
+            late[_HOST] += decode * gap
+            late[_PREFILLS] += decode * added
+            late[own] += decode * (base - added)
         if self._again:
             for number in self._again.intersection(event.emitted):
                 self._again.discard(number)
@@ -236,42 +246,47 @@ class TimeLedger(CallFold):
                     self._enter(account, _DECODING)
         if self._due:
             self._settle_due()
-        for request in self._left:  # of those that have not ended only victims are left
-            account = request.account
-            if account is not None and not account.is_closed and not request.unpreempted:
-                self._enter(account, _STANDING)
-        self._left.clear()
+        if self._left:
+            for request in self._left:  # of those that have not ended only victims are left
+                account = request.account
+                if account is not None and not account.is_closed and not request.unpreempted:
+                    self._enter(account, _STANDING)
+            self._left.clear()
 
     def _account_of(self, number: int) -> Account | None:
         """The account of the request of a sequence."""
         sequence = self.calls.sequences.get(number)
         return None if sequence is None else sequence.request.account
 
-    def _wait(self, event: StepCompleted, interval: int) -> None:
-        """Those who wait have waited for what stopped admission, or for something of their own."""
-        held, waiting = _WAITS[event.admission_stop], event.requests_waiting
-        self._clocks[_WAITING][held] += interval
+    def _wait(self, event: StepCompleted, held: int, interval: int, added: int) -> None:
+        """Those who wait have waited for what stopped admission, or for something of their own.
+
+        added: the part of the interval that their clock counts for other prompts.
+        """
+        waiting = event.requests_waiting
         for number in event.deferred:
             account = self._account_of(number)
             if account is not None and account.state == _WAITING:
-                account.parts[held] -= interval
+                account.parts[held] -= interval - added
+                account.parts[_OTHERS] -= added
                 account.parts[_TRANSFER] += interval
                 self.standing[_TRANSFER] += interval
                 waiting -= 1
-        if waiting > 0:
-            self.standing[held] += waiting * interval
+        self.standing[held] += max(0, waiting) * interval
 
-    def _slowness(self, event: StepCompleted) -> int:
+    def _slowness(self, prefill: int, decode: int, duration: int) -> int:
         """The time beyond the expected; 0 while nothing can be expected."""
         if not self.step_time.is_known:
             return 0
-        expected = self.step_time.expected_ns(event.prefill_tokens, event.decode_tokens)
-        self.expected_ns += max(0, min(expected, event.duration_ns))
-        if event.duration_ns <= _DISTURBED * expected:
+        expected = max(0, self.step_time.expected_ns(prefill, decode))
+        if duration <= expected:
+            self.expected_ns += duration
             return 0
-        slow = event.duration_ns - max(0, expected)
-        self.slow_ns += slow
-        return slow
+        self.expected_ns += expected
+        if duration <= _DISTURBED * expected:
+            return 0
+        self.slow_ns += duration - expected
+        return duration - expected
 
     def _share(self, chunks: StepScheduled, base: int, tokens: int) -> None:
         """A prompt's own time is its share of the step's tokens."""
@@ -289,11 +304,11 @@ class TimeLedger(CallFold):
             account.parts[_OWN] += own - again
 
     def _enter(self, account: Account, state: int) -> None:
-        clock, mark, parts = self._clocks[account.state], account.mark, account.parts
-        for index, now in enumerate(clock):
-            parts[index] += now - mark[index]
+        clocks = self._clocks
+        spent = map(sub, clocks[account.state], account.mark)
+        account.parts[:] = map(add, account.parts, spent)
         account.state = state
-        account.mark = self._clocks[state].copy()
+        account.mark = clocks[state].copy()
 
     def _settle_due(self) -> None:
         due, self._due = self._due, []

@@ -1,6 +1,7 @@
 """The parts of a request's time, lists of nanoseconds in the order of PARTS, and the account of one
 request in them."""
 
+from operator import add
 from typing import Literal, get_args
 
 Part = Literal[
@@ -37,6 +38,8 @@ NONE: list[int] = [0] * len(PARTS)
 LATE_SECONDS = 2.5
 """A first token after this, or none at all, is late. The default of the objective for first
 tokens, so that what is late here is what alerts count."""
+SLOW_TOKEN_SECONDS = 0.5
+"""A further token after this is late; the default of the objective for them."""
 
 
 class Account:
@@ -66,19 +69,17 @@ class Account:
 
 
 def add_parts(sums: list[int], parts: list[int]) -> None:
-    for index, part in enumerate(parts):
-        sums[index] += part
+    sums[:] = map(add, sums, parts)
 
 
 def settle_parts(parts: list[int], length: int, edge: int) -> None:
     """Make them add up to the length, none below 0: what is missing goes to the edge, what is too
     much is taken from it, then from the largest."""
     parts[edge] += length - sum(parts)
-    lacking = 0
-    for index, part in enumerate(parts):
-        if part < 0:
-            lacking -= part
-            parts[index] = 0
+    if min(parts) >= 0:
+        return
+    lacking = -sum(part for part in parts if part < 0)
+    parts[:] = [max(0, part) for part in parts]
     while lacking:
         largest = max(range(len(parts)), key=parts.__getitem__)
         taken = min(lacking, parts[largest])

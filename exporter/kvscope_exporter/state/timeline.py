@@ -87,8 +87,8 @@ class Figures(NamedTuple):
     `time_parts.PARTS`, as are the next."""
     standing: Counts
     """Mean number of waiting requests times nanoseconds, by what held them."""
-    generating: Counts
-    """The same of sequences that generate, by what their steps took."""
+    late_tokens: Counts
+    """Nanoseconds of further tokens that were late, by what their steps took."""
     sequences_running: int
     """A level."""
     slow_ns: int
@@ -196,7 +196,7 @@ def figures_of(folds: Folds) -> Figures:
         unserved=time.unserved,
         late_parts=tuple(time.late_first_token),
         standing=tuple(time.standing),
-        generating=tuple(time.generating),
+        late_tokens=tuple(time.late_tokens),
         sequences_running=max(0, requests.sequences_running),
         slow_ns=time.slow_ns,
         expected_ns=time.expected_ns,

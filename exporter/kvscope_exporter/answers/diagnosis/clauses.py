@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from statistics import median
 
 from kvscope_exporter import words
+from kvscope_exporter.adviser.step_budget import MIN_FASTER, speedup
 from kvscope_exporter.answers.diagnosis.course import Course
 from kvscope_exporter.answers.diagnosis.finding import Finding, by_kind
-from kvscope_exporter.answers.diagnosis.harm import SLOW_TOKEN_SECONDS
 from kvscope_exporter.answers.diagnosis.roots import SLOW_REMEDY, slow_text
 from kvscope_exporter.answers.diagnosis.scene import Scene
 from kvscope_exporter.answers.diagnosis.verdict import OVER, Verdict
 from kvscope_exporter.catalogue.incident import Kind
 from kvscope_exporter.state.tenants import NOBODY
-from kvscope_exporter.state.time_parts import LATE_SECONDS
+from kvscope_exporter.state.time_parts import LATE_SECONDS, SLOW_TOKEN_SECONDS
 from kvscope_exporter.state.timeline import MISSED
 
 _SIMILAR = 0.7
@@ -169,7 +169,7 @@ def _texts(scene: Scene, stretch: _Stretch, verdict: Verdict) -> Iterator[str]:
         mean = seconds[kind] / (10 * (stretch.end - stretch.begin))
         yield f"{words.short(mean)} requests stand {_PARTS[kind]}{_state(scene, stretch, kind)}"
     else:
-        seconds = stretch.seconds("generating")
+        seconds = stretch.seconds("late_tokens")
         share = words.share(seconds.get(kind, 0.0) / max(1e-9, sum(seconds.values())))
         yield f"tokens took over {SLOW_TOKEN_SECONDS:g} s each: {share} of it {_PARTS[kind]}"
     tenant = _tenant(scene, kind)
@@ -255,11 +255,16 @@ def _tenant(scene: Scene, kind: Kind) -> str:
 def _remedy(scene: Scene, stretch: _Stretch, kind: Kind) -> str:
     """The adviser's proposal for it, if it makes one."""
     for proposal in scene.proposals:
-        grows = proposal.option not in _POOL or proposal.proposed > (proposal.current or 0.0)
-        if grows and proposal.option in _OPTIONS.get(kind, ()):
+        grows = proposal.proposed > (proposal.current or 0.0)
+        must_grow = proposal.option in _POOL or kind in ("sequence_limit", "token_budget")
+        helps = grows or not must_grow
+        if helps and proposal.option in _OPTIONS.get(kind, ()):
             return f"{proposal.text[0].upper()}{proposal.text[1:]}."
     if kind == "sequence_limit" and _held(stretch) > _FULL:
         kind = "pool_full"  # more of them would not fit
+    faster = None if scene.facts is None else speedup(scene.facts)
+    if kind == "token_budget" and faster is not None and faster < MIN_FASTER:
+        kind = "prefill"  # it computes prompts as fast as it can
     return _REMEDIES[kind].format(**_FLAGS.get(scene.server, _VLLM))
 
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from kvscope_exporter.answers.diagnosis.course import Course
 from kvscope_exporter.answers.diagnosis.finding import by_kind
 from kvscope_exporter.catalogue.incident import Kind
+from kvscope_exporter.state.time_parts import SLOW_TOKEN_SECONDS
 
 MINUTE = 6
 """Slices."""
@@ -21,8 +22,6 @@ _UNSERVED_SHARE = 0.1
 """Some clients leave before the first token on any day."""
 _STANDING, _STANDING_SECONDS = 1.0, 1.0
 """Requests that wait on average, and for how long: a queue that stands."""
-SLOW_TOKEN_SECONDS = 0.5
-"""The default of the objective for further tokens."""
 _SLOW_TOKENS, _SLOW_TOKEN_SHARE = 100, 0.01
 _PREEMPTIONS, _STALLED_SECONDS = 5, 2.0
 _SLOW = 0.4
@@ -121,7 +120,7 @@ class _Minute:
         slow = sum(counts[bisect_left(bounds, SLOW_TOKEN_SECONDS) + 1 :])
         if slow < _SLOW_TOKENS or slow < _SLOW_TOKEN_SHARE * sum(counts):
             return None
-        parts = self._course.parts(self._begin, self._end, lambda sums: sums.generating)
+        parts = self._course.parts(self._begin, self._end, lambda sums: sums.late_tokens)
         seconds = by_kind(parts)
         return _harm(2, seconds) if seconds else None
 

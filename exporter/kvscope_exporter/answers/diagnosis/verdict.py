@@ -103,4 +103,4 @@ def _amount(course: Course, index: int, kind: Kind) -> float:
     }
     if kind in counts:
         return counts[kind]
-    return by_kind(list(sums.late_parts)).get(kind, 0.0)
+    return sum(by_kind(list(each)).get(kind, 0.0) for each in (sums.late_parts, sums.late_tokens))
