@@ -17,15 +17,6 @@ from typing import Any
 
 from kvscope.twin.replay import Call, ReplayError, Row, answer
 
-_QUIET = {
-    "VLLM_LOGGING_LEVEL": "ERROR",
-    "VLLM_NO_USAGE_STATS": "1",
-    "DO_NOT_TRACK": "1",
-    "HF_HUB_OFFLINE": "1",
-    "VLLM_PLUGINS": "",
-    "VLLM_TARGET_DEVICE": "cpu",
-    "VLLM_CPU_KVCACHE_SPACE": "1",
-}
 _MODEL: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
@@ -218,7 +209,15 @@ def main() -> None:
     """Answer until the input ends."""
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever vLLM prints
-    os.environ.update(_QUIET)
+    os.environ.update(
+        VLLM_LOGGING_LEVEL="ERROR",
+        VLLM_NO_USAGE_STATS="1",
+        DO_NOT_TRACK="1",
+        HF_HUB_OFFLINE="1",
+        VLLM_PLUGINS="",  # the observer, among others
+        VLLM_TARGET_DEVICE="cpu",
+        VLLM_CPU_KVCACHE_SPACE="1",
+    )
     import vllm
 
     calls: list[Call] = []
@@ -235,7 +234,9 @@ def main() -> None:
             except ReplayError as error:
                 found = {"error": str(error)}
             except (ValueError, AssertionError) as error:  # vLLM refuses an option's value
-                found = {"error": f"vLLM refuses these options: {str(error).splitlines()[0]}"}
+                found = {
+                    "error": f"vLLM refuses these options: {' '.join(str(error).split())[:300]}"
+                }
             out.write(json.dumps(found) + "\n")
             out.flush()
 

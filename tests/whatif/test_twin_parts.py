@@ -1,12 +1,18 @@
 """The parts of a twin: contents made from names, clients, and the fit of a step's duration."""
 
+import time
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 
 from kvscope.twin.clients import link_followers
 from kvscope.twin.replay import Call, Duration, figures
 from kvscope.twin.step_time import fitted, nonnegative
+from kvscope_events.events import Batch, RequestArrived
+from kvscope_events.limits import MAX_COUNT
+from kvscope_events.observers.vllm.requests import Sequence, arrival
+from kvscope_events.wire.frame import decode_batch, encode_batch
 
 SIZE = 16
 
@@ -113,3 +119,21 @@ def test_a_term_that_would_be_negative_is_none() -> None:
     rows = [[(0, 1.0), (1, float(x))] for x in range(1, 9)]
     assert nonnegative(rows, [10.0 - x for x in range(1, 9)], 3) == pytest.approx([5.5, 0.0, 0.0])
     assert nonnegative(rows, [2.0 + 3 * x for x in range(1, 9)], 3) == pytest.approx([2, 3, 0])
+
+
+@pytest.mark.parametrize(
+    ("priority", "age", "told"),
+    [(10**30, 2.0, MAX_COUNT), (-(10**30), 2.0, -MAX_COUNT), (3, -60.0, 3), (None, 2.0, None)],
+)
+def test_a_vllm_says_when_a_call_came_whatever_its_client_chose(
+    priority: int | None, age: float, told: int | None
+) -> None:
+    request = SimpleNamespace(
+        num_prompt_tokens=3, max_tokens=5, priority=priority, arrival_time=time.time() - age
+    )
+    events = list(arrival(request, Sequence(1, 0)))
+    (arrived, _) = decode_batch(encode_batch(Batch(1, 0, events)))[0].events
+    assert isinstance(arrived, RequestArrived)
+    assert arrived.priority == told
+    assert arrived.taken_ns is not None
+    assert arrived.taken_ns / 1e9 == pytest.approx(max(0.0, age), abs=0.5)

@@ -15,7 +15,7 @@ from kvscope_events.events import (
     SequenceAdded,
     SequenceFinished,
 )
-from kvscope_events.limits import count_of, label_of
+from kvscope_events.limits import MAX_COUNT, count_of, label_of
 from kvscope_events.tenants import TENANT_FIELD, tenant_digest
 from kvscope_events.trace_context import NO_TRACE, TraceContext, trace_context
 from kvscope_events.vocabulary import FinishReason, ReleaseCause
@@ -105,7 +105,7 @@ def arrival(request: Any, sequence: Sequence) -> Iterator[EngineEvent]:
         *trace,
         adapter=adapter_of(request),
         tenant_digest=True,
-        priority=getattr(request, "priority", None),
+        priority=_priority(getattr(request, "priority", None)),
         taken_ns=_taken_ns(getattr(request, "arrival_time", None)),
     )
     yield SequenceAdded(number, number, prompt_tokens, max_tokens)
@@ -207,6 +207,11 @@ def adapter_of(request: Any) -> str:
 def trace_of(headers: Any) -> TraceContext:
     """The trace context in the W3C traceparent among these headers."""
     return trace_context(str(headers.get("traceparent") or "")) if headers else NO_TRACE
+
+
+def _priority(given: Any) -> int | None:
+    """A number that a client chose, which the wire has to hold."""
+    return max(-MAX_COUNT, min(MAX_COUNT, given)) if isinstance(given, int) else None
 
 
 def _taken_ns(arrival_time: float | None) -> int | None:
