@@ -14,7 +14,10 @@ from kvscope.output import fail
 def generate(
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[OPTION]...", help="Options of the generator, see -- --help."),
+        typer.Argument(
+            metavar="[OPTION]...",
+            help="Options of the generator: kvscope alerts generate -- --help lists them.",
+        ),
     ] = None,
 ) -> None:
     """Print the shipped rules with an installation's objectives.
