@@ -22,7 +22,7 @@ def replay_app(player: Player) -> FastAPI:
     app = bare_app("kvscope rec play")
 
     def listed() -> list[ListedServer]:
-        return [ListedServer(player.server, player.presence)]
+        return [ListedServer(player.server, player.presence, player)]
 
     find = only(player, lambda: [player.server])
     app.include_router(landing_router("kvscope rec play", listed, has_targets=False))

@@ -130,7 +130,7 @@ def telemetry(config: TelemetryConfig, port: int) -> Iterator[Telemetry]:
 def _listed(page: Exporter) -> list[ListedServer]:
     """The engine, by the name of its model once that is known."""
     names = [model_name for model_name, _ in page.server_kinds()]
-    return [ListedServer(names[0] if names else "engine", page.presence)]
+    return [ListedServer(names[0] if names else "engine", page.presence, page)]
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from kvscope_events.events import PoolCreated
 from kvscope_exporter.configuration import ServerConfig
 from kvscope_exporter.sidecar.sidecar import Sidecar
 from kvscope_exporter.web.access import Access, AccessConfig, Credentials
@@ -15,7 +16,7 @@ from kvscope_exporter.web.http_server import HttpServer
 from kvscope_exporter.web.landing import ListedServer, landing_router
 from kvscope_exporter.web.metrics import bare_app
 from kvscope_exporter.web.sidecar_app import sidecar_app
-from tests.exporter.page import make_exporter
+from tests.exporter.page import make_exporter, put, step
 
 
 class Reader(HTMLParser):
@@ -57,7 +58,7 @@ def test_it_lists_the_servers_and_every_link_answers(sidecar: Sidecar) -> None:
         assert answer.status_code == 200
         assert answer.headers["content-type"] == "text/html; charset=utf-8"
         page = Reader(answer.text)
-        assert re.search(r"blue\s+expected", page.text)
+        assert re.search(r"blue\s+expected", page.text), "and no verdict: nothing is known"
         assert re.search(r"10\.0\.0\.7:8000\s+expected", page.text)
         assert {"/metrics", "/targets", "/health", "/metrics/compact"} <= set(page.links)
         assert "/scrape?target=10.0.0.7%3A8000" in page.links
@@ -75,7 +76,9 @@ def test_nothing_in_it_can_run_or_be_framed() -> None:
     name = "<script>alert(1)</script>\" onload='x"
     app = bare_app("x")
     app.include_router(
-        landing_router("a <b>", lambda: [ListedServer(name, exporter.presence)], has_targets=True)
+        landing_router(
+            "a <b>", lambda: [ListedServer(name, exporter.presence, exporter)], has_targets=True
+        )
     )
     with HttpServer(app, "127.0.0.1", 0) as server:
         answer = httpx.get(f"http://127.0.0.1:{server.port}/")
@@ -98,3 +101,21 @@ def test_it_is_behind_the_door_of_the_pages(sidecar: Sidecar) -> None:
         key = {"Authorization": "Bearer secret"}
         assert httpx.get(url, headers=key).status_code == 200
         assert httpx.head(url, headers=key).status_code == 200
+
+
+def test_a_row_has_the_pool_the_queue_and_the_verdict() -> None:
+    exporter, subscription = make_exporter()
+    app = bare_app("x")
+    app.include_router(
+        landing_router(
+            "x", lambda: [ListedServer("m", exporter.presence, exporter)], has_targets=False
+        )
+    )
+    with HttpServer(app, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.port}/"
+        cells = re.findall("<td>(.*?)</td>", httpx.get(url).text)
+        assert cells[2:6] == ["", "0", "0", "nothing"], "there is no pool yet"
+        put(subscription, 0, 0, PoolCreated(9, 16, 0), step(running=3, waiting=2))
+        cells = re.findall("<td>(.*?)</td>", httpx.get(url).text)
+        assert cells[2:5] == ["0%", "3", "2"]
+        assert re.match(r"no step has ended for .*<br><b>Do:</b> ", cells[5])

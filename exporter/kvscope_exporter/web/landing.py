@@ -11,14 +11,19 @@ from fastapi import APIRouter
 from starlette.responses import HTMLResponse, Response
 
 from kvscope_exporter import build_version
+from kvscope_exporter.answers.course import COURSE
+from kvscope_exporter.answers.diagnosis.question import WHY
 from kvscope_exporter.answers.questions import QUESTIONS
 from kvscope_exporter.paths import ROOT
 from kvscope_exporter.targets.presence import Presence
+from kvscope_exporter.web.answers import AnswerSource
 from kvscope_exporter.web.metrics import METHODS
 
 _STYLE = (
-    "body{font:1rem/1.5 system-ui,sans-serif;margin:2rem auto;max-width:50rem;padding:0 1rem}"
-    "table{border-collapse:collapse}td,th{text-align:left;padding:.2rem 1rem .2rem 0}"
+    "body{font:1rem/1.5 system-ui,sans-serif;margin:2rem auto;max-width:75rem;padding:0 1rem}"
+    "table{border-collapse:collapse}"
+    "td,th{text-align:left;vertical-align:top;padding:.3rem 1rem .3rem 0}"
+    "tr{border-bottom:1px solid #8884}"
     "@media(prefers-color-scheme:dark){body{background:#111;color:#ddd}a{color:#8bf}}"
 )
 _DIGEST = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
@@ -36,6 +41,8 @@ class ListedServer(NamedTuple):
 
     name: str
     presence: Presence
+    source: AnswerSource
+    """Its exporter, which says how it is."""
 
 
 def landing_router(
@@ -80,26 +87,60 @@ def _page(
     has_targets: bool,
 ) -> Iterator[str]:
     yield head(title)
-    yield links("Pages", pages)
-    yield "<h2>Servers</h2>\n<table><tr><th>server</th><th>state</th><th></th></tr>\n"
+    yield "<table><tr>"
+    for heading in ("server", "state", "pool active", "running", "waiting", "what is wrong", ""):
+        yield f"<th>{heading}</th>"
+    yield "</tr>\n"
     for listed in servers:
         target = f"?target={quote(listed.name, safe='')}" if has_targets else ""
-        answers = [(f"/api/{name}{target}", name) for name in QUESTIONS]
-        answers.insert(0, (f"/live{target}", "live"))
+        ways = [(f"/live{target}", "live")]
         if has_targets:
-            answers.insert(1, (f"/scrape{target}", "metrics"))
-        cells = " ".join(_link(href, text) for href, text in answers)
-        state = listed.presence.state or "retired"
-        yield f"<tr><td>{escape(listed.name)}</td><td>{state}</td><td>{cells}</td></tr>\n"
+            ways.append((f"/scrape{target}", "metrics"))
+        cells = (
+            escape(listed.name),
+            listed.presence.state or "retired",
+            *_levels(listed.source),
+            _verdict(listed.source),
+            " ".join(_link(href, text) for href, text in ways),
+        )
+        yield "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>\n"
     yield "</table>\n"
     if not servers:
         yield "<p>No server is watched.</p>\n"
-    yield links(
-        "Answers as JSON",
-        [(f"/api/{question.name}", question.summary) for question in QUESTIONS.values()],
-        live=len(servers) == 1,
-    )
-    yield "</body></html>\n"
+    yield links("Pages", pages)
+    yield "<details><summary>API</summary>\n"
+    paths = [(f"/api/{question.name}", question.summary) for question in QUESTIONS.values()]
+    if has_targets:
+        paths = [(f"{path}?target=SERVER", summary) for path, summary in paths]
+    yield links("Answers as JSON", paths, live=not has_targets)
+    yield "</details>\n</body></html>\n"
+
+
+def _levels(source: AnswerSource) -> Iterator[str]:
+    """Active share of the pools, requests that run and that wait; empty where not known."""
+    engines = source.answer(COURSE).engines
+    last = [each.answer.slices[-1].levels for each in engines if each.answer and each.answer.slices]
+
+    def total(name: str) -> float | None:
+        values = [levels.get(name) for levels in last]
+        known = [value for value in values if isinstance(value, (int, float))]
+        return sum(known) if known and len(known) == len(engines) else None
+
+    active, usable = total("active"), total("usable")
+    yield f"{active / usable:.0%}" if active is not None and usable else ""
+    for name in ("running", "waiting"):
+        value = total(name)
+        yield "" if value is None else f"{value:,.0f}"
+
+
+def _verdict(source: AnswerSource) -> str:
+    """Cause and remedy of the first engine with trouble; empty while nothing is known."""
+    answers = [each.answer for each in source.answer(WHY).engines if each.answer is not None]
+    for answer in answers:
+        if answer.chain:
+            remedy = f"<br><b>Do:</b> {escape(answer.remedy)}" if answer.remedy else ""
+            return escape(answer.chain[0].text) + remedy
+    return "nothing" if answers else ""
 
 
 def _pages(*, has_targets: bool, has_recordings: bool) -> list[tuple[str, str]]:

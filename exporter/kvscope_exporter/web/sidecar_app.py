@@ -83,7 +83,9 @@ def projections_of(pages: Sidecar) -> Projections:
 
 def _listed(pages: Sidecar) -> list[ListedServer]:
     found = [(name, pages.server(name)) for name in pages.names()]
-    return [ListedServer(name, server.presence) for name, server in found if server is not None]
+    return [
+        ListedServer(name, server.presence, server) for name, server in found if server is not None
+    ]
 
 
 def _own_router(pages: Sidecar) -> APIRouter:
