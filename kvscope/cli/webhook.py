@@ -39,9 +39,9 @@ class WebhookOptions:
 
 @with_options
 def webhook(options: WebhookOptions = WebhookOptions()) -> None:
-    """Observe pods as a cluster creates them: a mutating admission webhook.
+    """Observe pods as a cluster creates them.
 
-    An API server asks POST /observe about each pod whose own label or whose namespace's label is
+    Serves a mutating admission webhook. An API server asks POST /observe about each pod whose own label or whose namespace's label is
     kvscope.io/observe=true, and adds what the answer says. A server is started whatever happens
     here: its containers wait for none of ours, and a pod that cannot be observed stays as it is.
     Annotations of a pod (kvscope.io/container, user, port, blocks, key-secret, cpu-limit) win over

@@ -78,7 +78,7 @@ def whatif(
     routing: RoutingOptions = _ROUTING,
     twin: TwinOptions = _TWIN,
 ) -> None:
-    """Compute what other cache sizes, another router or other options would have done.
+    """Compute what another cache size, router or option would have done.
 
     One pass over a trace or a recording gives every capacity at once. With --replicas the requests
     are replayed on that many pools, under each policy of a router. With --set the recorded calls

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 from kvscope.cli.app import app, every_command
 
 COMMANDS = every_command()
-DAEMONS = ("run", "engine serve", "sidecar", "fleet", "demo")
+DAEMONS = ("run", "engine serve", "sidecar", "fleet", "demo", "webhook")
 
 
 def help_of(*command: str) -> str:

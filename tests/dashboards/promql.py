@@ -137,7 +137,7 @@ def _check_selector(
     window = WINDOWS.get(matrix.range)
     if window is None:
         yield "D-rate-interval", where, f"{name}: a window of its own, not $__rate_interval"
-    elif window == "all" and not instant and "last_over_time" not in functions:
+    elif window == "all" and not (instant or selector.at or "last_over_time" in functions):
         yield "D-range", where, f"{name}: $__range in a query that is drawn over time"
     elif window == "tile" and not instant:
         yield "D-rate-interval", where, f"{name}: the window of tiles in a query that is drawn"

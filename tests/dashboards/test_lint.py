@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from dashboards.generate import BOARDS, FOLDER
+from kvscope_alerts.dcgm import FAMILIES
 from kvscope_exporter.catalogue import CATALOGUE
 from kvscope_monitoring.elsewhere import ELSEWHERE
 from tests.dashboards.asking import targets
@@ -108,6 +109,8 @@ def exposed(tmp_path_factory: pytest.TempPathFactory) -> Exposed:
         if (row.servers and "kvscope" not in row.servers) or row.group == "front_end"
     }
     suffixes = {"histogram": ("_bucket", "_sum", "_count"), "summary": ("_sum", "_count")}
+    for name in FAMILIES:
+        pages.kinds[name], pages.labels[name] = "gauge", {"gpu", "uuid", "card"}
     for name, row in (ELSEWHERE | of_others).items():
         for suffix in suffixes.get(row.kind, ("",)):
             pages.kinds[name + suffix] = row.kind

@@ -168,7 +168,7 @@ def test_what_one_side_does_not_report_is_not_compared_with_0(usual: str) -> Non
     [
         (["{usual}", "/nonexistent.kvsr"], "/nonexistent.kvsr: cannot be read: No such file"),
         (["{usual}", "{usual}", "--at-a", "+20s"], "A: {usual}: only 10 s are known"),
-        (["{usual}", "{usual}", "--at-b", "noon"], "--at-b: 'noon': expected"),
+        (["{usual}", "{usual}", "--at-b", "noon"], "--at-b: 'noon' is not a time: expected"),
         (["{usual}", "http://127.0.0.1:9", "--at-b", "03:00"], "--at-b: http://127.0.0.1:9 is a"),
         (["{usual}", "{usual}", "--target-a", "qwen"], "--target-a qwen: {usual} is a recording"),
         (["{usual}", "http://127.0.0.1:9"], "http://127.0.0.1:9/api/course: "),

@@ -191,7 +191,7 @@ def test_one_of_several_servers_is_named_and_a_key_is_wanted(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--keep", "soon"], "--keep 'soon': expected a time"),
+        (["--keep", "soon"], "--keep 'soon' is not a duration"),
         (["--keep", "1s"], "--keep 1s: expected 10s to 31d"),
         (["--keep-bytes", "1KiB"], "--keep-bytes 1KiB: expected at least 1MiB"),
         (["--record-dir", "/proc/nowhere"], "--record-dir /proc/nowhere: "),

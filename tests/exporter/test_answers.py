@@ -114,13 +114,14 @@ async def test_only_a_failed_fold_that_a_question_reads_silences_it(
 
 
 async def test_without_its_fold_of_hellos_an_engine_answers_nothing(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(
+        HelloTracker, "on_observer_stopped", lambda _tracker, _event: in_vain(_event)
+    )
     exporter, subscription = make_exporter()
-    (target,) = exporter.targets
     exporter.render()
-    target.folds[HelloTracker].on_batch = in_vain  # type: ignore[method-assign]
-    put(subscription, 0, 0, PoolCreated(9, 4, 0), step())
+    put(subscription, 0, 0, PoolCreated(9, 4, 0), ObserverStopped("it failed"), step())
     (engine,) = exporter.answer(QUESTION).engines
     assert engine.unknown == "folds introduction failed and were given up"
 

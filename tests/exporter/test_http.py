@@ -34,7 +34,7 @@ def anyio_backend() -> str:
 class Page:
     """An exposition that is the same every time, in two formats."""
 
-    def render(self, accept: str | None = None) -> tuple[bytes, str]:
+    def render(self, accept: str | None = None, detail: object = None) -> tuple[bytes, str]:
         body = 'kvscope_kv_blocks{state="free"} 8\n' * 100
         if "openmetrics" in (accept or ""):
             return f"{body}# EOF\n".encode(), OPENMETRICS
@@ -48,7 +48,7 @@ class Blocked:
         self.release = threading.Event()
         self.rendering = threading.Event()
 
-    def render(self, accept: str | None = None) -> tuple[bytes, str]:
+    def render(self, accept: str | None = None, detail: object = None) -> tuple[bytes, str]:
         self.rendering.set()
         assert self.release.wait(10)
         return b"up 1\n", "text/plain"

@@ -15,7 +15,7 @@ from tests.support.waiting import WAIT_SECONDS
 
 
 class Page:
-    def render(self, accept: str | None = None) -> tuple[bytes, str]:
+    def render(self, accept: str | None = None, detail: object = None) -> tuple[bytes, str]:
         return b"up 1\n", "text/plain"
 
 

@@ -8,11 +8,16 @@ from kvscope_exporter.targets.exporter import Exporter
 from tests.exporter.page import make_exporter
 from tests.exporter.scenario import play
 
+_OTHERS = ("vllm:", "process_")
+
 
 def own_page(exporter: Exporter) -> bytes:
     page, _ = exporter.render()
     lines = page.splitlines(keepends=True)
-    return b"".join(line for line in lines if b"vllm:" not in line and b"process_" not in line)
+    others = tuple(
+        f"{mark}{name}".encode() for mark in ("", "# HELP ", "# TYPE ") for name in _OTHERS
+    )
+    return b"".join(line for line in lines if not line.startswith(others))
 
 
 @pytest.mark.promtool

@@ -23,7 +23,7 @@ class Page:
     def __init__(self, text: str) -> None:
         self._text = text
 
-    def render(self, accept: str | None = None) -> tuple[bytes, str]:
+    def render(self, accept: str | None = None, detail: object = None) -> tuple[bytes, str]:
         return self._text.encode(), "text/plain; version=0.0.4; charset=utf-8"
 
     def answer(self, question: Question[Any]) -> Reply:

@@ -29,7 +29,7 @@ class Page:
     def __init__(self, text: str, content_type: str) -> None:
         self._page = (text.encode(), content_type)
 
-    def render(self, accept: str | None = None) -> tuple[bytes, str]:
+    def render(self, accept: str | None = None, detail: object = None) -> tuple[bytes, str]:
         return self._page
 
 

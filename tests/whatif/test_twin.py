@@ -47,7 +47,7 @@ def ask(*arguments: object) -> Result:
 
 
 def asked(*arguments: object) -> dict[str, Any]:
-    result = ask(*arguments, "--json")
+    result = ask(*arguments, "-o", "json")
     assert result.exit_code == 0, result.output
     found: dict[str, Any] = json.loads(result.stdout)
     return found

@@ -46,11 +46,14 @@ def recordings_router(flight: Flight, find: Callable[[str], Exporter]) -> APIRou
     @router.post("/recordings")
     def save(target: str = "") -> Response:  # on a worker thread: a disk may be slow
         try:
-            recorder = find(target).recorder
+            server = find(target)
         except NoServerError as error:
             return PlainTextResponse(f"{error}\n", error.status)
+        recorder = server.recorder
         if recorder is None:
             return PlainTextResponse("this server is not recorded\n", 409)
+        for each in server.targets:  # what has come up to now is what the user has just seen
+            each.pipeline.drain()
         try:
             text = "asked for over HTTP"
             return JSONResponse(
