@@ -21,7 +21,7 @@ TARGET = 0.15
 """Both are read within a second: clocks and power change as fast, the others must be equal."""
 SMI = (
     *("temperature.gpu", "temperature.memory", "power.draw.average", "enforced.power.limit"),
-    *("clocks.sm", "clocks.mem", "memory.total", "memory.reserved", "memory.used", "memory.free"),
+    *("clocks.sm", "memory.total", "memory.reserved", "memory.used", "memory.free"),
     *("clocks_event_reasons.active", "pcie.link.gen.current", "pcie.link.width.current"),
     *("ecc.errors.corrected.volatile.total", "ecc.errors.uncorrected.volatile.total"),
     *("remapped_rows.correctable", "remapped_rows.uncorrectable", "gpu_recovery_action"),
@@ -71,7 +71,6 @@ def both(device: DeviceSample, theirs: dict[str, str]) -> Iterator[tuple[str, fl
         "power.draw.average": sensors.power_watts,
         "enforced.power.limit": sensors.power_limit_watts,
         "clocks.sm": _over(sensors.sm_clock_hertz, MEGA),
-        "clocks.mem": _over(sensors.memory_clock_hertz, MEGA),
         "memory.total": _over(memory.total, MIB),
         "memory.reserved": _over(memory.reserved, MIB),
         "memory.used": _over(memory.used, MIB),

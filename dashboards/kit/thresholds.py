@@ -85,9 +85,6 @@ WHATIF_ERROR: Steps = ((None, GREEN), (shared.WHATIF_ERROR, ORANGE))
 
 RECOMPUTED_SHARE = rising(shared.RECOMPUTED_NOTICEABLE, shared.RECOMPUTED_SHARE)
 
-STALLED_REQUESTS = rising(0.1, 1.0)
-"""Seconds of waiting per second, that is requests stalled on average."""
-
 TOKENS_A_SECOND = falling(2, 10)
 """Tokens a second for one reader: ten is a brisk reader's pace, two is visibly halting, and the
 default limit."""
@@ -125,9 +122,6 @@ GPU_CELSIUS = rising(80, 87)
 
 CLOCKS_HELD_BACK = {0: ("no", GREEN), 1: ("yes", ORANGE), 2: ("at the power limit", "#55606e")}
 """The last is normal under full load."""
-
-POWER_SHARE = rising(0.98, 1.05)
-"""Share of the limit in force: at it, clocks go down; above, the brake is not working."""
 
 LAG_SECONDS = rising(1.0, 5.0)
 """Age of the oldest queued batch. The queue holds about four seconds of a busy engine's batches;
@@ -225,14 +219,6 @@ ANSWER_COLOURS = {
     "left": "purple",
 }
 """Answers of an API server by class of status."""
-
-REPLICA_COLOURS = {
-    "counted": "green",
-    "unknown": "orange",
-    "incomparable": "purple",
-    "doubled": "yellow",
-}
-"""Replicas by the state in which `kvscope fleet` has them."""
 
 PHASE_COLOURS = {
     "queue": "orange",

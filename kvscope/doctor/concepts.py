@@ -39,7 +39,7 @@ CONCEPTS = (
         ("kvscope_prefix_cache_missed_blocks_total",),
     ),
     Concept("evictions by cause", ("kvscope_kv_block_evictions_total",)),
-    Concept("shared blocks, and unfilled slots", ("kvscope_kv_shared_blocks",)),
+    Concept("shared blocks", ("kvscope_kv_shared_blocks",)),
     Concept("steps: duration and tokens", ("kvscope_step_duration_seconds",)),
     Concept("when the pool will run out", ("kvscope_kv_time_to_exhaustion_seconds",)),
     Concept("how the pool was sized, term by term", ("kvscope_kv_pool_sizing_bytes",)),

@@ -112,7 +112,6 @@ _READINGS: dict[str, tuple[str, ...]] = {
         *("DeviceGetCurrPcieLinkWidth", "DeviceGetCurrPcieLinkGeneration"),
         *("DeviceGetMaxPcieLinkWidth", "DeviceGetMaxPcieLinkGeneration"),
     ),
-    "NVLink": ("DeviceGetFieldValues",),
     "XIDs": ("DeviceRegisterEvents",),
 }
 """The calls behind each reading; the one whose refusal explains most comes first."""
@@ -140,7 +139,6 @@ def _has(device: DeviceSample, reading: str, refused: Mapping[tuple[Place, str],
         "recovery action": sensors.recovery_action,
         "PCIe": sensors.pcie_sent_bytes,
         "PCIe link": sensors.pcie_link_ratio,
-        "NVLink": sensors.nvlink_sent_bytes,
     }
     return values[reading] is not None
 

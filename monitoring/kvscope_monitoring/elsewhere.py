@@ -4,24 +4,6 @@ They are families of vLLM's page that ours lacks. A panel that queries one must 
 """
 
 from kvscope_exporter.catalogue import Metric
-from kvscope_exporter.catalogue.metric import Kind
-
-_ENGINE = {"model_name": None, "engine": None}
-
-
-def _vllm(name: str, help: str, unit: str, **labels: tuple[str, ...] | None) -> Metric:
-    """A family of vLLM's engines; a counter by its name, a gauge otherwise."""
-    kind: Kind = "counter" if name.endswith("_total") else "gauge"
-    return Metric(
-        name=name, kind=kind, help=help, unit=unit, group="vllm", labels={**_ENGINE, **labels}
-    )
-
-
-def _histogram(name: str, help: str, unit: str) -> Metric:
-    return Metric(
-        name=name, kind="histogram", help=help, unit=unit, group="vllm", labels=dict(_ENGINE)
-    )
-
 
 ELSEWHERE = {
     row.name: row

@@ -34,10 +34,7 @@ NOT_SHOWN = {
         [
             "kvscope_event_decode_errors_total",
             "kvscope_fleet_contradictions_total",
-            "kvscope_fleet_sample_ratio",
             "kvscope_fleet_sidecar_errors_total",
-            "kvscope_fleet_sidecar_last_answer_age_seconds",
-            "kvscope_fold_seconds_total",
             "kvscope_page_errors_total",
             "kvscope_recording_gaps_total",
             "kvscope_recording_up",
@@ -48,8 +45,7 @@ NOT_SHOWN = {
     **{
         f"kvscope_gpu_{name}": "DCGM's own board shows it"
         for name in (
-            *("memory_activity_ratio", "memory_clock_hertz", "mig_memory_bytes"),
-            *("nvlink_bytes_total", "pcie_bytes_total", "power_limit_watts", "power_watts"),
+            *("mig_memory_bytes", "pcie_bytes_total", "power_limit_watts", "power_watts"),
             *("remapped_rows_total", "sample_age_seconds", "sample_duration_seconds"),
             "sm_clock_hertz",
         )
@@ -57,21 +53,11 @@ NOT_SHOWN = {
     **{
         f"kvscope_{name}": "of a page with --detail full, for those who explore"
         for name in (
-            *("fleet_resident_blocks", "front_end_requests", "front_end_tokenizer_waiting"),
-            *("kv_allocation_failures_total", "kv_block_allocations_total"),
-            *("kv_block_copies_total", "kv_block_idle_before_eviction_seconds"),
-            *("kv_block_lifetime_seconds", "kv_block_releases_total"),
-            *("kv_block_reuse_gap_seconds", "kv_deduplicated_blocks", "kv_drafter_blocks"),
-            *("kv_group_evictions_total", "kv_group_idle_evictions_total"),
-            *("kv_group_idle_seconds_total", "kv_shared_blocks", "kv_swap_blocks"),
-            *("kv_swapped_blocks_total", "kv_tier_removed_blocks_total"),
-            *("kv_tier_returned_blocks_total", "kv_tier_stored_blocks_total"),
-            *("kv_tier_transferred_bytes_total", "kv_tier_unused_removed_blocks_total"),
-            *("kv_unfilled_slots", "late_first_token_seconds_total"),
-            *("preemption_swapped_tokens_total", "prefix_cache_below_block_tokens_total"),
-            *("prefix_cache_regret_age_seconds", "request_duration_seconds"),
-            *("host_memory_pinned_bytes", "host_memory_resident_bytes"),
-            *("host_memory_usage_bytes", "speculative_tokens_total"),
+            *("front_end_requests", "front_end_tokenizer_waiting", "kv_allocation_failures_total"),
+            *("kv_block_copies_total", "kv_deduplicated_blocks", "kv_shared_blocks"),
+            *("kv_swap_blocks", "kv_tier_removed_blocks_total", "kv_tier_stored_blocks_total"),
+            *("request_duration_seconds", "host_memory_pinned_bytes"),
+            *("host_memory_resident_bytes", "host_memory_usage_bytes"),
         )
     },
     **{

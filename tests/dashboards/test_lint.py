@@ -61,13 +61,6 @@ def exposed(tmp_path_factory: pytest.TempPathFactory) -> Exposed:
         'kvscope_server_start_time_seconds{model_name="demo",engine="0"} 1\n'
         "# TYPE kvscope_kv_swap_blocks gauge\n"
         'kvscope_kv_swap_blocks{model_name="demo",engine="0",state="used"} 0\n'
-        "# TYPE kvscope_kv_swapped_blocks_total counter\n"
-        'kvscope_kv_swapped_blocks_total{model_name="demo",engine="0",direction="out"} 0\n'
-        "# TYPE kvscope_preemption_swapped_tokens_total counter\n"
-        'kvscope_preemption_swapped_tokens_total{model_name="demo",engine="0",mode="swap",'
-        'cause="out_of_blocks"} 0\n'
-        "# TYPE kvscope_speculative_tokens_total counter\n"
-        'kvscope_speculative_tokens_total{model_name="demo",engine="0",outcome="rejected"} 0\n'
         "# TYPE kvscope_event_decode_errors_total counter\n"
         'kvscope_event_decode_errors_total{source="wire",kind="malformed"} 1\n'
         "# TYPE kvscope_observer_stopped gauge\n"
@@ -85,16 +78,12 @@ def exposed(tmp_path_factory: pytest.TempPathFactory) -> Exposed:
                 **dict.fromkeys(
                     [
                         *("hit_tokens_total", "queried_tokens_total", "stored_blocks_total"),
-                        *("removed_blocks_total", "returned_blocks_total"),
-                        "unused_removed_blocks_total",
+                        "removed_blocks_total",
                     ],
                     "counter",
                 ),
             }.items()
         )
-        + "# TYPE kvscope_kv_tier_transferred_bytes_total counter\n"
-        'kvscope_kv_tier_transferred_bytes_total{model_name="demo",engine="0",tier="host",'
-        'direction="load"} 1\n'
         + "".join(
             f"# TYPE kvscope_advice_{figure} gauge\n"
             f'kvscope_advice_{figure}{{model_name="demo",engine="0",option="replicas"}} 1\n'

@@ -30,7 +30,6 @@ _GPU = DeviceSample(
     up=True,
     memory=_MEMORY,
     utilization_ratio=0.97,
-    memory_activity_ratio=0.41,
     mig=(MigMemory(1, "MIG-1", Memory(total=GIB, reserved=MIB, used=MIB, free=GIB - 2 * MIB)),),
     processes=ProcessList(
         (ProcessUse(SERVER_PID, 50 * GIB), ProcessUse(77, 9 * GIB)), _MEMORY, NOW_NS
@@ -42,7 +41,6 @@ _GPU = DeviceSample(
         power_limit_watts=700.0,
         energy_joules=123456.789,
         sm_clock_hertz=1980e6,
-        memory_clock_hertz=3201e6,
         clocks_events=0x4,
         ecc_corrected=3,
         ecc_uncorrected=1,
@@ -51,8 +49,6 @@ _GPU = DeviceSample(
         pcie_sent_bytes=987,
         pcie_received_bytes=654,
         pcie_link_ratio=0.5,
-        nvlink_sent_bytes=4096,
-        nvlink_received_bytes=8192,
     ),
 )
 

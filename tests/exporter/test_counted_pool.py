@@ -203,19 +203,15 @@ def test_another_session_with_numbered_blocks_is_no_longer_counted() -> None:
     assert (ledger.num_active, ledger.num_shared) == (0, 0)
 
 
-def test_causes_of_pages_are_counted() -> None:
+def test_causes_of_evicted_pages_are_counted() -> None:
     churn = Churn()
     churn.on_batch(
         batch_of(
             *(SGLANG, PoolCounted(PAGES, 16, 0, 0, 0, 0, 0)),
-            *(PagesAllocated(1, 5, "prefill"), PagesAllocated(None, 2, "decode")),
-            *(PagesReleased(1, 0, 2, 0, "duplicate"), PagesReleased(1, 3, 1, 1, "preempted")),
-            PagesEvicted(3, "capacity"),
+            *(PagesEvicted(3, "capacity"), PagesEvicted(1, "reset"), PagesEvicted(2, "capacity")),
         )
     )
-    assert (churn.allocations["prefill"], churn.allocations["decode"]) == (5, 2)
-    assert (churn.releases["duplicate"], churn.releases["preempted"]) == (2, 5)
-    assert churn.evictions["capacity"] == 3
+    assert churn.evictions == {"capacity": 5, "reset": 1, "ordered": 0}
 
 
 def test_a_running_sequence_commits_the_pages_that_it_may_still_take() -> None:
@@ -255,9 +251,8 @@ def test_the_page_shows_counts_and_leaves_out_what_needs_numbers() -> None:
     assert value(exporter, "kvscope_kv_blocks", state="cached") == 4
     assert value(exporter, "kvscope_kv_resident_ratio") == 0.1
     assert value(exporter, "kvscope_kv_ledger_imbalance_blocks") == 0
-    assert value(exporter, "kvscope_kv_block_releases_total", cause="aborted") == 6
     assert value(exporter, "kvscope_kv_committed_blocks") == 0
-    absent = ("shared_blocks", "unfilled_slots", "held_blocks", "allocation_failures")
+    absent = ("shared_blocks", "held_blocks", "allocation_failures")
     assert not families(exporter).keys() & {f"kvscope_kv_{name}" for name in absent}
     assert not any("residency" in name or "idle" in name for name in families(exporter))
 

@@ -8,16 +8,13 @@ from kvscope_events.events import (
     AllocationFailed,
     Batch,
     BlockCopied,
-    BlocksAllocated,
     BlocksEvicted,
-    BlocksReleased,
     DeviceMemorySampled,
     DeviceOutOfMemory,
     EngineEvent,
     PoolCreated,
     RequestArrived,
 )
-from kvscope_events.vocabulary import AllocationCause, ReleaseCause
 from kvscope_exporter.collect.engine_memory import EngineMemory
 from kvscope_exporter.collect.parts import PARTS
 from kvscope_exporter.state import Churn, DeviceMemory, EventCounts, Fold, Folds, Steps
@@ -43,30 +40,12 @@ def test_churn_counts_blocks_by_cause() -> None:
     churn = Churn()
     churn.on_batch(
         batch_of(
-            BlocksAllocated(0, [1, 2], "prefill"),
-            BlocksAllocated(0, [3], "decode"),
-            BlocksReleased(0, [1], [2], [3], "preempted"),
             BlocksEvicted([1], [block_hash(1)], "reset"),
-            BlocksReleased(None, [], [1, 2], [], "unpinned"),
-            BlocksAllocated(1, [4], "cow"),
             BlockCopied(1, 3, 4),
-            BlocksReleased(1, [], [], [3], "cow"),
             AllocationFailed(0, 2, 1),
         )
     )
-    assert {cause: count for cause, count in churn.allocations.items() if count} == {
-        "prefill": 2,
-        "decode": 1,
-        "cow": 1,
-    }
-    assert set(churn.allocations) == set(get_args(AllocationCause))
     assert churn.copies == 1
-    assert {cause: count for cause, count in churn.releases.items() if count} == {
-        "preempted": 3,
-        "unpinned": 2,
-        "cow": 1,
-    }
-    assert set(churn.releases) == set(get_args(ReleaseCause))
     assert churn.evictions == {"capacity": 0, "reset": 1, "ordered": 0}
     assert churn.allocation_failures == 1
 

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 from kvscope_events.bus import Subscription
 from kvscope_events.events import (
     BlocksAllocated,
@@ -21,7 +19,7 @@ from kvscope_events.events import (
 from kvscope_events.names import group_of, in_group
 from kvscope_events.producers import VLLM_SCHEDULER_EVENTS, in_order
 from kvscope_exporter.catalogue.groups import GROUP_METRICS
-from kvscope_exporter.state import Cache, Churn, Groups
+from kvscope_exporter.state import Cache, Groups
 from kvscope_exporter.targets.exporter import Exporter, in_process
 from tests.exporter.machine import MACHINE
 from tests.exporter.page import FIXED_CLOCK, batch_of, hello, make_exporter, put, value
@@ -60,8 +58,8 @@ def evicted(group: int, *contents: int) -> BlocksEvicted:
 
 
 def asked(hit_blocks: int, alone: list[int], blocks: int = 6, **more: Any) -> PrefixLookup:
-    tokens = more.pop("tokens", 16 * blocks + 5)
-    return PrefixLookup(7, tokens, path(blocks), hit_blocks, group_hit_tokens=alone, **more)
+    tokens, names = 16 * blocks + 5, path(blocks)
+    return PrefixLookup(7, tokens, names, hit_blocks, group_hit_tokens=alone, **more)
 
 
 def folded(*events: EngineEvent) -> Cache:
@@ -92,7 +90,6 @@ def test_a_kind_whose_part_was_evicted_vetoes_and_its_tokens_are_regretted() -> 
     assert vetoed(cache) == {("sliding_window", "evicted"): 64}
     assert cache.missed_blocks["vetoed"] == 4
     assert cache.regret.tokens == 64
-    assert sum(cache.regret.age_seconds.counts) == 4
 
 
 def test_a_kind_that_kept_nothing_there_vetoes_without_regret() -> None:
@@ -104,18 +101,6 @@ def test_a_kind_that_kept_nothing_there_vetoes_without_regret() -> None:
 def test_a_state_that_ends_before_the_others_is_unaligned() -> None:
     cache = folded(*cached(WINDOW, 4, 5), *cached(STATE, 2, 4), asked(4, [80, 80, 64], 5))
     assert vetoed(cache) == {("state", "unaligned"): 16}
-
-
-def test_blocks_of_each_kind_are_idle_from_their_last_reference_until_evicted_for_room() -> None:
-    groups = Groups()
-    groups.on_batch(batch_of(CREATED, *cached(FULL, 1, 2), *cached(WINDOW, 1), time_ns=10**9))
-    groups.on_batch(batch_of(BlocksShared(2, [2], "prefix_hit", FULL), time_ns=2 * 10**9))
-    groups.on_batch(batch_of(BlocksReleased(2, [2], [], [], "finished", FULL), time_ns=3 * 10**9))
-    reset = BlocksEvicted([11], [name(1, WINDOW)], "reset")
-    groups.on_batch(batch_of(evicted(FULL, 1, 2), reset, time_ns=7 * 10**9))
-    groups.check()
-    assert groups.idle_seconds == {"full_attention": 6 + 4, "sliding_window": 0, "state": 0}
-    assert groups.idle_evictions == {"full_attention": 2, "sliding_window": 0, "state": 0}
 
 
 def test_full_attention_can_veto_as_well() -> None:
@@ -155,12 +140,6 @@ def test_after_lost_events_the_reason_of_a_veto_is_unknown() -> None:
     assert vetoed(cache) == {("sliding_window", "unknown"): 64}
 
 
-@pytest.mark.parametrize(("tokens", "below"), [(32, 32), (33, 0)])
-def test_a_prompt_below_one_block_of_all_groups_cannot_hit(tokens: int, below: int) -> None:
-    cache = folded(asked(0, [0, 0, 0], (tokens - 1) // 16, tokens=tokens))
-    assert cache.vetoes.below_block_tokens == below
-
-
 def test_blocks_are_counted_by_kind_until_their_content_goes() -> None:
     groups = Groups()
     groups.on_batch(batch_of(CREATED, *cached(FULL, 1, 2, 3), *cached(WINDOW, 1, 2)))
@@ -179,7 +158,6 @@ def test_blocks_are_counted_by_kind_until_their_content_goes() -> None:
     assert groups.blocks["sliding_window", "cached"] == 1
     assert groups.blocks["full_attention", "active"] == 3
     assert groups.blocks["state", "active"] == 0
-    assert groups.evictions["sliding_window", "capacity"] == 1
 
 
 def test_a_reader_that_joins_late_learns_the_groups_from_the_snapshot() -> None:
@@ -198,18 +176,6 @@ def test_a_reader_that_joins_late_learns_the_groups_from_the_snapshot() -> None:
     }  # the last block was handed out for no sequence: its group is not known
 
 
-@pytest.mark.parametrize("groups", [GROUPS[:1], GROUPS[:2], GROUPS, GROUPS[2:]])
-def test_a_state_given_back_in_mid_request_was_superseded(groups: list[CacheGroup]) -> None:
-    churn, several = Churn(), len(groups) > 1
-    churn.on_batch(batch_of(PoolCreated(40, 16, 0, 1, groups=groups)))
-    for index in range(len(groups)):
-        group = index if several else None
-        churn.on_batch(batch_of(BlocksReleased(1, [index + 1], [], [], "out_of_window", group)))
-    states = sum(group.kind == "state" for group in groups)
-    assert churn.releases["out_of_window"] == len(groups) - states
-    assert churn.releases.get("superseded") == (states or None)
-
-
 def observed() -> tuple[Exporter, Subscription]:
     """An observed vLLM's page."""
     subscription = Subscription(64)
@@ -224,27 +190,10 @@ def test_the_page_has_the_kinds_of_the_pool() -> None:
     for row, labels, expected in (
         ("kvscope_kv_group_blocks", {"kind": "full_attention", "state": "cached"}, 6),
         ("kvscope_kv_group_blocks", {"kind": "state", "state": "active"}, 0),
-        ("kvscope_kv_group_evictions_total", {"kind": "state", "cause": "reset"}, 0),
         ("kvscope_prefix_cache_group_hit_tokens_total", {"kind": "sliding_window"}, 96),
         ("kvscope_prefix_cache_vetoed_tokens_total", {"kind": "state", "cause": "never_kept"}, 64),
-        ("kvscope_prefix_cache_below_block_tokens_total", {}, 21),
-        ("kvscope_kv_block_releases_total", {"cause": "superseded"}, 0),
     ):
         assert value(exporter, row, **labels) == expected, row
-
-
-def test_blocks_of_a_draft_model_are_shown_where_it_has_layers_of_its_own() -> None:
-    exporter, subscription = observed()
-    drafting = [*GROUPS[:2], CacheGroup("full_attention", 16, drafter=True)]
-    held = BlocksAllocated(1, [37, 38], "prefill", 2)
-    created = PoolCreated(40, 16, 0, 1, groups=drafting)
-    put(subscription, 0, 0, created, *cached(FULL, 1, 2), *cached(2, 5, 6, 7), held)
-    for state, count in (("active", 2), ("cached", 3)):
-        assert value(exporter, "kvscope_kv_drafter_blocks", state=state) == count
-    assert value(exporter, "kvscope_kv_group_blocks", kind="full_attention", state="cached") == 5
-    exporter, subscription = observed()
-    put(subscription, 0, 0, CREATED, *cached(FULL, 1, 2))
-    assert value(exporter, "kvscope_kv_drafter_blocks", state="cached") is None
 
 
 def test_a_pool_of_one_group_has_none_of_these_families() -> None:
@@ -254,4 +203,3 @@ def test_a_pool_of_one_group_has_none_of_these_families() -> None:
         assert value(exporter, "kvscope_kv_blocks", state="cached") == 2
         for row in GROUP_METRICS:
             assert value(exporter, row.name) is None, row.name
-        assert value(exporter, "kvscope_kv_block_releases_total", cause="superseded") is None

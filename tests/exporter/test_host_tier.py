@@ -9,7 +9,6 @@ from kvscope_events.events import (
     PoolSnapshot,
     PrefixLookup,
     TierCreated,
-    TierTransferred,
 )
 from kvscope_events.producers import OFFLOAD_EVENTS, VLLM_EVENTS
 from kvscope_exporter.targets.exporter import Exporter
@@ -45,34 +44,20 @@ def test_hits_of_each_tier_are_those_of_first_lookups() -> None:
     assert of_host(exporter, "queried_tokens_total") == 2 * (13 - 4)
 
 
-def test_blocks_that_go_before_a_lookup_found_them_were_copied_for_nothing() -> None:
+def test_stored_and_removed_blocks_are_those_of_the_host() -> None:
     exporter = watched(
         PoolCreated(9, 4, 4096),
         HOST,
         NamesStored("host", [A, B], None, 4),
-        PrefixLookup(1, 9, [A], 0, False, 4, "host"),
         NamesRemoved("host", [A, B]),
         NamesStored("host", [A, C], None, 4),
         NamesRemoved("host", [A]),
     )
     assert of_host(exporter, "stored_blocks_total") == 4
     assert of_host(exporter, "removed_blocks_total") == 3
-    assert of_host(exporter, "unused_removed_blocks_total") == 2
-    assert of_host(exporter, "returned_blocks_total") == 1
     assert of_host(exporter, "blocks") == 1
     assert of_host(exporter, "used_ratio") == 0.5
     assert value(exporter, "kvscope_kv_tier_blocks", tier="device") is None, "that is the pool"
-
-
-def test_copies_are_counted_by_direction() -> None:
-    exporter = watched(
-        PoolCreated(9, 4, 4096),
-        HOST,
-        TierTransferred("host", "store", 8192, 500_000_000),
-        TierTransferred("host", "store", 4096, 250_000_000),
-    )
-    assert of_host(exporter, "transferred_bytes_total", direction="store") == 12_288
-    assert of_host(exporter, "transferred_bytes_total", direction="load") == 0
 
 
 def test_content_from_before_an_exporter_came_is_not_known_until_a_clear() -> None:

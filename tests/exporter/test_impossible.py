@@ -56,14 +56,10 @@ def test_the_catalogue_bounds_values_by_kind_and_unit(
 @pytest.mark.parametrize(
     ("events", "absent"),
     [
-        (
-            (POOL, BlocksAllocated(1, [1], "decode"), step(active_blocks=1, slots_filled=10**9)),
-            "kvscope_kv_unfilled_slots",
-        ),
         ((PoolCreated(9, 16, 0, 1, {"weights": -5, "total": 9}),), "kvscope_kv_pool_sizing_bytes"),
         ((POOL, RequestResumed(4, 4, 1, 1, 9), step(waiting=0)), "kvscope_requests"),
     ],
-    ids=["more slots filled than the blocks have", "a negative term", "resumed, never preempted"],
+    ids=["a negative term", "resumed, never preempted"],
 )
 def test_events_that_contradict_each_other_make_no_negative_number(
     events: tuple[EngineEvent, ...], absent: str, caplog: pytest.LogCaptureFixture
@@ -82,7 +78,6 @@ def test_more_slots_filled_than_the_blocks_have_is_an_imbalance() -> None:
     ledger = Ledger()
     filled = step(active_blocks=1, free_blocks=7, slots_filled=10**9)
     ledger.on_batch(batch_of(POOL, BlocksAllocated(1, [1], "decode"), filled))
-    assert ledger.unfilled_slots is None
     assert ledger.imbalance == 1
 
 

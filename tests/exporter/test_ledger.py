@@ -137,7 +137,6 @@ def ledger_with(*events: EngineEvent) -> Ledger:
     ]
     ledger.on_batch(batch_of(*setup))
     assert ledger.imbalance == 0
-    assert ledger.unfilled_slots == 1
     ledger.on_batch(batch_of(*events))
     ledger.check()
     return ledger
@@ -266,29 +265,3 @@ def test_a_snapshot_is_copied_not_shared() -> None:
     ledger.apply(snapshot)
     ledger.apply(BlocksAllocated(0, [1], "decode"))
     assert snapshot.ref_counts == [0] * 4
-
-
-def test_slots_that_are_not_counted_are_unknown_and_not_all_filled() -> None:
-    """As in a vLLM whose layers are of several kinds."""
-    ledger = Ledger()
-    groups = [CacheGroup("sliding_window", 4, 8), CacheGroup("full_attention", 4)]
-    ledger.apply(PoolCreated(4, 4, 0, groups=groups))
-    assert ledger.unfilled_slots is None
-    ledger.apply(BlocksAllocated(0, [1], "prefill", 1))
-    ledger.apply(step(active_blocks=1, free_blocks=3, slots_filled=None))
-    assert ledger.unfilled_slots is None
-    ledger.apply(step(active_blocks=1, free_blocks=3, slots_filled=1))
-    assert ledger.unfilled_slots == 3
-    ledger.apply(BlocksReleased(0, [], [1], [], "finished"))
-    assert ledger.unfilled_slots == 0
-
-
-def test_unfilled_slots_need_a_heartbeat_of_this_state() -> None:
-    ledger = ledger_with()
-    ledger.on_gap()
-    ledger.apply(PoolSnapshot(4, 4, 0, 0, [1, 0, 0, 0], [None] * 4, []))
-    assert ledger.unfilled_slots is None
-    ledger.apply(step(active_blocks=1, free_blocks=3, slots_filled=1))
-    assert ledger.unfilled_slots == 3
-    ledger.apply(BlocksReleased(0, [], [0], [], "aborted"))
-    assert ledger.unfilled_slots == 0

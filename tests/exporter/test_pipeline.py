@@ -8,10 +8,12 @@ import pytest
 
 from kvscope_events.bus import EventBus, Subscription
 from kvscope_events.events import (
+    AllocationFailed,
     Batch,
     BlocksAllocated,
     EngineEvent,
     FirstToken,
+    PagesEvicted,
     PoolCreated,
     PoolSnapshot,
     RequestArrived,
@@ -48,7 +50,6 @@ POOL_FAMILIES = {
     "kvscope_kv_active_ratio",
     "kvscope_kv_resident_ratio",
     "kvscope_kv_ledger_imbalance_blocks",
-    "kvscope_kv_unfilled_slots",
     "kvscope_requests",
     "vllm:kv_cache_usage_perc",
     "vllm:gpu_cache_usage_perc",
@@ -123,17 +124,18 @@ def test_a_repeated_sequence_number_is_not_a_loss() -> None:
 
 def test_after_a_gap_the_gauges_of_the_state_are_absent_and_come_back_with_a_snapshot() -> None:
     exporter, subscription = make_exporter()
-    put(subscription, 0, 0, PoolCreated(8, 4, 64), BlocksAllocated(0, [1], "prefill"))
+    begun = (PoolCreated(8, 4, 64), BlocksAllocated(0, [1], "prefill"), AllocationFailed(0, 9, 7))
+    put(subscription, 0, 0, *begun)
     put(subscription, 1, 0, step(active_blocks=1, free_blocks=7, slots_filled=1))
     before = families(exporter)
     assert before.keys() >= POOL_FAMILIES
-    put(subscription, 5, 0, BlocksAllocated(0, [2], "prefill"))
+    put(subscription, 5, 0, BlocksAllocated(0, [2], "prefill"), AllocationFailed(0, 9, 6))
     lost = families(exporter)
     assert not POOL_FAMILIES & lost.keys()
     assert value(exporter, "kvscope_source_state_known") == 0
     assert value(exporter, "kvscope_event_gaps_total") == 1
     assert value(exporter, "kvscope_event_batches_dropped_total") == 3
-    assert value(exporter, "kvscope_kv_block_allocations_total", cause="prefill") == 2
+    assert value(exporter, "kvscope_kv_allocation_failures_total") == 2
     assert value(exporter, "kvscope_prefix_cache_missed_blocks_total", cause="cold") is None
     hashes: list[bytes | None] = [None] * 8
     snapshot = PoolSnapshot(8, 4, 64, 0, [0, 1, 1, 0, 0, 0, 0, 0], hashes, [])
@@ -184,7 +186,7 @@ def test_a_fold_that_raises_takes_only_its_families_with_it(
     exporter, subscription = make_exporter()
     put(subscription, 0, 0, PoolCreated(8, 4, 64))
     whole = families(exporter).keys()
-    put(subscription, 1, 0, BlocksAllocated(0, [1], "unheard_of"))  # type: ignore[arg-type]
+    put(subscription, 1, 0, BlocksAllocated(0, [1], "decode"), PagesEvicted(1, "unheard_of"))  # type: ignore[arg-type]
     with caplog.at_level(logging.ERROR):
         for seq in range(2, 5):
             put(subscription, seq, 0, step(active_blocks=1, free_blocks=7))
@@ -326,8 +328,8 @@ def test_another_session_begins_anew_and_takes_nothing_over() -> None:
 def test_a_fold_given_up_gets_another_chance_with_the_next_session() -> None:
     source = Sessions()
     exporter = Exporter([Target(source, compat=(), clock=FIXED_CLOCK)], clock=FIXED_CLOCK)  # type: ignore[arg-type]
-    source.put("a", HELLO, BlocksAllocated(0, [1], "nonsense"))  # type: ignore[arg-type]
-    assert value(exporter, "kvscope_kv_block_allocations_total") is None
-    source.put("b", HELLO, BlocksAllocated(0, [1], "prefill"))
-    assert value(exporter, "kvscope_kv_block_allocations_total", cause="prefill") == 1
+    source.put("a", HELLO, PagesEvicted(1, "nonsense"))  # type: ignore[arg-type]
+    assert value(exporter, "kvscope_kv_block_evictions_total") is None
+    source.put("b", HELLO, PagesEvicted(1, "reset"))
+    assert value(exporter, "kvscope_kv_block_evictions_total", cause="reset") == 1
     assert value(exporter, "kvscope_fold_errors_total") == 1

@@ -141,14 +141,3 @@ def test_the_page_counts_calls_and_their_sequences_apart() -> None:
     put(subscription, 1, 2, RequestScheduled(0, 1, 0), heartbeat)
     assert value(exporter, "kvscope_sequences", state="waiting") == 1
     assert value(exporter, "kvscope_sequences", state="running") == 2
-
-
-def test_drafts_are_on_the_page_from_the_first_step_that_has_any() -> None:
-    exporter, subscription = make_exporter()
-    put(subscription, 0, 0, PoolCreated(8, 16, 0), step())
-    name = "kvscope_speculative_tokens_total"
-    assert value(exporter, name, outcome="accepted") is None
-    put(subscription, 1, 1, step(drafted_tokens=10, accepted_tokens=3))
-    put(subscription, 2, 2, step(), step(drafted_tokens=4, accepted_tokens=0))
-    assert value(exporter, name, outcome="accepted") == 3
-    assert value(exporter, name, outcome="rejected") == 11

@@ -81,9 +81,6 @@ def test_the_sums_of_the_document_are_those_of_the_answer_and_of_the_page(
         for what in ("discarded_tokens", "found_tokens", "recomputed_tokens", "stalled_seconds"):
             series = value(scenario.exporter, f"kvscope_preemption_{what}_total", **kind)
             assert series == getattr(bill, what)
-        if mode == "swap":
-            name = "kvscope_preemption_swapped_tokens_total"
-            assert value(scenario.exporter, name, **kind) == bill.swapped_tokens
     modes = {bill.mode for bill in answer.bill if bill.preemptions}
     assert {mode for mode, *_ in table("The sums by mode")} == modes
 

@@ -151,8 +151,6 @@ def test_a_worker_shows_its_stream_with_the_folds_that_it_has_events_for() -> No
     labels = {"endpoint": "ipc:///worker-0.sock", "model_name": "demo", "engine": "0"}
     assert value(page, "kvscope_source_state_known", **labels) == 1
     assert value(page, "kvscope_events_total", type="DeviceMemorySampled", **labels) == 1
-    assert value(page, "kvscope_fold_seconds_total", fold="device_memory", **labels) is not None
-    assert value(page, "kvscope_fold_seconds_total", fold="ledger", **labels) is None
     assert value(page, "kvscope_fold_errors_total", **labels) == 0
     assert value(page, "kvscope_engine_ready", **labels) is None
     assert value(page, "kvscope_engine_ready", model_name="demo", engine="0") == 0

@@ -17,14 +17,12 @@ MOVES: tuple[tuple[str, dict[str, str], State, float], ...] = (
     ("kvscope_gpu_memory_free_bytes", {}, {"memory.used": 40 * GIB}, 143157 * MIB - 40 * GIB),
     ("kvscope_gpu_memory_used_ratio", {}, {"memory.used": 143157 * MIB}, 1.0),
     ("kvscope_gpu_utilization_ratio", {}, {"utilization.gpu": 12}, 0.12),
-    ("kvscope_gpu_memory_activity_ratio", {}, {"utilization.memory": 3}, 0.03),
     ("kvscope_gpu_temperature_celsius", {}, {"temperature": 88}, 88),
     ("kvscope_gpu_memory_temperature_celsius", {}, {"field.82": 95}, 95),
     ("kvscope_gpu_power_watts", {}, {"power_mw": 71500}, 71.5),
     ("kvscope_gpu_power_limit_watts", {}, {"power_limit_mw": 350000}, 350),
     ("kvscope_gpu_energy_joules_total", {}, {"energy_mj": 2500}, 2.5),
     ("kvscope_gpu_sm_clock_hertz", {}, {"clock.sm": 345}, 345e6),
-    ("kvscope_gpu_memory_clock_hertz", {}, {"clock.memory": 2619}, 2619e6),
     ("kvscope_gpu_recovery_action", {}, {"field.230": 2}, 2),
     ("kvscope_gpu_row_remap_pending", {}, {"remapped.pending": 1}, 1),
     ("kvscope_gpu_row_remap_failed", {}, {"remapped.failed": 1}, 1),
@@ -44,8 +42,6 @@ MOVES: tuple[tuple[str, dict[str, str], State, float], ...] = (
     ("kvscope_gpu_pcie_link_ratio", {}, {"pcie.lanes": 4, "pcie.generation": 1}, 10 / 512),
     ("kvscope_gpu_pcie_link_ratio", {}, {"pcie.lanes": 0}, float("nan")),
     ("kvscope_gpu_pcie_link_ratio", {}, {"pcie.generation.max": 99}, float("nan")),
-    ("kvscope_gpu_nvlink_bytes_total", {"direction": "sent"}, {"field.138": 2}, 2048),
-    ("kvscope_gpu_nvlink_bytes_total", {"direction": "received"}, {"field.139": 3}, 3072),
     *(
         ("kvscope_gpu_clocks_event_active", {"reason": reason}, {"clocks_event_reasons": bit}, 1.0)
         for reason, bit in (

@@ -16,7 +16,6 @@ from kvscope_exporter.recorder.ring import Ring
 from tests.support.server import Server, make_engine_config, serving
 
 OF_THIS_PROCESS = (
-    "kvscope_fold_seconds_total",
     "kvscope_fold_errors_total",
     "kvscope_fold_lag_seconds",
     "kvscope_scrape_duration_seconds",

@@ -9,7 +9,7 @@ from collections import Counter
 from typing import Any
 
 from kvscope_events.events import Batch, BlocksAllocated, CacheGroup, PoolSnapshot, PrefixLookup
-from kvscope_exporter.state import Cache, Churn, Groups
+from kvscope_exporter.state import Cache, Groups
 
 MAX_EXAMPLES = 5
 
@@ -22,7 +22,7 @@ class Beside:
         self.asked: list[tuple[int, int, list[int]]] = []
         """Tokens asked for, tokens found, and what each group alone had, by admission."""
         self.lookups: list[PrefixLookup] = []
-        self.groups, self.cache, self.churn = Groups(), Cache(), Churn()
+        self.groups, self.cache = Groups(), Cache()
         self.kinds: list[CacheGroup] = []
         self.compared = 0
         self.examples: list[str] = []
@@ -53,7 +53,7 @@ class Beside:
     def compare(self, batches: list[Batch]) -> None:
         """The folds after these batches, of which some were seen before, with vLLM's own lists."""
         for batch in batches[self._read :]:
-            for fold in (self.groups, self.cache, self.churn):
+            for fold in (self.groups, self.cache):
                 fold.on_batch(batch)
             for event in batch.events:
                 self._note(event)
@@ -89,7 +89,6 @@ class Beside:
             "alone_by_fold": self.cache.vetoes.hit_tokens,
             "vetoed": sum(max(tokens) - hit for _, hit, tokens in firsts),
             "vetoed_by_fold": _flat(self.cache.vetoes.vetoed_tokens),
-            "superseded": self.churn.releases.get("superseded"),
         }
 
     def _note(self, event: Any) -> None:

@@ -77,9 +77,6 @@ class Oracle:
             case PoolCreated() | PoolSnapshot():
                 self._pool(event)
             case BlocksAllocated():
-                self._count(
-                    len(event.blocks), "kvscope_kv_block_allocations_total", cause=event.cause
-                )
                 for block in event.blocks:
                     self.references[block] += 1
                     self.group[block] = event.group
@@ -111,10 +108,6 @@ class Oracle:
             self._forget(block, name)
             self.lost.add(name)
             self._count(1, "kvscope_kv_block_evictions_total", cause=event.cause)
-            if len(self.groups) > 1:
-                kind = self.groups[_group_of(name, self.groups)].kind
-                family = "kvscope_kv_group_evictions_total"
-                self._count(1, family, kind=kind, cause=event.cause)
 
     def _forget(self, block: int, name: bytes) -> None:
         self.names[block].discard(name)
@@ -129,8 +122,6 @@ class Oracle:
         self.lookups.append(event)
         if event.resumed or len(self.groups) < 2:
             return
-        if event.queried_tokens <= self.alignment:
-            self._count(event.queried_tokens, "kvscope_prefix_cache_below_block_tokens_total")
         had = [self._reach(index, event) for index in range(len(self.groups))]
         kinds = sorted({group.kind for group in self.groups}, key=_SPARSEST_FIRST.index)
         alone = {

@@ -42,7 +42,7 @@ def test_ngram_speculation(
 ) -> None:
     options = (*SMALL, "--speculative-config", json.dumps(NGRAM))
     with observed(vllm_python, models("llama"), tmp_path, *options) as vllm:
-        _counters_are_equal(vllm, _drafts_are_vllms_own, _gaps_are_those_of_tokens)
+        _counters_are_equal(vllm, _gaps_are_those_of_tokens)
 
 
 @pytest.mark.weekly
@@ -131,14 +131,3 @@ def _gaps_are_those_of_tokens(vllm: Observed) -> None:
     )
     assert sample(page, "kvscope_inter_token_latency_seconds_count") == tokens - sequences
     assert total(page, "vllm:inter_token_latency_seconds_count") < tokens - sequences
-
-
-def _drafts_are_vllms_own(vllm: Observed) -> None:
-    ours, theirs = vllm.page(), vllm.server.page()
-    accepted, rejected = (
-        sample(ours, "kvscope_speculative_tokens_total", outcome=outcome) or 0
-        for outcome in ("accepted", "rejected")
-    )
-    assert accepted > 0 < rejected
-    assert accepted == total(theirs, "vllm:spec_decode_num_accepted_tokens_total")
-    assert accepted + rejected == total(theirs, "vllm:spec_decode_num_draft_tokens_total")

@@ -21,7 +21,6 @@ from dashboards.kit.queries import (
 )
 from dashboards.kit.tables import Column, rows
 
-_SAMPLE_AGE = series("kvscope_gpu_sample_age_seconds", SERVER)
 _NO_GPU = "No card is read here. On Kubernetes, add components/nvml to the pod."
 _BY_POD = "namespace, pod, gpu"
 
@@ -36,10 +35,6 @@ def _gpu_rate(name: str) -> str:
 
 def _of_server(name: str) -> str:
     return of_chosen(series(f"kvscope_gpu_{name}", SERVER))
-
-
-def _traffic(link: str) -> str:
-    return total(worst(_gpu_rate(f"{link}_bytes_total"), "uuid, direction"), "direction")
 
 
 def _each_card(expr: str) -> str:
@@ -63,9 +58,6 @@ def xids() -> str:
     """Events that NVML has reported, or cards whose last one DCGM reports."""
     events = or_zero(total(_each_card(_gpu("xid_events_total"))), _gpu("up"))
     return f"({events}) or sum({dcgm('xid:last')} > bool 0)"
-
-
-_POWER = worst(f"{_gpu('power_watts')} / {_gpu('power_limit_watts')}", BY_GPU)
 
 
 def _cards(name: str, *, lowest: bool = False) -> tuple[Q, Q]:

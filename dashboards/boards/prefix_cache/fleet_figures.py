@@ -18,7 +18,6 @@ SPACE = f'{PROCESS},model_name=~"$model"'
 BY_SPACE = "model_name, name_space"
 REPLICA = "sidecar, server, engine"
 BY_REPLICA = f"model_name, {REPLICA}"
-REPLICA_LEGEND = "{{sidecar}} {{server}} ({{engine}})"
 EVERY_ROW = "on () group_left ()"
 NO_FLEET = "No `kvscope fleet` is scraped, or nothing was asked for in this time range."
 

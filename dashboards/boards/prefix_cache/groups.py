@@ -7,7 +7,6 @@ from dashboards.kit.queries import rate, total
 _ALONE = "kvscope_prefix_cache_group_hit_tokens_total"
 _FOUND = "kvscope_prefix_cache_hit_tokens_total"
 _VETOED = "kvscope_prefix_cache_vetoed_tokens_total"
-_BELOW = "kvscope_prefix_cache_below_block_tokens_total"
 _PLAIN = "All layers of this model are of one kind."
 _COLOURS = {
     "full_attention": "blue",

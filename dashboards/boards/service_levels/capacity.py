@@ -4,14 +4,13 @@ from dashboards.kit import thresholds as limits
 from dashboards.kit.fleet import outstanding
 from dashboards.kit.frame import Row
 from dashboards.kit.panels import COUNT, RATIO, Q, graph
-from dashboards.kit.queries import ENGINE, rate, series, total
+from dashboards.kit.queries import ENGINE, series, total
 from dashboards.kit.tables import Column, rows
 from kvscope_monitoring import formulas
 
 _BY, _NAME = "model_name", "{{model_name}}"
 _READY = total(series("kvscope_engine_ready"), _BY)
 _ACTIVE = formulas.pool_usage(f"by ({_BY})", ENGINE)
-_COMPUTED = total(rate("kvscope_step_tokens_total"), _BY)
 _WEEK = "7d:5m"
 _TREND = (
     f"(deriv(({_ACTIVE})[{_WEEK}]) and on ({_BY}) last_over_time(({_ACTIVE})[1h:5m] offset 2d))"

@@ -22,7 +22,6 @@ from kvscope_exporter.catalogue.preemption import PREEMPTION
 from kvscope_exporter.catalogue.prefix import MISS_CAUSES, PREFIX
 from kvscope_exporter.catalogue.regret import REGRET
 from kvscope_exporter.catalogue.requests import REQUESTS
-from kvscope_exporter.catalogue.residency import RESIDENCY
 from kvscope_exporter.catalogue.server import SERVER
 from kvscope_exporter.catalogue.sizing import SIZING
 from kvscope_exporter.catalogue.tiers import TIERS
@@ -49,7 +48,6 @@ CATALOGUE = (
     *EXHAUSTION,
     *INCIDENT,
     *ADVICE,
-    *RESIDENCY,
     *SIZING,
     *PREFIX,
     *REGRET,

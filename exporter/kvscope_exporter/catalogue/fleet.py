@@ -65,12 +65,6 @@ FLEET = (
         labels={"tier_blocks": None},
     ),
     _fleet(
-        "resident_blocks",
-        "Blocks that hold findable content over all pools; duplicate: another block has the same.",
-        unit="blocks",
-        labels={**SPACE, "content": ("distinct", "duplicate")},
-    ),
-    _fleet(
         "pool_blocks",
         "Usable blocks of all pools whose content is known.",
         unit="blocks",
@@ -111,13 +105,6 @@ FLEET = (
         labels={"sidecar": None},
     ),
     _fleet(
-        "sidecar_last_answer_age_seconds",
-        "Time since a sidecar's last answer.",
-        unit="seconds",
-        labels={"sidecar": None},
-        notes="Absent before the first. What is not answered within ten seconds is not known.",
-    ),
-    _fleet(
         "sidecar_errors_total",
         "Failed attempts to read a sidecar, by kind.",
         kind="counter",
@@ -130,12 +117,6 @@ FLEET = (
         kind="counter",
         unit="answers",
         labels={"sidecar": None},
-    ),
-    _fleet(
-        "sample_ratio",
-        "Share of the conversations that is folded; the sums of all others are estimates from it.",
-        unit="ratio",
-        labels={},
     ),
     _fleet(
         "fold_seconds_total",

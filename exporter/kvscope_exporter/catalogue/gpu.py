@@ -132,12 +132,6 @@ GPU = (
         aliases=("GPU_UTIL",),
     ),
     _gpu(
-        "memory_activity_ratio",
-        "Share of the time in which memory was read or written, however much of it is in use.",
-        unit="ratio",
-        aliases=("MEM_COPY_UTIL",),
-    ),
-    _gpu(
         "temperature_celsius",
         "Temperature of the GPU.",
         unit="celsius",
@@ -174,7 +168,6 @@ GPU = (
     _gpu(
         "sm_clock_hertz", "Clock rate of the multiprocessors.", unit="hertz", aliases=("SM_CLOCK",)
     ),
-    _gpu("memory_clock_hertz", "Clock rate of the memory.", unit="hertz", aliases=("MEM_CLOCK",)),
     _gpu(
         "clocks_event_active",
         "Whether clocks are lowered now for this reason.",
@@ -239,12 +232,5 @@ GPU = (
         "PCIe link rate as a share of what the device and its slot allow.",
         notes="An idle device may lower it.",
         unit="ratio",
-    ),
-    _gpu(
-        "nvlink_bytes_total",
-        "Bytes over all NVLinks, by direction.",
-        kind="counter",
-        unit="bytes",
-        labels={**DEVICE, "direction": _DIRECTIONS},
     ),
 )

@@ -2,7 +2,7 @@
 
 from typing import get_args
 
-from kvscope_events.vocabulary import EvictionCause, GroupKind, ServerKind
+from kvscope_events.vocabulary import GroupKind, ServerKind
 from kvscope_exporter.catalogue.metric import ENGINE, Labels, Metric
 from kvscope_exporter.catalogue.pool import STATE_EVENTS
 from kvscope_exporter.state.cache.vetoes import VETO_CAUSES
@@ -32,57 +32,6 @@ GROUP_METRICS = (
         events=STATE_EVENTS,
     ),
     Metric(
-        name="kvscope_kv_drafter_blocks",
-        kind="gauge",
-        help="Blocks of a draft model, by state; part of kvscope_kv_group_blocks.",
-        notes="Absent for models without such a group: what drafts by n-grams has no layers.",
-        unit="blocks",
-        within="kvscope_kv_capacity_blocks",
-        group="pool",
-        labels={**ENGINE, "state": ("active", "cached")},
-        servers=_VLLM,
-        otel_name="kvscope.kv.drafter.blocks",
-        events=STATE_EVENTS,
-    ),
-    Metric(
-        name="kvscope_kv_group_evictions_total",
-        kind="counter",
-        help="Evicted cached blocks, by kind of layers and cause; only of hybrid models.",
-        unit="blocks",
-        group="pool",
-        detail="full",
-        labels={**_BY_KIND, "cause": get_args(EvictionCause)},
-        servers=_VLLM,
-        otel_name="kvscope.kv.group.evictions",
-        events=("BlocksEvicted", "PoolCreated"),
-    ),
-    Metric(
-        name="kvscope_kv_group_idle_seconds_total",
-        kind="counter",
-        help="Idle time of blocks when they were evicted for room, by kind of layers.",
-        notes="Divide by kvscope_kv_group_idle_evictions_total for the mean: how long the cache "
-        "keeps the blocks of a kind. Blocks released before kvscope watched are in neither.",
-        unit="seconds",
-        group="pool",
-        detail="full",
-        labels=_BY_KIND,
-        servers=_VLLM,
-        otel_name="kvscope.kv.group.idle_time",
-        events=("BlocksEvicted", "BlocksReleased", "PoolCreated"),
-    ),
-    Metric(
-        name="kvscope_kv_group_idle_evictions_total",
-        kind="counter",
-        help="Blocks in kvscope_kv_group_idle_seconds_total.",
-        unit="blocks",
-        group="pool",
-        detail="full",
-        labels=_BY_KIND,
-        servers=_VLLM,
-        otel_name="kvscope.kv.group.idle_evictions",
-        events=("BlocksEvicted", "BlocksReleased", "PoolCreated"),
-    ),
-    Metric(
         name="kvscope_prefix_cache_group_hit_tokens_total",
         kind="counter",
         help="Prompt tokens that one kind of layers alone would have found; hybrid models only.",
@@ -109,19 +58,5 @@ GROUP_METRICS = (
         servers=_VLLM,
         otel_name="kvscope.prefix_cache.vetoed_tokens",
         events=(*_LOOKUPS, "BlocksCached", "BlocksEvicted"),
-    ),
-    Metric(
-        name="kvscope_prefix_cache_below_block_tokens_total",
-        kind="counter",
-        help="Tokens of prompts too short for any prefix cache hit.",
-        notes="Only of pools with several groups of layers, whose blocks may hold hundreds of "
-        "tokens.",
-        unit="tokens",
-        within="kvscope_prefix_cache_queried_tokens_total",
-        group="prefix",
-        detail="full",
-        servers=_VLLM,
-        otel_name="kvscope.prefix_cache.below_block_tokens",
-        events=_LOOKUPS,
     ),
 )

@@ -115,13 +115,6 @@ SELF = (
         "cannot be used (malformed, contradictory) or too many engines, or the exporter has a bug.",
     ),
     _stream(
-        "fold_seconds_total",
-        "Time spent on the engine's events, by fold; those that cost little are `other`.",
-        kind="counter",
-        unit="seconds",
-        labels={"fold": None},
-    ),
-    _stream(
         "fold_errors_total",
         "Metric processors disabled by an exception; their metrics are absent. Always a bug.",
         kind="counter",

@@ -2,7 +2,7 @@
 
 from typing import get_args
 
-from kvscope_events.vocabulary import AllocationCause, EvictionCause, ReleaseCause, SwapDirection
+from kvscope_events.vocabulary import EvictionCause
 from kvscope_exporter.catalogue.metric import ENGINE, Metric
 from kvscope_exporter.state.ledger import HoldReason
 
@@ -174,47 +174,6 @@ POOL = (
         events=(*STATE_EVENTS, "SequenceFinished"),
     ),
     Metric(
-        name="kvscope_kv_unfilled_slots",
-        kind="gauge",
-        help="Unused token slots of active blocks at the last step: internal fragmentation.",
-        unit="slots",
-        group="pool",
-        otel_name="kvscope.kv.unfilled_slots",
-        events=(*STATE_EVENTS, "StepCompleted"),
-    ),
-    Metric(
-        name="kvscope_kv_block_allocations_total",
-        kind="counter",
-        help="KV blocks handed out, by cause.",
-        notes="cow: a copy of a shared block before a write. swap_in: a sequence that returns "
-        "from the host.",
-        unit="blocks",
-        group="pool",
-        detail="full",
-        labels={**ENGINE, "cause": get_args(AllocationCause)},
-        otel_name="kvscope.kv.block.allocations",
-        events=("BlocksAllocated",),
-        counted=("PagesAllocated",),
-    ),
-    Metric(
-        name="kvscope_kv_block_releases_total",
-        kind="counter",
-        help="References to blocks given back, by cause.",
-        notes="Causes: the sequence finished (in a vLLM with stop strings: or was aborted), was "
-        "aborted or preempted (swapped_out: with a copy on the host), the block left its attention "
-        "window (out_of_window), holds a state that a newer one replaced (superseded; only of "
-        "models with states), was copied before a write (cow), was pinned only for a while "
-        "(unpinned), its content could not be loaded (failed_load), or equal blocks of another "
-        "sequence are used instead (duplicate; only of counted pools).",
-        unit="blocks",
-        group="pool",
-        detail="full",
-        labels={**ENGINE, "cause": (*get_args(ReleaseCause), "superseded", "duplicate")},
-        otel_name="kvscope.kv.block.releases",
-        events=("BlocksReleased",),
-        counted=("PagesReleased",),
-    ),
-    Metric(
         name="kvscope_kv_block_evictions_total",
         kind="counter",
         help="Cached KV blocks evicted, by cause.",
@@ -239,17 +198,6 @@ POOL = (
         events=("BlockCopied",),
     ),
     Metric(
-        name="kvscope_kv_swapped_blocks_total",
-        kind="counter",
-        help="Blocks copied between the pool and the host's swap pool, by direction.",
-        unit="blocks",
-        group="pool",
-        detail="full",
-        labels={**ENGINE, "direction": get_args(SwapDirection)},
-        otel_name="kvscope.kv.swapped",
-        events=("BlocksSwapped",),
-    ),
-    Metric(
         name="kvscope_kv_swap_blocks",
         kind="gauge",
         help="Blocks of the host's swap pool by state: used by swapped-out sequences, or free.",
@@ -269,5 +217,16 @@ POOL = (
         group="pool",
         otel_name="kvscope.kv.allocation_failures",
         events=("AllocationFailed",),
+    ),
+    Metric(
+        name="kvscope_kv_retention_seconds",
+        kind="gauge",
+        help="How far back the prefix cache remembers: idle time of the next block to be evicted.",
+        notes="While there are free blocks nothing is evicted, and it grows with time. Absent "
+        "while no block can be evicted, and while that reference is older than the exporter.",
+        unit="seconds",
+        group="pool",
+        otel_name="kvscope.kv.retention",
+        events=STATE_EVENTS,
     ),
 )

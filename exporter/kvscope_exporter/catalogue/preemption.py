@@ -63,18 +63,6 @@ PREEMPTION = (
         events=("RequestPreempted", "RequestResumed"),
     ),
     Metric(
-        name="kvscope_preemption_swapped_tokens_total",
-        kind="counter",
-        help="Preempted tokens copied back from the host, by mode and cause.",
-        notes=_UNATTRIBUTED,
-        unit="tokens",
-        group="preemption",
-        detail="full",
-        labels=_BY_KIND,
-        otel_name="kvscope.preemption.swapped_tokens",
-        events=("RequestPreempted", "RequestResumed", "BlocksSwapped"),
-    ),
-    Metric(
         name="kvscope_preemption_stalled_seconds_total",
         kind="counter",
         help="Time that preempted sequences waited, by mode and cause.",

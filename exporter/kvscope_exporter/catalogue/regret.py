@@ -2,7 +2,6 @@
 
 from kvscope_exporter.catalogue.metric import ENGINE, Metric
 from kvscope_exporter.catalogue.pool import STATE_EVENTS
-from kvscope_exporter.state.buckets import REGRET_AGE_SECONDS
 
 _COUNTED = ("PrefixLookup", "PoolCounted", "NamesStored", "NamesRemoved")
 _EVICTED = ("PrefixLookup", "PoolCreated", "BlocksCached", "BlocksEvicted")
@@ -21,20 +20,6 @@ REGRET = (
         unit="tokens",
         group="prefix",
         otel_name="kvscope.prefix_cache.regret_tokens",
-        events=_EVICTED,
-        counted=_COUNTED,
-    ),
-    Metric(
-        name="kvscope_prefix_cache_regret_age_seconds",
-        kind="histogram",
-        help="Time from the eviction of a block to the lookup that missed it.",
-        notes="The blocks of kvscope_prefix_cache_regret_tokens_total. Blocks that were evicted "
-        "in lost events are left out.",
-        unit="seconds",
-        group="prefix",
-        detail="full",
-        buckets=REGRET_AGE_SECONDS,
-        otel_name="kvscope.prefix_cache.regret_age",
         events=_EVICTED,
         counted=_COUNTED,
     ),

@@ -5,7 +5,7 @@ from typing import get_args
 from kvscope_events.vocabulary import FinishReason, RejectReason
 from kvscope_exporter.catalogue.metric import ENGINE, Metric
 from kvscope_exporter.state import buckets
-from kvscope_exporter.state.time_parts import LATE_SECONDS, PARTS, PARTS_OF, QUEUED
+from kvscope_exporter.state.time_parts import PARTS, PARTS_OF, QUEUED
 
 _PARTS = """Counted when the first token comes, and when the request ends.
 `wait_sequences`, `wait_blocks`, `wait_tokens`: in the queue, while a step admitted no more for
@@ -208,18 +208,6 @@ REQUESTS = (
         events=("StepCompleted", "RequestArrived"),
     ),
     Metric(
-        name="kvscope_late_first_token_seconds_total",
-        kind="counter",
-        help=f"Time to first token of late requests (over {LATE_SECONDS:g} s or never), by what it "
-        "was spent on.",
-        unit="seconds",
-        group="requests",
-        detail="full",
-        labels={**ENGINE, "part": PARTS_OF["first_token"]},
-        otel_name="kvscope.request.late_time",
-        events=("StepCompleted", "RequestScheduled", "FirstToken", "RequestFinished"),
-    ),
-    Metric(
         name="kvscope_step_duration_seconds",
         kind="histogram",
         help="Duration of an engine step.",
@@ -239,19 +227,6 @@ REQUESTS = (
         labels={**ENGINE, "phase": ("prefill", "decode")},
         otel_name="kvscope.step.tokens",
         aliases=("sglang:realtime_tokens_total",),
-        events=("StepCompleted",),
-    ),
-    Metric(
-        name="kvscope_speculative_tokens_total",
-        kind="counter",
-        help="Draft tokens that steps verified, by outcome.",
-        notes="Each takes a slot of the pool; the slots of rejected ones are wasted. Absent until "
-        "a step has drafts. A draft that was accepted and then cut off by a stop string counts as "
-        "rejected.",
-        unit="tokens",
-        group="requests",
-        labels={**ENGINE, "outcome": ("accepted", "rejected")},
-        otel_name="kvscope.speculative.tokens",
         events=("StepCompleted",),
     ),
     Metric(

@@ -7,12 +7,11 @@ found by their content.
 
 from typing import get_args
 
-from kvscope_events.vocabulary import Tier, TransferDirection
+from kvscope_events.vocabulary import Tier
 from kvscope_exporter.catalogue.metric import ENGINE, Kind, Labels, Metric
 
 _BY_TIER: Labels = {**ENGINE, "tier": get_args(Tier)}
 _EVENTS = ("NamesStored", "NamesRemoved", "NamesCleared")
-_FULL = ("blocks", "removed_blocks_total", "unused_removed_blocks_total")
 
 
 def _row(
@@ -32,7 +31,7 @@ def _row(
         notes=notes,
         unit=unit,
         group="tiers",
-        detail="full" if name in _FULL else "lean",
+        detail="full" if name in ("blocks", "removed_blocks_total") else "lean",
         labels={**_BY_TIER, **(labels or {})},
         otel_name=f"kvscope.kv.tier.{name.removesuffix('_total')}",
         events=events,
@@ -59,27 +58,5 @@ TIERS = (
         "counter",
         "KV blocks that left a tier: evicted, replaced or removed on request.",
         notes="These servers give no reason.",
-    ),
-    _row(
-        "returned_blocks_total",
-        "counter",
-        "KV blocks stored again after a tier had removed them.",
-        notes="Among the tier's last million removals at least. An upper bound of what removals "
-        "made the server compute again; under 1 % of new content is counted by mistake.",
-    ),
-    _row(
-        "unused_removed_blocks_total",
-        "counter",
-        "KV blocks removed from a tier that no lookup had found: copied for nothing.",
-        notes="Together with kvscope_kv_tier_removed_blocks_total: near all of them is thrash.",
-        events=(*_EVENTS, "PrefixLookup"),
-    ),
-    _row(
-        "transferred_bytes_total",
-        "counter",
-        "KV bytes copied between the device and a tier, by direction.",
-        unit="bytes",
-        labels={"direction": get_args(TransferDirection)},
-        events=("TierTransferred",),
     ),
 )

@@ -114,11 +114,6 @@ def _pcie(device: DeviceSample) -> Values:
     return _known({"sent": sensors.pcie_sent_bytes, "received": sensors.pcie_received_bytes})
 
 
-def _nvlink(device: DeviceSample) -> Values:
-    sensors = device.sensors
-    return _known({"sent": sensors.nvlink_sent_bytes, "received": sensors.nvlink_received_bytes})
-
-
 def _mig_memory(device: DeviceSample) -> Values:
     values: Values = {}
     for mig in device.mig:
@@ -140,14 +135,12 @@ _SINGLE: dict[str, Callable[[DeviceSample], float | None]] = {
     "kvscope_gpu_memory_free_bytes": _of_memory("free"),
     "kvscope_gpu_memory_used_ratio": _used_ratio,
     "kvscope_gpu_utilization_ratio": attrgetter("utilization_ratio"),
-    "kvscope_gpu_memory_activity_ratio": attrgetter("memory_activity_ratio"),
     "kvscope_gpu_temperature_celsius": attrgetter("sensors.temperature_celsius"),
     "kvscope_gpu_memory_temperature_celsius": attrgetter("sensors.memory_temperature_celsius"),
     "kvscope_gpu_power_watts": attrgetter("sensors.power_watts"),
     "kvscope_gpu_power_limit_watts": attrgetter("sensors.power_limit_watts"),
     "kvscope_gpu_energy_joules_total": attrgetter("sensors.energy_joules"),
     "kvscope_gpu_sm_clock_hertz": attrgetter("sensors.sm_clock_hertz"),
-    "kvscope_gpu_memory_clock_hertz": attrgetter("sensors.memory_clock_hertz"),
     "kvscope_gpu_row_remap_pending": _of_rows("pending"),
     "kvscope_gpu_row_remap_failed": _of_rows("failed"),
     "kvscope_gpu_recovery_action": attrgetter("sensors.recovery_action"),
@@ -161,6 +154,5 @@ _COLUMNS: dict[str, Callable[[DeviceSample], Values]] = {
     "kvscope_gpu_ecc_errors_total": _ecc_errors,
     "kvscope_gpu_remapped_rows_total": _remapped_rows,
     "kvscope_gpu_pcie_bytes_total": _pcie,
-    "kvscope_gpu_nvlink_bytes_total": _nvlink,
 }
 """Families with more labels than the device's."""

@@ -45,10 +45,6 @@ def collect_recording(families: Families, health: RecorderHealth | None) -> Iter
         yield families.single("kvscope_recording_gaps_total", health.gaps)
 
 
-_CHEAP_FOLDS = frozenset({"state", "introduction", "census", "steps", "churn", "tenants"})
-"""Summed, since a series for each would be worth less than others that fit on a page."""
-
-
 def collect_source(families: Families, source: SourceStatus, running: bool) -> Iterator[Family]:
     yield families.single("kvscope_source_up", running and source.up)
     yield families.single("kvscope_source_state_known", source.state_known)
@@ -84,15 +80,9 @@ def collect_census(
 def collect_pipeline(
     families: Families, pipeline: Pipeline, only: Collection[str] | None = None
 ) -> Iterator[Family]:
-    """only: the folds to show; None: all."""
-    spent, errors = pipeline.spent_seconds, pipeline.errors
-    shown = [fold for fold in spent if only is None or fold in only]
-    seconds: dict[str, float] = {}
-    for fold in shown:
-        label = "other" if fold in _CHEAP_FOLDS else fold
-        seconds[label] = seconds.get(label, 0.0) + spent[fold]
-    yield families.column("kvscope_fold_seconds_total", seconds)
-    yield families.single("kvscope_fold_errors_total", sum(errors[fold] for fold in shown))
+    """only: the folds whose errors count; None: all."""
+    failed = sum(n for fold, n in pipeline.errors.items() if only is None or fold in only)
+    yield families.single("kvscope_fold_errors_total", failed)
     yield families.single("kvscope_fold_lag_seconds", pipeline.lag_seconds)
 
 

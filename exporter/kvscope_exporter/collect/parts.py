@@ -13,10 +13,14 @@ from kvscope_events.events import Hello
 from kvscope_exporter.catalogue import COMPAT_SETS
 from kvscope_exporter.collect.device_memory import collect_out_of_memory, collect_start
 from kvscope_exporter.collect.families import Families
-from kvscope_exporter.collect.groups import collect_groups, collect_vetoes
-from kvscope_exporter.collect.pool import collect_churn, collect_exhaustion, collect_pool
+from kvscope_exporter.collect.pool import (
+    collect_churn,
+    collect_exhaustion,
+    collect_groups,
+    collect_pool,
+)
 from kvscope_exporter.collect.preemption import collect_preemption
-from kvscope_exporter.collect.prefix import collect_prefix, collect_shadows
+from kvscope_exporter.collect.prefix import collect_prefix, collect_shadows, collect_vetoes
 from kvscope_exporter.collect.requests import (
     collect_front_end,
     collect_gen_ai,
@@ -29,7 +33,7 @@ from kvscope_exporter.collect.requests import (
 )
 from kvscope_exporter.collect.residency import (
     collect_regret,
-    collect_residency,
+    collect_retention,
     collect_vllm_residency,
 )
 from kvscope_exporter.collect.sizing import collect_sizing
@@ -120,7 +124,7 @@ PARTS: tuple[Part[Any], ...] = (
     Part("pool", Ledger, collect_sizing),
     Part("pool", Churn, collect_churn),
     Part("pool", Groups, collect_groups),
-    Part("pool", Cache, collect_residency),
+    Part("pool", Cache, collect_retention),
     Part("prefix", Cache, collect_prefix),
     Part("prefix", Cache, collect_regret),
     Part("prefix", Cache, collect_vetoes),

@@ -1,4 +1,4 @@
-"""Families of the pool: from the ledger, the churn and the forecast."""
+"""Families of the pool: from the ledger, the churn, the groups and the forecast."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ from prometheus_client.core import Metric as Family
 
 from kvscope_events.events import Hello
 from kvscope_exporter.collect.families import Families
-from kvscope_exporter.state import Churn, Exhaustion, Ledger
+from kvscope_exporter.state import Churn, Exhaustion, Groups, Ledger
 from kvscope_exporter.state.capacity import block_tokens
 
 
@@ -61,8 +61,6 @@ def collect_pool(families: Families, ledger: Ledger, _engine: Hello) -> Iterator
         since_ns = ledger.holds.oldest_since_ns
         if since_ns is not None:
             yield families.single("kvscope_kv_oldest_hold_seconds", families.age(since_ns))
-    if ledger.unfilled_slots is not None:
-        yield families.single("kvscope_kv_unfilled_slots", ledger.unfilled_slots)
     if ledger.swap_blocks:
         used = min(ledger.swap_used, ledger.swap_blocks)
         yield families.column(
@@ -72,9 +70,12 @@ def collect_pool(families: Families, ledger: Ledger, _engine: Hello) -> Iterator
 
 def collect_churn(families: Families, churn: Churn, _engine: Hello) -> Iterator[Family]:
     """Counters, without events lost in gaps."""
-    yield families.column("kvscope_kv_block_allocations_total", churn.allocations)
-    yield families.column("kvscope_kv_block_releases_total", churn.releases)
     yield families.column("kvscope_kv_block_evictions_total", churn.evictions)
     yield families.single("kvscope_kv_block_copies_total", churn.copies)
-    yield families.column("kvscope_kv_swapped_blocks_total", churn.swapped)
     yield families.single("kvscope_kv_allocation_failures_total", churn.allocation_failures)
+
+
+def collect_groups(families: Families, groups: Groups, _engine: Hello) -> Iterator[Family]:
+    """Blocks by kind and state, while known."""
+    if groups.known:
+        yield families.table("kvscope_kv_group_blocks", groups.blocks)

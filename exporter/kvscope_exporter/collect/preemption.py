@@ -6,7 +6,7 @@ from prometheus_client.core import Metric as Family
 
 from kvscope_events.events import Hello
 from kvscope_exporter.collect.families import Families
-from kvscope_exporter.state.preemption import SWAPPED, UNATTRIBUTED, Preemption
+from kvscope_exporter.state.preemption import UNATTRIBUTED, Preemption
 
 
 def collect_preemption(
@@ -29,14 +29,6 @@ def collect_preemption(
     yield families.table(
         "kvscope_preemption_recomputed_tokens_total",
         {kind: costs.recomputed_tokens for kind, costs in told.items()},
-    )
-    yield families.table(
-        "kvscope_preemption_swapped_tokens_total",
-        {
-            kind: costs.swapped_tokens
-            for kind, costs in told.items()
-            if kind == SWAPPED or costs.swapped_tokens
-        },
     )
     yield families.table(
         "kvscope_preemption_stalled_seconds_total",

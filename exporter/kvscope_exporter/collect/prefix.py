@@ -43,3 +43,11 @@ def _collect_whatif(families: Families, whatif: WhatIf) -> Iterator[Family]:
         queried, error = whatif.queried_blocks, whatif.error_blocks
         yield families.single("kvscope_prefix_cache_whatif_queried_blocks_total", queried)
         yield families.single("kvscope_prefix_cache_whatif_error_blocks_total", error)
+
+
+def collect_vetoes(families: Families, cache: Cache, _engine: Hello) -> Iterator[Family]:
+    """Hits that each kind alone would have allowed, and the kinds that vetoed what others had."""
+    vetoes = cache.vetoes
+    if vetoes.groups and vetoes.known:
+        yield families.column("kvscope_prefix_cache_group_hit_tokens_total", vetoes.hit_tokens)
+        yield families.table("kvscope_prefix_cache_vetoed_tokens_total", vetoes.vetoed_tokens)

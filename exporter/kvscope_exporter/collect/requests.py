@@ -90,11 +90,6 @@ def collect_time(families: Families, time: TimeLedger, _engine: Hello) -> Iterat
         "kvscope_queue_wait_seconds_total",
         {part: time.standing[PARTS.index(part)] / 1e9 for part in QUEUED},
     )
-    late = time.late_first_token
-    yield families.column(
-        "kvscope_late_first_token_seconds_total",
-        {part: late[PARTS.index(part)] / 1e9 for part in PARTS_OF["first_token"]},
-    )
 
 
 def collect_steps(families: Families, steps: Steps, _engine: Hello) -> Iterator[Family]:
@@ -103,12 +98,6 @@ def collect_steps(families: Families, steps: Steps, _engine: Hello) -> Iterator[
         "kvscope_step_tokens_total",
         {"prefill": steps.prefill_tokens, "decode": steps.decode_tokens},
     )
-    if steps.drafted_tokens is not None:
-        accepted = steps.accepted_tokens
-        yield families.column(
-            "kvscope_speculative_tokens_total",
-            {"accepted": accepted, "rejected": steps.drafted_tokens - accepted},
-        )
     if steps.last_step_ns is not None:
         yield families.single("kvscope_last_step_age_seconds", families.age(steps.last_step_ns))
 

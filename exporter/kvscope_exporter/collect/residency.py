@@ -9,15 +9,9 @@ from kvscope_exporter.collect.families import Families
 from kvscope_exporter.state import Cache
 
 
-def collect_residency(families: Families, cache: Cache, _engine: Hello) -> Iterator[Family]:
-    """Histograms without events lost in gaps; no retention while the state is unknown."""
-    residency = cache.residency
-    yield families.histogram("kvscope_kv_block_lifetime_seconds", residency.lifetime_seconds)
-    yield families.histogram(
-        "kvscope_kv_block_idle_before_eviction_seconds", residency.idle_seconds
-    )
-    yield families.histogram("kvscope_kv_block_reuse_gap_seconds", residency.reuse_seconds)
-    oldest_ns = residency.oldest_idle_ns() if cache.known else None
+def collect_retention(families: Families, cache: Cache, _engine: Hello) -> Iterator[Family]:
+    """Absent while the state is unknown."""
+    oldest_ns = cache.residency.oldest_idle_ns() if cache.known else None
     if oldest_ns is not None:
         retention_ns = _now_ns(families, cache) - oldest_ns
         yield families.single("kvscope_kv_retention_seconds", max(0, retention_ns) / 1e9)
@@ -37,7 +31,6 @@ def collect_regret(families: Families, cache: Cache, _engine: Hello) -> Iterator
     """Sums without events lost in gaps; no shortfall while the state is unknown."""
     regret = cache.regret
     yield families.single("kvscope_prefix_cache_regret_tokens_total", regret.tokens)
-    yield families.histogram("kvscope_prefix_cache_regret_age_seconds", regret.age_seconds)
     shown = cache.prefixes.shown
     yield families.column(
         "kvscope_prefix_cache_top_saved_tokens_total", {**shown.tokens, "other": shown.other}

@@ -19,12 +19,10 @@ def collect_tiers(families: Families, fold: Tiers, engine: Hello) -> Iterator[Fa
             "kvscope_kv_tier_blocks", {name: tier.num_blocks for name, tier in known.items()}
         )
     for family, values in (
-        ("stored_blocks", {name: tier.stored for name, tier in tiers.items()}),
-        ("removed_blocks", {name: tier.removed for name, tier in tiers.items()}),
-        ("returned_blocks", {name: tier.returned for name, tier in tiers.items()}),
-        ("unused_removed_blocks", {name: tier.unused for name, tier in tiers.items()}),
+        ("stored", {name: tier.stored for name, tier in tiers.items()}),
+        ("removed", {name: tier.removed for name, tier in tiers.items()}),
     ):
-        yield families.column(f"kvscope_kv_tier_{family}_total", values)
+        yield families.column(f"kvscope_kv_tier_{family}_blocks_total", values)
     yield families.column("kvscope_kv_tier_hit_tokens_total", dict(fold.hit_tokens.items()))
     yield families.column("kvscope_kv_tier_queried_tokens_total", dict(fold.queried_tokens.items()))
     yield families.column(
@@ -34,8 +32,4 @@ def collect_tiers(families: Families, fold: Tiers, engine: Hello) -> Iterator[Fa
             for name, tier in fold.capacities.items()
             if tier.num_blocks and name in known
         },
-    )
-    yield families.table(
-        "kvscope_kv_tier_transferred_bytes_total",
-        {kind: total for kind, (total, _) in fold.copied.items()},
     )

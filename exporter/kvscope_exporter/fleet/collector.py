@@ -33,14 +33,6 @@ class FleetCollector(Collector):
             "kvscope_fleet_sidecar_up", {(member.name,): member.is_up for member in members}
         )
         yield families.table(
-            "kvscope_fleet_sidecar_last_answer_age_seconds",
-            {
-                (member.name,): families.age(member.last_answer_ns)
-                for member in members
-                if member.last_answer_ns is not None
-            },
-        )
-        yield families.table(
             "kvscope_fleet_sidecar_errors_total",
             {
                 (member.name, kind): count
@@ -54,7 +46,6 @@ class FleetCollector(Collector):
             {(member.name,): contradictions.get(member.name, 0) for member in members},
         )
         yield families.single("kvscope_fleet_fold_seconds_total", self._fleet.spent_ns / 1e9)
-        yield families.single("kvscope_fleet_sample_ratio", 1 / self._fleet.one_of)
 
     def _spaces(self, spaces: Sequence[Space]) -> list[Family]:
         families = self._families
@@ -79,15 +70,6 @@ class FleetCollector(Collector):
             families.table(
                 "kvscope_fleet_tier_size_blocks",
                 {(str(size),): size for space in spaces for size in space.waterfall.asked.sizes},
-            ),
-            families.table(
-                "kvscope_fleet_resident_blocks",
-                {
-                    (*_labels(space), content): blocks
-                    for space in counted
-                    if (held := space.resident()) is not None
-                    for content, blocks in held._asdict().items()
-                },
             ),
             families.table(
                 "kvscope_fleet_pool_blocks",

@@ -83,8 +83,6 @@ class Member:
         self._clock = clock
         self.answered_ns: int | None = None
         """The last answer whose replicas are still followed, on this process's monotonic clock."""
-        self.last_answer_ns: int | None = None
-        """The last answer of all, on the same clock; None: it has not answered yet."""
         self._faults = Faults(f"sidecar {name}", SIDECAR_ERROR_KINDS, clock.monotonic_ns)
         self._document: EventsDocument | None = None
         self._loop = BackgroundLoop("kvscope-member", ASK_SECONDS, self._ask_again)
@@ -127,7 +125,7 @@ class Member:
             self._faults.count("malformed", f"its answer is not one of a sidecar: {error}")
         else:
             self._document = document
-            self.answered_ns = self.last_answer_ns = self._clock.monotonic_ns()
+            self.answered_ns = self._clock.monotonic_ns()
         if self.answered_ns is not None and not self.is_up:
             self.answered_ns = None
             self._fleet.forget(self.name)

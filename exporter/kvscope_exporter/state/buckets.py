@@ -26,7 +26,6 @@ REQUEST_SECONDS = (1, 5, 10, 30, 60, 120, 600, 7200)
 QUEUE_SECONDS = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 600)
 ABANDONED_SECONDS = (1, 2.5, 5, 10, 60)
 """A rule judges by the first bound that is not below its limit."""
-REGRET_AGE_SECONDS = (1, 10, 60, 600)
 RESIDENCY_SECONDS = (1, 10, 60, 600, 3600)
 """For block ages: a pause in a conversation takes seconds to minutes, a cache remembers up to
 hours.

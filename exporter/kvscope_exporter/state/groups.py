@@ -1,10 +1,7 @@
-"""Blocks of a pool by the kind of their group: how many are active and cached, and how they go.
+"""Blocks of a pool by the kind of their group: how many are active and cached.
 
 Only of pools with several groups; in any other this fold does nothing.
 """
-
-from array import array
-from typing import get_args
 
 from kvscope_events.events import (
     BlocksAllocated,
@@ -16,7 +13,7 @@ from kvscope_events.events import (
     PoolSnapshot,
 )
 from kvscope_events.names import group_of
-from kvscope_events.vocabulary import EvictionCause, GroupKind
+from kvscope_events.vocabulary import GroupKind
 from kvscope_exporter.state.fold import Fold
 
 _FREE, _ACTIVE, _CACHED = range(3)
@@ -24,7 +21,7 @@ _NO_GROUP = 255
 
 
 class Groups(Fold):
-    """Lost batches make the counts of blocks unknown until a snapshot; the others go on."""
+    """Lost batches make the counts unknown until a snapshot."""
 
     name = "groups"
 
@@ -38,15 +35,6 @@ class Groups(Fold):
         self.known = False
         self.kinds: list[GroupKind] = []
         """Kind of each group; empty: the pool has only one."""
-        self.drafters: list[int] = []
-        """Groups whose layers belong to a draft model."""
-        self.evictions: dict[tuple[str, ...], int] = {}
-        """Blocks that lost their content, by kind and cause."""
-        self.idle_seconds: dict[str, float] = {}
-        """Time that blocks evicted for room had not been referenced, summed by kind. Blocks that
-        became idle before we watched are left out, of `idle_evictions` too."""
-        self.idle_evictions: dict[str, int] = {}
-        self._idle_ns = array("q")  # by block: when it became idle; 0: not known
         self._states = bytearray()  # by block
         self._groups = bytearray()  # by block; _NO_GROUP: not known
         self._active: list[int] = []  # by group
@@ -60,14 +48,6 @@ class Groups(Fold):
             counts[kind, "active"] = counts.get((kind, "active"), 0) + active
             counts[kind, "cached"] = counts.get((kind, "cached"), 0) + cached
         return counts
-
-    @property
-    def drafter_blocks(self) -> dict[str, int]:
-        """Those of draft models."""
-        return {
-            "active": sum(self._active[group] for group in self.drafters),
-            "cached": sum(self._cached[group] for group in self.drafters),
-        }
 
     def on_gap(self) -> None:
         self.known = False
@@ -83,18 +63,8 @@ class Groups(Fold):
 
     def _begin(self, event: PoolCreated | PoolSnapshot) -> None:
         self.kinds = [group.kind for group in event.groups] if len(event.groups) > 1 else []
-        self.drafters = [index for index, group in enumerate(event.groups) if group.drafter]
-        self.evictions = {
-            (kind, cause): self.evictions.get((kind, cause), 0)
-            for kind in dict.fromkeys(self.kinds)
-            for cause in get_args(EvictionCause)
-        }
-        for kind in dict.fromkeys(self.kinds):
-            self.idle_seconds.setdefault(kind, 0.0)
-            self.idle_evictions.setdefault(kind, 0)
         self.known = bool(self.kinds)
         count = event.num_blocks if self.known else 0
-        self._idle_ns = array("q", bytes(8 * count))
         self._states = bytearray(count)
         self._groups = bytearray([_NO_GROUP]) * count
         self._active = [0] * len(self.kinds)
@@ -150,34 +120,13 @@ class Groups(Fold):
         if self.known:
             for block in event.cached:
                 self._become(block, _CACHED)
-                if 0 <= block < len(self._idle_ns):
-                    self._idle_ns[block] = self.batch.time_ns
             for block in event.free:
                 self._become(block, _FREE)
 
     def on_blocks_evicted(self, event: BlocksEvicted) -> None:
-        kinds = self.kinds
-        if not kinds:
-            return
-        for name in event.hashes:
-            group = group_of(name)
-            if group < len(kinds):
-                self.evictions[kinds[group], event.cause] += 1
         if self.known:
             for block in event.blocks:
-                if event.cause == "capacity":
-                    self._end_idle(block)
                 self._become(block, _FREE)
-
-    def _end_idle(self, block: int) -> None:
-        """A block is about to be evicted for room."""
-        if not 0 <= block < len(self._groups) or not self._idle_ns[block]:
-            return
-        since_ns, self._idle_ns[block] = self._idle_ns[block], 0
-        if self._groups[block] != _NO_GROUP:
-            kind = self.kinds[self._groups[block]]
-            self.idle_seconds[kind] += max(0, self.batch.time_ns - since_ns) / 1e9
-            self.idle_evictions[kind] += 1
 
     def on_content_dropped(self, event: ContentDropped) -> None:
         """A block that no sequence references holds nothing any more; others stay active."""

@@ -19,10 +19,6 @@ class Steps(CallFold):
         self.duration = Histogram(buckets.STEP_SECONDS)
         self.prefill_tokens = 0
         self.decode_tokens = 0
-        self.drafted_tokens: int | None = None
-        """None: no step had drafts."""
-        self.accepted_tokens = 0
-        """Part of drafted_tokens."""
         self.last_step_ns: int | None = None
         """When the last step ended, on our monotonic clock. Before the first one, the time at which
         the pool was created: the first step can hang as well."""
@@ -34,10 +30,6 @@ class Steps(CallFold):
         self.duration.observe(event.duration_ns / 1e9)
         self.prefill_tokens += event.prefill_tokens
         self.decode_tokens += event.decode_tokens
-        if event.drafted_tokens is not None:
-            self.drafted_tokens = (self.drafted_tokens or 0) + event.drafted_tokens
-            # An observer that contradicts itself must not make a counter fall.
-            self.accepted_tokens += min(event.accepted_tokens or 0, event.drafted_tokens)
         self._mark()
 
     def _mark(self) -> None:

@@ -24,7 +24,6 @@ from kvscope_events.events import (
     TierTransferred,
 )
 from kvscope_events.vocabulary import Tier, TransferDirection
-from kvscope_exporter.state.cache import ForgottenNames
 from kvscope_exporter.state.call_fold import CallFold
 
 logger = logging.getLogger(__name__)
@@ -34,8 +33,6 @@ MAX_DEVICE_NAMES = 1 << 22
 MB; those of a pool of 100,000 blocks 12 MB."""
 MAX_NAMES = 1 << 20
 """The same for each other tier. Some announce only what they store, and so grow without limit."""
-REMEMBERED_NAMES = 1 << 20
-"""Minimum number of removed names that are recognised when they return; takes up to 4 MiB."""
 SPURIOUS_BLOCKS = 1024
 """Blocks that a tier may have beyond twice the most names that it ever had at once. Servers rarely
 compute the same content twice; if there are more, announced stores cannot be real."""
@@ -50,17 +47,11 @@ class TierContent:
         """Sum over all names."""
         self.stored = 0
         self.removed = 0
-        self.returned = 0
-        """Blocks of `stored` whose name the tier had held and lost."""
-        self.unused = 0
-        """Blocks of `removed` that no lookup had found since they were stored."""
         self.is_announced_again = False
         """Whether stores were announced that cannot all have happened; permanent."""
         self._max_names = max_names
         self._most_names = 0
         self._blocks: dict[BlockHash, int] = {}  # by name, never 0
-        self._gone = ForgottenNames(REMEMBERED_NAMES)
-        self._used: set[BlockHash] = set()  # of the names here, those that a lookup has found
 
     @property
     def blocks(self) -> Mapping[BlockHash, int]:
@@ -72,14 +63,9 @@ class TierContent:
         self.stored += len(names)
         if not self.known:
             return
-        blocks, gone = self._blocks, self._gone
+        blocks = self._blocks
         for name in names:
-            count = blocks.get(name)
-            if count is None:
-                blocks[name] = 1
-                self.returned += name in gone
-            else:
-                blocks[name] = count + 1
+            blocks[name] = blocks.get(name, 0) + 1
         self.num_blocks += len(names)
         num_names = len(blocks)
         if num_names > self._most_names:
@@ -96,30 +82,18 @@ class TierContent:
         if not self.known:
             return
         blocks = self._blocks
-        last = []
-        used = self._used
         for name in names:
             count = blocks.get(name)
             if count is None:
                 self.num_blocks += 1  # given back below
             elif count == 1:
                 del blocks[name]
-                last.append(name)
-                if name in used:
-                    used.discard(name)
-                else:
-                    self.unused += 1
             else:
                 blocks[name] = count - 1
         self.num_blocks -= len(names)
-        self._gone.add(last)
-
-    def find(self, names: list[BlockHash]) -> None:
-        """A lookup found these here."""
-        self._used.update(name for name in names if name in self._blocks)
 
     def clear(self) -> None:
-        """All content is gone, but was not evicted: it does not count as lost when it returns."""
+        """All content is gone."""
         self._forget()
         self.known = not self.is_announced_again
 
@@ -133,11 +107,9 @@ class TierContent:
         assert self.num_blocks == sum(self._blocks.values())
         assert all(count > 0 for count in self._blocks.values())
         assert self.known or not self._blocks
-        assert self._used <= self._blocks.keys()
 
     def _forget(self) -> None:
         self._blocks = {}
-        self._used = set()
         self._most_names = self.num_blocks = 0
 
 
@@ -228,10 +200,6 @@ class Tiers(CallFold):
                 self.queried_tokens[name] = self.queried_tokens.get(name, 0) + asked
             if loaded:
                 self.hit_tokens[source] = self.hit_tokens.get(source, 0) + loaded
-        tier = self.tiers.get(source)
-        if loaded and tier is not None and self._block_size:
-            end = event.hit_blocks + -(-loaded // self._block_size)
-            tier.find(event.hashes[event.hit_blocks : end])
 
     def on_tier_transferred(self, event: TierTransferred) -> None:
         total, took_ns = self.copied.get((event.tier, event.direction), (0, 0))

@@ -33,15 +33,7 @@ _MEMORY_TEMPERATURE, _RECOVERY_ACTION = 82, 230
 _PCIE_SENT, _PCIE_RECEIVED = 197, 198
 _PCIE_LANE_RATES = {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0, 7: 128.0}
 """Billions of transfers a second, by generation of the link."""
-_NVLINK_SENT, _NVLINK_RECEIVED, _ALL_LINKS = 138, 139, 0xFFFFFFFF
-_FIELDS = (
-    _MEMORY_TEMPERATURE,
-    _PCIE_SENT,
-    _PCIE_RECEIVED,
-    _RECOVERY_ACTION,
-    (_NVLINK_SENT, _ALL_LINKS),
-    (_NVLINK_RECEIVED, _ALL_LINKS),
-)
+_FIELDS = (_MEMORY_TEMPERATURE, _PCIE_SENT, _PCIE_RECEIVED, _RECOVERY_ACTION)
 _INTEGER_MEMBERS = {1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal", 6: "usVal"}
 """The member of the union that holds a field's value, by value type."""
 
@@ -67,10 +59,10 @@ class Device:
         """
         return self._memory_of(self.handle, self.identity.index)
 
-    def utilization(self) -> tuple[float, float] | None:
-        """Share of time with a kernel running, and share of time that memory was accessed."""
+    def utilization(self) -> float | None:
+        """Share of time with a kernel running."""
         rates = self._ask("DeviceGetUtilizationRates")
-        return None if rates is None else (rates.gpu / 100, rates.memory / 100)
+        return None if rates is None else rates.gpu / 100
 
     def processes(self) -> ProcessList | None:
         """Processes on the GPU; None also for a list that contradicts itself (535.43 to 535.86)."""
@@ -121,9 +113,6 @@ class Device:
             power_limit_watts=_thousandth(limit_milliwatts),
             energy_joules=_thousandth(millijoules),
             sm_clock_hertz=_times(self._ask("DeviceGetClockInfo", pynvml.NVML_CLOCK_SM), 10**6),
-            memory_clock_hertz=_times(
-                self._ask("DeviceGetClockInfo", pynvml.NVML_CLOCK_MEM), 10**6
-            ),
             clocks_events=self._ask_first(
                 ("DeviceGetCurrentClocksEventReasons", "DeviceGetCurrentClocksThrottleReasons")
             ),
@@ -134,8 +123,6 @@ class Device:
             pcie_sent_bytes=fields.get(_PCIE_SENT),
             pcie_received_bytes=fields.get(_PCIE_RECEIVED),
             pcie_link_ratio=self._pcie_link_ratio(),
-            nvlink_sent_bytes=_times(fields.get(_NVLINK_SENT), 1024),
-            nvlink_received_bytes=_times(fields.get(_NVLINK_RECEIVED), 1024),
         )
 
     def _mig_devices(self) -> Iterator[tuple[tuple[int, int], Nvml]]:

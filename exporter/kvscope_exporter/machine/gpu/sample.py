@@ -66,7 +66,6 @@ class Sensors:
     energy_joules: float | None = None
     """Energy used since the driver was loaded."""
     sm_clock_hertz: float | None = None
-    memory_clock_hertz: float | None = None
     clocks_events: int | None = None
     """Bits of CLOCKS_EVENTS."""
     ecc_corrected: int | None = None
@@ -77,8 +76,6 @@ class Sensors:
     pcie_received_bytes: int | None = None
     pcie_link_ratio: float | None = None
     """Rate of the link as a share of the maximum of the device and its slot."""
-    nvlink_sent_bytes: int | None = None
-    nvlink_received_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +97,6 @@ class DeviceSample:
     up: bool
     memory: Memory | None = None
     utilization_ratio: float | None = None
-    memory_activity_ratio: float | None = None
     mig: tuple[MigMemory, ...] = ()
     processes: ProcessList | None = None
     sensors: Sensors = Sensors()

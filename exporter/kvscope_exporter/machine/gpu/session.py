@@ -172,13 +172,11 @@ class Session:
         if last is not None and not last.up:
             last = None  # it was lost: earlier readings are invalid
         memory = device.memory()
-        utilization = device.utilization()
         return DeviceSample(
             identity=device.identity,
             up=True,
             memory=memory,
-            utilization_ratio=None if utilization is None else utilization[0],
-            memory_activity_ratio=None if utilization is None else utilization[1],
+            utilization_ratio=device.utilization(),
             mig=device.mig() if due.sensors or last is None or last.mig else (),
             processes=device.processes() if due.processes or last is None else last.processes,
             sensors=device.sensors() if due.sensors or last is None else last.sensors,

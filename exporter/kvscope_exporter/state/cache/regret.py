@@ -1,26 +1,18 @@
-"""Regret: prompt tokens computed again because their blocks had been evicted, and how soon."""
+"""Regret: prompt tokens computed again because their blocks had been evicted."""
 
-from collections import Counter
 from collections.abc import Sequence
 
-from kvscope_exporter.state.buckets import REGRET_AGE_SECONDS
-from kvscope_exporter.state.cache.blocks import NEVER
 from kvscope_exporter.state.cache.shortfall import Shortfall
-from kvscope_exporter.state.histogram import Histogram
 
 
 class Regret:
     """Counts first lookups only: losses of a preempted sequence belong to the cost of preemption.
 
-    Evictions and lookups in lost batches are not counted; a name lost there has no age.
+    Evictions and lookups in lost batches are not counted.
     """
 
     def __init__(self) -> None:
         self.tokens = 0
-        self.age_seconds = Histogram(REGRET_AGE_SECONDS)
-        """From the eviction to the lookup, each block once; without those of unknown age."""
-        self.unknown_blocks = 0
-        """Blocks without an age: they were evicted somewhere in lost batches."""
         self._shortfall = Shortfall()
         self._time_ns = 0
         self._is_first = False
@@ -40,13 +32,8 @@ class Regret:
         self._time_ns, self._is_first = time_ns, is_first
         if not is_first or not evicted_ns:
             return
-        ages = Counter(evicted_ns)
-        blocks = len(evicted_ns) - ages.pop(None, 0)
-        self.unknown_blocks += ages.pop(NEVER, 0)
+        blocks = len(evicted_ns) - evicted_ns.count(None)
         self.tokens += blocks * block_size
-        for evicted_at_ns, count in ages.items():
-            assert evicted_at_ns is not None
-            self.age_seconds.observe(max(0, time_ns - evicted_at_ns) / 1e9, count)
         if blocks:
             self._shortfall.regret(blocks, time_ns)
 

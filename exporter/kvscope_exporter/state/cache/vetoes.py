@@ -27,17 +27,12 @@ class Vetoes:
         """Tokens that each kind of the pool alone would have allowed."""
         self.vetoed_tokens: dict[tuple[str, ...], int] = {}
         """Tokens that some kind had and the lookup did not find, by the kind that refused."""
-        self.below_block_tokens = 0
-        """Tokens of sequences too short for any hit."""
-        self.alignment: int | None = None
-        """Tokens of which a hit is a multiple; None: not known."""
         self.known = False
         """Whether the producer reports what each group alone would have allowed."""
 
     def begin(self, event: PoolCreated | PoolSnapshot) -> None:
         """A pool is there. The counters of kinds that it has not end, those that it has go on."""
         self.groups = event.groups if len(event.groups) > 1 else []
-        self.alignment = event.alignment if self.groups else None
         kinds = {group.kind for group in self.groups}
         ordered = [kind for kind in reversed(_SPARSEST_FIRST) if kind in kinds]
         self.hit_tokens = {kind: self.hit_tokens.get(kind, 0) for kind in ordered}
@@ -61,8 +56,6 @@ class Vetoes:
         """
         if not self.groups:
             return 0, None
-        if self.alignment is not None and event.queried_tokens - 1 < self.alignment:
-            self.below_block_tokens += event.queried_tokens * (not event.resumed)
         if len(event.group_hit_tokens) != len(self.groups):
             return 0, None
         self.known = True

@@ -56,7 +56,6 @@ class Ledger(Fold):
         """Blocks of the host's swap pool; 0 without one."""
         self.swap_used = 0
         """Those of them that hold content of a swapped-out sequence."""
-        self._unfilled_slots: int | None = None  # at the last step
         self._difference = 0
 
     @property
@@ -94,13 +93,6 @@ class Ledger(Fold):
     def num_deduplicated(self) -> int | None:
         """References beyond the first of each block; None: not known."""
         return self._state.num_deduplicated
-
-    @property
-    def unfilled_slots(self) -> int | None:
-        """Slots of active blocks not written at the last step; None: no step has counted them."""
-        counted = len(self.groups) <= 1 and not self.is_counted
-        unknown = self._unfilled_slots is None and not counted
-        return self._unfilled_slots if self.num_active or unknown else 0
 
     @property
     def held(self) -> dict[HoldReason, int] | None:
@@ -169,7 +161,6 @@ class Ledger(Fold):
         )
 
     def on_pool_created(self, event: PoolCreated) -> None:
-        self._unfilled_slots = None
         self._resize(event)
         self.memory_terms = _consistent(event.memory_terms)
         self.groups = event.groups
@@ -179,8 +170,6 @@ class Ledger(Fold):
         self._state.replace(event)
 
     def on_pool_snapshot(self, event: PoolSnapshot) -> None:
-        if not self.known:
-            self._unfilled_slots = None
         self._resize(event)
         self.memory_terms = _consistent(event.memory_terms)
         self.groups = event.groups
@@ -215,10 +204,8 @@ class Ledger(Fold):
         if state is self.blocks:
             if self.holds.tracked:
                 self.holds.step(state.num_references)
-            if event.slots_filled is not None:
-                unfilled = active * self.block_size - event.slots_filled
-                self._unfilled_slots = unfilled if unfilled >= 0 else None
-                state.violations += unfilled < 0  # more was written than the blocks hold
+            if event.slots_filled is not None:  # more was written than the blocks hold
+                state.violations += event.slots_filled > active * self.block_size
         own, cached = state.num_active, state.num_cached
         difference = (
             abs(active - own)

@@ -2,8 +2,8 @@
 blocks.
 """
 
-from kvscope_exporter.state.preemption.costs import SWAPPED, UNATTRIBUTED, Costs, Kind
+from kvscope_exporter.state.preemption.costs import UNATTRIBUTED, Costs, Kind
 from kvscope_exporter.state.preemption.fold import Preemption
 from kvscope_exporter.state.victim import Victim
 
-__all__ = ["SWAPPED", "UNATTRIBUTED", "Costs", "Kind", "Preemption", "Victim"]
+__all__ = ["UNATTRIBUTED", "Costs", "Kind", "Preemption", "Victim"]
