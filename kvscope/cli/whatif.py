@@ -6,7 +6,7 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -173,12 +173,10 @@ def _set(file: Path, changes: Sequence[str], python: Path | None, output_json: b
         def scheduler_for(traffic: Traffic) -> Scheduler:
             if python is None:
                 return OwnScheduler(traffic)
-            return stack.enter_context(Worker(python, traffic))
+            return stack.enter_context(closing(Worker(python, traffic)))
 
         with _showing_progress("replays") as show_progress:
-            found = compare(
-                file, changes, scheduler_for, own=python is None, on_progress=show_progress
-            )
+            found = compare(file, changes, scheduler_for, show_progress)
     if output_json:
         sys.stdout.write(json.dumps(document(file, found), indent=2) + "\n")
     else:
