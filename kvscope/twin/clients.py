@@ -33,7 +33,7 @@ def link_followers(calls: Sequence[Call]) -> Clients:
     A call that repeats an answer has it already, from its names. In a closed loop each call that
     came after an end follows the latest one that none has followed yet.
     """
-    known = {call.number for call in calls}
+    known = {call.number: call for call in calls}
     for call in calls:
         if call.after not in known or call.after == call.number:
             call.after = None
@@ -47,11 +47,16 @@ def link_followers(calls: Sequence[Call]) -> Clients:
     )
     if is_closed:
         _link(ordered, ends)
+    for call in calls:
+        if call.after is not None:
+            call.think = max(0.0, call.came - _end(known[call.after]))
     return Clients(is_closed, share, sum(call.after is not None for call in calls))
 
 
 def _end(call: Call) -> float:
-    return call.came + call.patience if call.patience is not None else call.times[-1]
+    if call.patience is not None:
+        return call.came + call.patience
+    return call.times[-1] if call.times else call.came
 
 
 def _follows(ends: Sequence[float], came: float) -> bool:

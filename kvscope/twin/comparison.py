@@ -1,6 +1,6 @@
 """A recording against itself and against other options: the self-check, then each setting."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -8,14 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 from kvscope.twin.clients import Clients, link_followers
 from kvscope.twin.replay import Row
-from kvscope.twin.settings import (
-    Changes,
-    Setting,
-    beyond_own,
-    checked,
-    parsed,
-    recorded_options,
-)
+from kvscope.twin.settings import Changes, Setting, check, parsed, recorded_options
 from kvscope.twin.step_time import StepTime, fitted
 from kvscope.twin.traffic import Traffic, traffic_of
 from kvscope.whatif.findings import WhatIfError
@@ -51,6 +44,8 @@ class Scheduler(Protocol):
 
     name: str
     version: str
+    options: Collection[str]
+    """Those that it has."""
 
     def ask(self, **question: Any) -> Any:
         """Raises WhatIfError."""
@@ -97,35 +92,47 @@ def compare(
     file: Path,
     texts: Iterable[str],
     scheduler_for: Callable[[Traffic], Scheduler],
-    *,
-    own: bool,
     on_progress: Callable[[int], None] = lambda replays: None,
 ) -> Comparison:
-    """Raises WhatIfError, RecordingError or OSError.
-
-    own: whether `scheduler_for` gives ours, which knows fewer options. on_progress: takes the
-    number of replays.
-    """
+    """Raises WhatIfError, RecordingError or OSError. on_progress: takes the number of replays."""
     settings = parsed(texts)
     traffic, doubts = traffic_of(file)
-    options = recorded_options(traffic, own=own)
-    if own:
-        beyond_own(settings)
-    checked(settings, options, traffic)
+    options = recorded_options(traffic)
+    check(settings, options, traffic)
     if len(traffic.steps) < _LEAST_STEPS:
         raise WhatIfError(f"{file}: {len(traffic.steps)} steps are too few to fit a step time to")
     clients = link_followers(list(traffic.calls.values()))
     scheduler = scheduler_for(traffic)
-    question = {
-        "options": options,
-        "block_size": options["block_size"],
-        "door": traffic.door,
-        "largest": traffic.largest,
-        "until": traffic.end,
-    }
-    contents = scheduler.ask(**question, changes={}, steps=[step.actions for step in traffic.steps])
-    alike, first = _alike(traffic, contents)
+    doubts += _fitted_to(scheduler, settings, options, traffic)
+    replays = 0
+
+    def ask(changes: Changes, **further: Any) -> Any:
+        return scheduler.ask(
+            options=options | changes,
+            block_size=options["block_size"],
+            door=traffic.door,
+            largest=traffic.largest,
+            until=traffic.end,
+            **further,
+        )
+
+    def served(changes: Changes) -> list[dict[str, float | None]]:
+        nonlocal replays
+        found = []
+        for document in documents:
+            for shift in SHIFTS:
+                found.append(ask(changes, duration=document, shift=shift))
+                replays += 1
+                on_progress(replays)
+        return found
+
+    contents = ask({}, steps=[step.actions for step in traffic.steps])
     step_time = _step_time(traffic, contents)
+    documents = [
+        step_time.document(chunks=chunks)
+        for chunks in ((True, False) if step_time.is_ambiguous else (None,))
+    ]
+    alike, first = _alike(traffic, contents)
     comparison = Comparison(
         traffic=traffic,
         scheduler=f"{scheduler.name} {scheduler.version}",
@@ -138,40 +145,37 @@ def compare(
         rows=[],
         doubts=[*doubts, *_doubts(traffic, scheduler, alike, step_time)],
     )
-    documents = [step_time.document()]
-    if step_time.is_ambiguous:
-        documents = [step_time.document(chunks=chunks) for chunks in (True, False)]
-    replays = 0
-
-    def served(changes: Changes) -> tuple[Figures, float, float]:
-        nonlocal replays
-        found = []
-        for document in documents:
-            for shift in SHIFTS:
-                found.append(
-                    scheduler.ask(**question, changes=changes, duration=document, shift=shift)
-                )
-                replays += 1
-                on_progress(replays)
-        most = [max(each[name] or 0.0 for each in found) for name in ("larger_steps", "unserved")]
-        return _ranges(found), most[0], most[1] / max(1, len(traffic.calls))
-
-    comparison.predicted = served({})[0]
-    for setting in settings:
-        figures, larger, unserved = served(setting.changes)
-        outcome = _outcome(comparison, setting, figures)
-        if larger > _MANY:
-            outcome.notes.append(
-                f"{setting.name}: {100 * larger:.0f} % of its steps would be larger than any "
-                "recorded, so their time is extrapolated"
-            )
-        if unserved > _MANY:
-            outcome.notes.append(
-                f"{setting.name}: {100 * unserved:.0f} % of the calls would have no token by the "
-                "end of the recording: the queue grows, and their times are not in the table"
-            )
-        comparison.rows.append(outcome)
+    comparison.predicted = _ranges(served({}))
+    comparison.rows = [_outcome(comparison, each, served(each.changes)) for each in settings]
     return comparison
+
+
+def _fitted_to(
+    scheduler: Scheduler, settings: Iterable[Setting], options: Changes, traffic: Traffic
+) -> Iterable[str]:
+    """Take away the recorded options that this scheduler lacks, and yield a doubt about them.
+
+    Raises WhatIfError if a setting changes one that it lacks.
+    """
+    known = scheduler.options
+    for setting in settings:
+        for name in setting.changes:
+            if name not in known:
+                raise WhatIfError(
+                    f"--set {setting.name}: {scheduler.name} {scheduler.version} has no option "
+                    f"{name}: give the Python of a server that has it, --python "
+                    "/path/to/server/bin/python"
+                )
+    assert traffic.hello is not None
+    server = f"{traffic.hello.server} {traffic.hello.server_version}"
+    here = f"{scheduler.name} {scheduler.version}"
+    if server != here:
+        yield f"recorded with {server}, scheduled here by {here}"
+    lacks = sorted(options.keys() - set(known))
+    for name in lacks:
+        del options[name]
+    if lacks:
+        yield f"{here} lacks these recorded options, which are left out: {', '.join(lacks)}"
 
 
 def _alike(traffic: Traffic, contents: Sequence[tuple[Row, int, int]]) -> tuple[int, str | None]:
@@ -192,12 +196,8 @@ def _alike(traffic: Traffic, contents: Sequence[tuple[Row, int, int]]) -> tuple[
 def _step_time(traffic: Traffic, contents: Sequence[tuple[Row, int, int]]) -> StepTime:
     """Fitted to the steps with the recorded contents: another decision takes another time."""
     rows, seconds, ends = [], [], []
-    ended = None
     for step, (row, _, _) in zip(traffic.steps, contents, strict=True):
         took = step.duration
-        if ended is not None:  # with asynchronous scheduling a step begins before the last one ends
-            took = min(took, step.end - ended)
-        ended = step.end
         if took > 0 and (row[2] or row[0]) and (row[2], row[0]) == (step.prefill, step.decode):
             rows.append(row)
             seconds.append(took)
@@ -216,13 +216,8 @@ def _doubts(
     hello = traffic.hello
     assert hello is not None
     share = alike / len(traffic.steps)
-    is_other = scheduler.name != hello.server or scheduler.version != hello.server_version
-    if is_other:
-        yield (
-            f"recorded with {hello.server} {hello.server_version}, scheduled here by "
-            f"{scheduler.name} {scheduler.version}"
-        )
-    elif share < _LEAST_ALIKE and traffic.begins_empty:
+    is_same = (scheduler.name, scheduler.version) == (hello.server, hello.server_version)
+    if is_same and share < _LEAST_ALIKE and traffic.begins_empty:
         raise WhatIfError(
             f"only {100 * share:.0f} % of the steps are decided as recorded, so these figures "
             "would be about another server: its scheduler has options that are not recorded"
@@ -247,10 +242,12 @@ def _ranges(found: Sequence[dict[str, float | None]]) -> Figures:
     return ranges
 
 
-def _outcome(comparison: Comparison, setting: Setting, figures: Figures) -> Outcome:
-    outcome = Outcome(setting, figures)
-    for name in FIGURES:
-        new, old, error = figures[name], comparison.predicted[name], comparison.error(name)
+def _outcome(
+    comparison: Comparison, setting: Setting, found: Sequence[dict[str, float | None]]
+) -> Outcome:
+    outcome = Outcome(setting, _ranges(found))
+    for name, new in outcome.figures.items():
+        old, error = comparison.predicted[name], comparison.error(name)
         if new is None or old is None:
             continue
         margin = abs(error or 0.0) * old.middle
@@ -259,4 +256,18 @@ def _outcome(comparison: Comparison, setting: Setting, figures: Figures) -> Outc
         overlap = new.low <= old.high and old.low <= new.high
         if overlap or abs(new.middle - old.middle) <= margin:
             outcome.within_error.add(name)
+    for name, whole, note in (
+        (
+            *("larger_steps", 1),
+            "of its steps would be larger than any recorded, so their time is extrapolated",
+        ),
+        (
+            *("unserved", len(comparison.traffic.calls)),
+            "of the calls would have no token by the end of the recording: the queue grows, and "
+            "their times are not in the table",
+        ),
+    ):
+        share = max(each[name] or 0.0 for each in found) / max(1, whole)
+        if share > _MANY:
+            outcome.notes.append(f"{setting.name}: {100 * share:.0f} % {note}")
     return outcome

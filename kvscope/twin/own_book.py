@@ -1,6 +1,6 @@
 """kvscope's own scheduler for recorded calls, where the server's is not at hand."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from kvscope.twin.replay import Call, ReplayError, Row, answer
@@ -21,8 +21,6 @@ _SEED = b"twin"
 
 class OwnBook:
     """Our scheduler, manager and pool with these options: see `settings.recorded_options`."""
-
-    depth = 1
 
     def __init__(self, options: dict[str, Any], reserved: int) -> None:
         self._size: int = options["block_size"]
@@ -105,16 +103,20 @@ class OwnScheduler:
     """The calls of a recording on our scheduler, in this process."""
 
     name = "kvscope"
+    version = __version__
+    options: Collection[str] = (
+        *("max_num_seqs", "max_num_batched_tokens", "num_gpu_blocks_override"),
+        *("enable_prefix_caching", "max_model_len", "block_size"),
+    )
 
     def __init__(self, traffic: Traffic) -> None:
         assert traffic.pool is not None
-        self.version = __version__
         self._calls = list(traffic.calls.values())
         self._reserved = traffic.pool.reserved
 
     def ask(self, **question: Any) -> Any:
         """Raises WhatIfError."""
-        book = OwnBook(question["options"] | question["changes"], self._reserved)
+        book = OwnBook(question["options"], self._reserved)
         try:
             return answer(question, self._calls, book)
         except ReplayError as error:

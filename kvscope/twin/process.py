@@ -3,11 +3,10 @@
 import json
 import os
 import subprocess
-from collections import deque
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from threading import Thread
-from types import TracebackType
+from tempfile import TemporaryFile
 from typing import Any
 
 from kvscope.twin.traffic import Traffic
@@ -22,7 +21,7 @@ from kvscope.twin.worker import main
 main()
 """
 """Makes two of our files importable there, and nothing else of ours."""
-_KEPT_LINES = 20
+_WHICH = "give the Python that the server runs with, in whose environment vLLM is"
 
 
 class Worker:
@@ -33,7 +32,7 @@ class Worker:
     def __init__(self, python: Path, traffic: Traffic) -> None:
         """Raises WhatIfError."""
         self._python = python
-        self._said: deque[str] = deque(maxlen=_KEPT_LINES)
+        self._said = TemporaryFile("w+", errors="replace")  # noqa: SIM115
         environment = {
             name: text
             for name, text in os.environ.items()
@@ -44,47 +43,28 @@ class Worker:
                 [str(python), "-c", _STUB, str(Path(__file__).parent)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
+                stderr=self._said,
                 text=True,
-                errors="replace",
                 env=environment,
                 start_new_session=True,
             )
         except OSError as error:
+            self._said.close()
             raise WhatIfError(
-                f"--python {python}: cannot be started: {error.strerror}: give the Python that "
-                "the server runs with, in whose environment vLLM is"
+                f"--python {python}: cannot be started: {error.strerror}: {_WHICH}"
             ) from None
-        self._reader = Thread(target=self._read, daemon=True)
-        self._reader.start()
-        calls = [asdict(call) for call in traffic.calls.values()]
+        calls = [asdict(call) | {"times": []} for call in traffic.calls.values()]
         try:
-            self.version = str(self.ask(calls=calls))
-        except WhatIfError:
+            self.version, self.options = self.ask(calls=calls)
+        except BaseException:
             self.close()
             raise
 
-    def __enter__(self) -> "Worker":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
     def close(self) -> None:
         self._process.kill()
-        self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout):
-            if stream is not None:
-                try:
-                    stream.close()
-                except BrokenPipeError:
-                    continue  # what it had not read is of no use to a process that has ended
-        self._reader.join()
+        with suppress(BrokenPipeError):  # what it had not read is of no use to it any more
+            self._process.communicate()
+        self._said.close()
 
     def ask(self, **question: Any) -> Any:
         """Raises WhatIfError: it refuses, or has ended."""
@@ -98,18 +78,13 @@ class Worker:
             line = ""
         if not line:
             self._process.wait()
-            self._reader.join()
-            why = next((said for said in reversed(self._said) if said.strip()), "it said nothing")
+            self._said.seek(0)
+            said = [text.strip() for text in self._said if text.strip()]
             raise WhatIfError(
-                f"--python {self._python}: the worker ended ({why.strip()}): give the Python that "
-                "the server runs with, in whose environment vLLM is"
+                f"--python {self._python}: the worker ended "
+                f"({said[-1] if said else 'it said nothing'}): {_WHICH}"
             )
         found: dict[str, Any] = json.loads(line)
         if "error" in found:
             raise WhatIfError(str(found["error"]))
         return found["answer"]
-
-    def _read(self) -> None:
-        assert self._process.stderr is not None
-        with self._process.stderr as lines:
-            self._said.extend(lines)

@@ -8,8 +8,9 @@ from __future__ import annotations
 import heapq
 import random
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -44,6 +45,8 @@ class Call:
     """Seconds after which its client gave it up; None: it did not."""
     after: int | None = None
     """The call whose end its client awaited; None: it waited for none."""
+    think: float = 0.0
+    """Seconds from that end until it came."""
     names: list[int | None] = field(default_factory=list)
     """56 bits of the name of each full block, from the first on; None: not known."""
     times: list[float] = field(default_factory=list)
@@ -63,8 +66,6 @@ class Call:
 class Book(Protocol):
     """A scheduler with its pool: the part that decides."""
 
-    depth: int
-    """Steps that are put together before the first of them ends."""
     preemptions: int
     queried: int
     hit: int
@@ -126,11 +127,9 @@ class Duration:
 
 def answer(asked: dict[str, Any], calls: Sequence[Call], book: Book) -> Any:
     """The contents of recorded `steps`, or the figures of a free replay with a `duration`."""
-    size = asked["block_size"]
     if "steps" in asked:
-        return lockstep(calls, asked["steps"], size, book)
-    duration = Duration(asked["duration"], asked["shift"])
-    return serve(calls, size, book, duration, asked["door"], asked["largest"], asked["until"])
+        return lockstep(calls, asked["steps"], asked["block_size"], book)
+    return serve(calls, asked, book)
 
 
 def lockstep(
@@ -142,7 +141,6 @@ def lockstep(
     """
     known = {call.number: call for call in calls}
     found: list[tuple[Row, int, int]] = []
-    queue: list[tuple[Any, Row]] = []
     for actions in steps:
         for action in actions:
             if action == RESET:
@@ -153,46 +151,39 @@ def lockstep(
                 call = known[action]
                 limit = call.limit if call.output is None else call.output
                 book.add(call, call.tokens(0, call.prompt, size), limit, call.came)
-        while len(queue) < book.depth:
-            queue.append(book.schedule())
-            if not _is_any(queue[-1][1]):
-                break
-        plan, row = queue.pop(0)
+        plan, row = book.schedule()
         book.finish(plan, lambda number, at: known[number].tokens(at, at + 1, size)[0])
         found.append((row, *book.counts()))
     return found
 
 
-def serve(
-    calls: Sequence[Call],
-    size: int,
-    book: Book,
-    duration: Duration,
-    door: float,
-    largest: float,
-    until: float,
-) -> dict[str, float | None]:
+def serve(calls: Iterable[Call], asked: dict[str, Any], book: Book) -> dict[str, float | None]:
     """Serve the calls freely, and return the figures.
 
-    door: seconds from the front end to the scheduler. largest: tokens of the largest recorded step.
-    until: the end of the recording, when the replay ends as well.
+    asked: "door", seconds from the front end to the scheduler; "largest", tokens of the largest
+    recorded step; "until", the end of the recording, when the replay ends as well; and what
+    `Duration` takes.
     """
-    served = {call.number: _anew(call) for call in calls}
-    thinks, ends = _thinking(calls)
-    due = [(c.came, c.number) for c in served.values() if c.after is None]
+    size, door, until = asked["block_size"], asked["door"], asked["until"]
+    duration = Duration(asked["duration"], asked["shift"])
+    served = {call.number: replace(call, times=[]) for call in calls}
+    followers: defaultdict[int, list[Call]] = defaultdict(list)
+    for call in served.values():
+        if call.after is not None:
+            followers[call.after].append(call)
+    unfinished = set(served)
+    due = [(call.came, call.number) for call in served.values() if call.after is None]
     heapq.heapify(due)
     patience: list[tuple[float, int]] = []
-    queue: list[tuple[Any, Row]] = []
     now, steps, larger, idle = due[0][0] if due else until, 0, 0, 0
 
     def token(number: int, at: int) -> int:
         return served[number].tokens(at, at + 1, size)[0]
 
     def end(number: int) -> None:
-        ends.discard(number)
-        for follower in thinks.get(number, ()):
-            call, think = served[follower[0]], follower[1]
-            call.came = now + think
+        unfinished.discard(number)
+        for call in followers[number]:
+            call.came = now + call.think
             heapq.heappush(due, (call.came, call.number))
 
     while now < until:
@@ -205,22 +196,18 @@ def serve(
             book.add(call, call.tokens(0, call.prompt, size), limit, call.came)
         while patience and patience[0][0] <= now:
             number = heapq.heappop(patience)[1]
-            if number in ends:
+            if number in unfinished:
                 book.give_up(number)
                 end(number)
-        if not book.is_busy() and not queue:
+        if not book.is_busy():
             if not due:
                 break
             now = max(now, due[0][0] + door)
             continue
-        if book.is_busy() and len(queue) < book.depth:
-            queue.append(book.schedule())
-            if len(queue) < book.depth and _is_any(queue[-1][1]):
-                continue
-        plan, row = queue.pop(0)
-        if _is_any(row):
+        plan, row = book.schedule()
+        if row[0] or row[2]:
             now, idle = now + duration.drawn(row, now), 0
-            steps, larger = steps + 1, larger + (row[0] + row[2] > largest)
+            steps, larger = steps + 1, larger + (row[0] + row[2] > asked["largest"])
         else:
             idle += 1
             now += duration.gap() + 1e-3
@@ -258,29 +245,6 @@ def figures(
         "preemptions": preemptions,
         "hit_ratio": hit / queried if queried else None,
     }
-
-
-def _anew(call: Call) -> Call:
-    return Call(**{**vars(call), "times": []})
-
-
-def _thinking(calls: Iterable[Call]) -> tuple[dict[int, list[tuple[int, float]]], set[int]]:
-    """The calls that follow each, with the seconds that their clients thought; and all calls."""
-    known = {call.number: call for call in calls}
-    follow: dict[int, list[tuple[int, float]]] = {}
-    for call in known.values():
-        before = None if call.after is None else known[call.after]
-        if before is not None:
-            ended = before.times[-1] if before.times else before.came
-            if before.patience is not None:
-                ended = before.came + before.patience
-            think = max(0.0, call.came - ended)
-            follow.setdefault(before.number, []).append((call.number, think))
-    return follow, set(known)
-
-
-def _is_any(row: Row) -> bool:
-    return bool(row[0] or row[2])
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float | None:

@@ -1,5 +1,6 @@
 """A comparison of options as a table for people and as a document."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from rich.text import Text
 
 from kvscope.twin.comparison import FIGURES, LATENCIES, Comparison, Figures, Range
 from kvscope.twin.step_time import TERMS
+from kvscope.whatif.report import frame
 from kvscope_events.printable import printable
 from kvscope_exporter import words
 
@@ -17,11 +19,7 @@ NOT_MODELLED = (
     "clients that leave earlier, or come more often, when answers come faster",
     "time in the front end besides its median, grammars, images and the limits of adapters",
 )
-_TITLES = {
-    "ttft_p50": "TTFT p50",
-    "ttft_p95": "TTFT p95",
-    "itl_p50": "ITL p50",
-    "itl_p95": "ITL p95",
+_TITLES = {name: f"{name[:-4].upper()} {name[-3:]}" for name in LATENCIES} | {
     "tokens_per_second": "tokens/s",
     "preemptions": "preemptions",
     "hit_ratio": "hit ratio",
@@ -30,13 +28,13 @@ _SAME = "≈ "
 """Before a figure that is within the twin's own error of what it was."""
 
 
-def document(file: Path, found: Comparison) -> dict[str, Any]:
+def document(files: Sequence[Path], found: Comparison) -> dict[str, Any]:
     """The whole comparison; times in seconds, unknown values are null."""
     traffic, fit = found.traffic, found.step_time
     hello = traffic.hello
     assert hello is not None
     return {
-        "file": str(file),
+        "file": str(files[0]),
         "kind": "twin",
         "server": f"{hello.server} {hello.server_version}",
         "scheduler": found.scheduler,
@@ -75,10 +73,8 @@ def _document(figures: Figures) -> dict[str, dict[str, float] | None]:
     return {name: one._asdict() if one else None for name, one in figures.items()}
 
 
-def show(console: Console, file: Path, found: Comparison) -> None:
+def show(console: Console, files: Sequence[Path], found: Comparison) -> None:
     """Show the self-check, then the table."""
-    console.print(Text(printable(_title(file, found)), "bold"))
-    console.print(Text(_self_check(found)))
     table = Table()
     for title in ("", "measured", "predicted", *(each.setting.name for each in found.rows)):
         table.add_column(printable(title), justify="right" if title else "left", overflow="fold")
@@ -88,14 +84,10 @@ def show(console: Console, file: Path, found: Comparison) -> None:
             same = _SAME if name in outcome.within_error else ""
             cells.append(same + _range(name, outcome.figures[name]))
         table.add_row(_TITLES[name], *cells)
-    console.print(table)
-    console.print(Text(f"{_SAME}means no difference that this twin can tell.", "dim"))
-    notes = [note for outcome in found.rows for note in outcome.notes]
-    for doubt in (*found.doubts, *notes):
-        console.print(Text(f"Note: {printable(doubt)}.", "yellow"))
-    console.print(Text("Not modelled:", "dim"))
-    for text in NOT_MODELLED:
-        console.print(Text(f"  - {text}", "dim"))
+    legend = Text(f"{_SAME}means no difference that this twin can tell.", "dim")
+    notes = [*found.doubts, *(note for outcome in found.rows for note in outcome.notes)]
+    content = (Text(_self_check(found)), table, legend)
+    frame(console, _title(files[0], found), content, None, notes, NOT_MODELLED)
 
 
 def _title(file: Path, found: Comparison) -> str:

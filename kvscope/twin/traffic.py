@@ -1,5 +1,6 @@
 """Traffic of a recorded engine: its calls with their content by name, its steps, its options."""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,14 +62,9 @@ class Traffic:
     preemptions: int = 0
     queried: int = 0
     hit: int = 0
-    loaded_tokens: int = 0
-    drafted: int = 0
-    adapted: int = 0
-    """Calls with an adapter."""
-    samples: int = 0
-    """Calls with several sequences."""
-    unnamed: int = 0
-    """Lookups without names."""
+    counts: Counter[str] = field(default_factory=Counter)
+    """Counts of what a twin does not model: tokens that were "loaded" or "drafted", calls "adapted"
+    by an adapter, further "samples" of a call, and lookups "unnamed"."""
     priorities: set[int | None] = field(default_factory=set)
 
     @property
@@ -138,7 +134,7 @@ class _Reader:
             case RequestArrived():
                 self._taken[event.request] = event.priority or 0, event.taken_ns
                 now.priorities.add(event.priority)
-                now.adapted += bool(event.adapter)
+                now.counts["adapted"] += bool(event.adapter)
             case SequenceAdded():
                 self._add(event, at)
             case FirstToken():
@@ -171,7 +167,7 @@ class _Reader:
         if taken_ns is not None:
             came -= taken_ns / 1e9
             now.doors.append(taken_ns / 1e9)
-        now.samples += event.sequence != event.request
+        now.counts["samples"] += event.sequence != event.request
         now.calls[event.sequence] = Call(
             event.sequence, came, event.prompt_tokens, event.max_tokens, None, priority=priority
         )
@@ -179,8 +175,8 @@ class _Reader:
 
     def _look_up(self, event: PrefixLookup) -> None:
         now = self._now
-        now.unnamed += not event.named
-        now.loaded_tokens += event.loaded_tokens
+        now.counts["unnamed"] += not event.named
+        now.counts["loaded"] += event.loaded_tokens
         if not event.resumed and now.pool is not None:
             now.queried += event.queried_tokens
             now.hit += event.hit_blocks * now.pool.block_size
@@ -230,7 +226,7 @@ class _Reader:
         gap = None
         if before is not None and before.running + before.waiting:
             gap = max(0.0, at - seconds - before.end)
-        now.drafted += event.drafted_tokens or 0
+        now.counts["drafted"] += event.drafted_tokens or 0
         now.steps.append(
             Step(
                 *(at, seconds, gap, event.prefill_tokens, event.decode_tokens),
@@ -283,9 +279,9 @@ def _doubts(recording: Batches, reader: _Reader) -> Iterator[str]:
         )
     if traffic.strangers:
         yield f"{len(traffic.strangers):,} calls came before the recording, and are not replayed"
-    if traffic.adapted:
-        yield f"{traffic.adapted:,} calls used adapters, whose limits are not modelled"
-    if traffic.samples:
-        yield f"{traffic.samples:,} further samples (n) are replayed as calls of their own"
-    if traffic.hello is not None and traffic.hello.settings.get("async_scheduling"):
-        yield "asynchronous scheduling is replayed two steps deep, which is not validated"
+    for name, doubt in (
+        ("adapted", "calls used adapters, whose limits are not modelled"),
+        ("samples", "further samples (n) are replayed as calls of their own"),
+    ):
+        if count := traffic.counts[name]:
+            yield f"{count:,} {doubt}"

@@ -33,35 +33,27 @@ _MODEL: dict[str, Any] = {
 class VllmBook:
     """vLLM's scheduler with these options of its engine."""
 
-    def __init__(self, options: dict[str, Any], changes: dict[str, Any], folder: Path) -> None:
-        """changes: options that it has to have; recorded ones it may lack. Raises ReplayError."""
+    def __init__(self, options: dict[str, Any], folder: Path) -> None:
         import torch
         from vllm.engine.arg_utils import EngineArgs
         from vllm.v1.core import kv_cache_utils as utils
-        from vllm.v1.core.sched.async_scheduler import AsyncScheduler
         from vllm.v1.core.sched.scheduler import Scheduler
         from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
 
-        known = inspect.signature(EngineArgs).parameters
-        unknown = sorted(changes.keys() - known.keys())
-        if unknown:
-            raise ReplayError(f"this vLLM has no option {', '.join(unknown)}")
-        options = options | changes
         model = folder / "config.json"
         model.write_text(json.dumps(_MODEL | {"max_position_embeddings": options["max_model_len"]}))
-        is_async = bool(options.get("async_scheduling"))
-        arguments = options | {"async_scheduling": False}
         config = _built(
             EngineArgs,
             model=str(folder),
             skip_tokenizer_init=True,
             enforce_eager=True,
-            **arguments,
+            async_scheduling=False,
+            **options,
         ).create_engine_config()
         blocks, size = options["num_gpu_blocks_override"], options["block_size"]
         config.cache_config.num_gpu_blocks = blocks
         config.cache_config.block_size = size
-        config.scheduler_config.async_scheduling = is_async
+        config.scheduler_config.async_scheduling = False
         spec = _built(
             FullAttentionSpec,
             block_size=size,
@@ -70,30 +62,25 @@ class VllmBook:
             dtype=torch.float16,
             use_mla=False,
         )
-        cache = KVCacheConfig(
-            num_blocks=blocks,
-            kv_cache_tensors=[],
-            kv_cache_groups=[KVCacheGroupSpec(["layer"], spec)],
-        )
         grammar = SimpleNamespace(
             should_advance=lambda *_: False, accept_tokens=lambda *_: True, grammar_bitmask=None
         )
-        arguments = {
-            "vllm_config": config,
-            "kv_cache_config": cache,
-            "structured_output_manager": grammar,
-            "block_size": size,
-            "hash_block_size": size,
-            "log_stats": True,
-        }
-        takes = inspect.signature(Scheduler.__init__).parameters
-        self._scheduler: Any = (AsyncScheduler if is_async else Scheduler)(
-            **{name: value for name, value in arguments.items() if name in takes}
+        self._scheduler: Any = _built(
+            Scheduler,
+            vllm_config=config,
+            kv_cache_config=KVCacheConfig(
+                num_blocks=blocks,
+                kv_cache_tensors=[],
+                kv_cache_groups=[KVCacheGroupSpec(["layer"], spec)],
+            ),
+            structured_output_manager=grammar,
+            block_size=size,
+            hash_block_size=size,
+            log_stats=True,
         )
         hashing = _hash_function()
         utils.init_none_hash(hashing)
         self._hasher = utils.get_request_block_hasher(size, hashing)
-        self.depth = 2 if is_async else 1
         self.preemptions = self.queried = self.hit = 0
 
     def add(self, call: Call, prompt: list[int], limit: int, now: float) -> None:
@@ -159,12 +146,7 @@ class VllmBook:
         sampled: list[list[int]] = []
         for name in names:
             request = scheduler.requests.get(name)
-            ahead = 0
-            if request is not None and self.depth > 1:
-                ahead = max(0, request.num_output_placeholders - 1)
-            whole = request is not None and request.num_computed_tokens >= (
-                request.num_tokens + ahead
-            )
+            whole = request is not None and request.num_computed_tokens >= request.num_tokens
             sampled.append([token(int(name), request.num_tokens)] if whole else [])
         result = scheduler.update_from_output(
             plan,
@@ -219,6 +201,7 @@ def main() -> None:
         VLLM_CPU_KVCACHE_SPACE="1",
     )
     import vllm
+    from vllm.engine.arg_utils import EngineArgs
 
     calls: list[Call] = []
     with tempfile.TemporaryDirectory(prefix="kvscope-twin-") as folder:
@@ -227,9 +210,10 @@ def main() -> None:
             try:
                 if "calls" in asked:
                     calls = [Call(**call) for call in asked["calls"]]
-                    found: dict[str, Any] = {"answer": vllm.__version__}
+                    options = list(inspect.signature(EngineArgs).parameters)
+                    found: dict[str, Any] = {"answer": [vllm.__version__, options]}
                 else:
-                    book = VllmBook(asked["options"], asked["changes"], Path(folder))
+                    book = VllmBook(asked["options"], Path(folder))
                     found = {"answer": answer(asked, calls, book)}
             except ReplayError as error:
                 found = {"error": str(error)}

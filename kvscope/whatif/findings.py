@@ -49,6 +49,25 @@ class WhatIfError(ValueError):
     """A file without a curve; `str()` says why, in one line."""
 
 
+def is_recording(file: Path) -> bool:
+    """False: it looks like a trace. Raises WhatIfError for neither, or OSError."""
+    from kvscope.traces.request import GZIP
+    from kvscope_exporter.recorder.format import MAGIC
+
+    if not file.is_file() and file.stat():
+        raise WhatIfError(f"{file}: not a file that can be read twice: name a trace or a recording")
+    with file.open("rb") as content:
+        begin = content.read(len(MAGIC))
+    if not begin:
+        raise WhatIfError(f"{file}: the file is empty")
+    if begin != MAGIC and not begin.startswith((b"{", GZIP)):
+        raise WhatIfError(
+            f"{file}: neither a recording of kvscope, nor a trace, which has a JSON object on each "
+            "line"
+        )
+    return begin == MAGIC
+
+
 class Point(NamedTuple):
     """One capacity, and the hits of a cache of that size."""
 

@@ -19,8 +19,12 @@ def curve_of_trace(
 ) -> Findings:
     """The curve of a trace's requests. Raises WhatIfError, TraceError or OSError."""
     paths = (request.hash_ids for request in trace)
+    try:
+        found = curve_of_paths(paths, capacities, on_progress)
+    except WhatIfError as error:
+        raise WhatIfError(f"{trace.path}: {error}") from None
     return replace(
-        curve_of_paths(paths, capacities, on_progress),
+        found,
         format=str(trace.dialect),
         block_tokens=trace.block_size,
         doubts=trace.doubts,

@@ -33,11 +33,11 @@ def test_a_recorded_vllm_is_decided_alike_and_answers_for_other_options(
             leave_early(vllm, number)
         load(vllm.server)
         vllm.settle()
-        recorded = completed("record", vllm.replay.endpoint, str(file), "--seconds", "2")
+        recorded = completed("rec", "save", vllm.replay.endpoint, str(file), "--seconds", "2")
         assert recorded.returncode == 0, recorded.stderr
     settings = ("max_num_seqs=3", "long_prefill_token_threshold=64", "watermark=0.2")
     asked = completed(
-        *("whatif", str(file), "--python", str(vllm_python), "--json"),
+        *("whatif", str(file), "--python", str(vllm_python), "-o", "json"),
         *(word for setting in settings for word in ("--set", setting)),
         seconds=400,
     )
@@ -56,4 +56,4 @@ def test_a_recorded_vllm_is_decided_alike_and_answers_for_other_options(
         seconds=400,
     )
     assert refused.returncode == 2
-    assert "this vLLM has no option max_num_partial_prefills" in refused.stderr
+    assert " has no option max_num_partial_prefills" in refused.stderr

@@ -24,6 +24,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "num_gpu_blocks_override=70": {"num_blocks": 70},
     "max_num_batched_tokens=64": {"max_num_batched_tokens": 64},
 }
+ASYNCHRONOUS = {"max_num_seqs": 32, "max_num_batched_tokens": 256, "async_scheduling": 1}
 COMMON = {"num_blocks": 200, "max_model_len": 1024}
 
 
@@ -120,6 +121,7 @@ def test_a_wrong_option_is_refused_in_one_line(
     [
         ({"settings": {}}, {}, "max_num_seqs=3", "lacks the scheduler's options (max_num_seqs"),
         ({"keeps_blocks": True}, {}, "max_num_seqs=3", "connector"),
+        ({"settings": ASYNCHRONOUS}, {}, "max_num_seqs=3", "--no-async-scheduling"),
         ({"server": "sglang"}, {}, "max_num_seqs=3", "not of sglang"),
         ({"enable_prefix_caching": False}, {}, "enable_prefix_caching=true", "no prefix caching"),
         (
@@ -138,21 +140,41 @@ def test_a_recording_without_a_twin_says_what_it_lacks(
     change: str,
     words: str,
 ) -> None:
-    def altered(event: Any) -> Any:
-        facts = {Hello: hello, PoolCreated: pool}.get(type(event), {})
-        return msgspec.structs.replace(event, **facts) if facts else event
-
     file = tmp_path / "other.kvsr"
+    alter(recordings["base"], file, {Hello: hello, PoolCreated: pool})
+    result = ask(file, "--set", change)
+    assert result.exit_code == 2
+    assert words in result.stderr
+
+
+def alter(recording: Path, file: Path, facts: dict[type, dict[str, Any]]) -> None:
+    """Write the recording to `file`, with other values in events of these types."""
+
+    def altered(event: Any) -> Any:
+        return msgspec.structs.replace(event, **facts.get(type(event), {}))
+
     write_batches(
         file,
         (
             msgspec.structs.replace(batch, events=[altered(event) for event in batch.events])
-            for batch in batches_of(recordings["base"])
+            for batch in batches_of(recording)
         ),
     )
-    result = ask(file, "--set", change)
-    assert result.exit_code == 2
-    assert words in result.stderr
+
+
+def test_options_that_another_scheduler_lacks_are_left_out_with_a_note(
+    recordings: dict[str, Path], tmp_path: Path
+) -> None:
+    options = {"max_num_seqs": 32, "max_num_batched_tokens": 256, "watermark": 0.1}
+    file = tmp_path / "vllm.kvsr"
+    alter(
+        recordings["base"],
+        file,
+        {Hello: {"server": "vllm", "server_version": "9", "settings": options}},
+    )
+    doubts = " ".join(asked(file, "--set", "max_num_seqs=3")["doubts"])
+    assert "recorded with vllm 9, scheduled here by kvscope" in doubts
+    assert "lacks these recorded options, which are left out: watermark" in doubts
 
 
 def test_a_trace_has_no_twin(tmp_path: Path) -> None:

@@ -6,11 +6,10 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
+from kvscope.whatif.report import frame
 from kvscope.whatif.routing.comparison import Comparison
 from kvscope.whatif.routing.replay import Outcome
-from kvscope_events.printable import printable
 from kvscope_exporter import words
 
 
@@ -62,16 +61,10 @@ def _policy(outcome: Outcome, bytes_per_block: int | None) -> dict[str, Any]:
 
 def show(console: Console, files: Sequence[Path], found: Comparison) -> None:
     """Show the tables, between their subject and their limitations."""
-    console.print(Text(printable(_title(files, found)), "bold"))
-    for table in _tables(found):
-        console.print(table)
-    if found.verdict is not None:
-        console.print(Text(found.verdict, "bold"))
-    for doubt in found.doubts:
-        console.print(Text(f"Note: {printable(doubt)}.", "yellow"))
-    console.print(Text("Not modelled:", "dim"))
-    for text in found.not_modelled:
-        console.print(Text(f"  - {text}", "dim"))
+    frame(
+        *(console, _title(files, found), _tables(found)),
+        *(found.verdict, found.doubts, found.not_modelled),
+    )
 
 
 def _title(files: Sequence[Path], found: Comparison) -> str:

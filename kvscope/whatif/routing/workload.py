@@ -71,7 +71,7 @@ def workload_of_trace(
         if number % TELL_EVERY == 0:
             on_progress(number)
     if not requests:
-        raise WhatIfError("no request in it has a block")
+        raise WhatIfError(f"{trace.path}: no request in it has a block")
     return Workload(
         kind="trace", requests=requests, block_tokens=trace.block_size, doubts=trace.doubts
     )
