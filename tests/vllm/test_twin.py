@@ -33,7 +33,7 @@ def test_a_recorded_vllm_is_decided_alike_and_answers_for_other_options(
             leave_early(vllm, number)
         load(vllm.server)
         vllm.settle()
-        recorded = completed("rec", "save", vllm.replay.endpoint, str(file), "--seconds", "2")
+        recorded = completed("rec", "save", vllm.replay.endpoint, str(file), "--duration", "2s")
         assert recorded.returncode == 0, recorded.stderr
     settings = ("max_num_seqs=3", "long_prefill_token_threshold=64", "watermark=0.2")
     asked = completed(
