@@ -41,11 +41,12 @@ class WebhookOptions:
 def webhook(options: WebhookOptions = WebhookOptions()) -> None:
     """Observe pods as a cluster creates them.
 
-    Serves a mutating admission webhook. An API server asks POST /observe about each pod whose own label or whose namespace's label is
-    kvscope.io/observe=true, and adds what the answer says. A server is started whatever happens
-    here: its containers wait for none of ours, and a pod that cannot be observed stays as it is.
-    Annotations of a pod (kvscope.io/container, user, port, blocks, key-secret, cpu-limit) win over
-    the options. The chart installs it (webhook.enabled), with its certificate.
+    Serves a mutating admission webhook. An API server asks POST /observe about each pod with the
+    label kvscope.io/observe=true, or in a namespace with it, and adds what the answer contains. The
+    server starts whatever happens here, because it waits for no container of ours, and a pod that
+    cannot be observed stays as it is. Annotations of a pod (kvscope.io/container, user, port,
+    blocks, key-secret, cpu-limit) win over the options. The chart installs the webhook with its
+    certificate (webhook.enabled).
 
     Example: kvscope webhook --exporter-image IMAGE --host 0.0.0.0 --ssl-certfile tls.crt
     --ssl-keyfile tls.key
