@@ -25,9 +25,9 @@ BUDGET = {
         "kvscope",
         "kvscope_events",
         "monitoring",
-    ): 102_800,
-    ("benchmarks", "tools"): 13_100,
-    ("tests",): 86_070,
+    ): 103_050,
+    ("benchmarks", "tools"): 13_030,
+    ("tests",): 87_850,
 }
 """Lines of Python in these folders together. To add more, take something out, or raise the
 number in a commit of its own that says why. The aims are 80,000, 11,000 and 75,000."""
