@@ -21,6 +21,7 @@ from tests.fakes.nvml import GIB, MIB, Simulated, build_library, h200, machine
 from tests.fakes.nvml.library import SONAME
 from tests.gpu.scrapes import OWN_FAMILIES
 from tests.repo.checkout import ROOT
+from tests.support.process import FULL_PAGES
 
 pytestmark = pytest.mark.nightly
 
@@ -72,6 +73,7 @@ def environment(library: Path, state: Path) -> dict[str, str]:
     ours = {name: text for name, text in os.environ.items() if not name.startswith("CUDA_")}
     return {
         **ours,
+        **FULL_PAGES,
         "LD_LIBRARY_PATH": str(library.parent),
         "FAKE_NVML_STATE": str(state),
         "PYTHONPATH": str(ROOT),

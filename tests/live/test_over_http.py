@@ -41,7 +41,7 @@ stream = partial(httpx.stream, timeout=30)
 
 def app_of(exporter: Exporter) -> Any:
     app = bare_app("x")
-    listed = [ListedServer("llama", exporter.presence)]
+    listed = [ListedServer("llama", exporter.presence, exporter)]
     app.include_router(live_router(lambda _name: exporter, lambda: listed, has_targets=False))
     app.include_router(answers_router(lambda _name: exporter))
     app.include_router(metrics_router(exporter))
