@@ -147,7 +147,7 @@ def level_variables(levels: Levels) -> list[db.CustomVariable]:
         ),
         choice(
             "itl",
-            "Next token within",
+            "ITL target",
             _limits(INTER_TOKEN_SECONDS),
             TOKEN_GAP,
             "Seconds; judged by the bound at or next below it that a server's histogram has.",

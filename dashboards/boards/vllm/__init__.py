@@ -49,14 +49,14 @@ def _variables() -> list[Variable]:
         *(model, server, engine.all_value(".*")),
         choice(
             FIRST_TOKEN,
-            "First token within",
+            "TTFT target",
             [f"{bound:g}" for bound in VLLM_FIRST_TOKEN_SECONDS],
             f"{FIRST_TOKEN_SECONDS:g}",
             "Seconds; the bounds that vLLM's histogram has.",
         ),
         choice(
             NEXT_TOKEN,
-            "Next token within",
+            "ITL target",
             [f"{bound:g}" for bound in VLLM_INTER_TOKEN_SECONDS],
             f"{NEXT_TOKEN_SECONDS:g}",
             "Seconds; the bounds that vLLM's histogram has.",
