@@ -96,7 +96,7 @@ def test_a_fleet_behind_a_sidecar_with_a_key(tmp_path: Path) -> None:
     ("options", "problem"),
     [
         ([], "name the sidecars: --sidecar URL"),
-        (["--sidecar", "10.0.0.1:8010"], "does not begin with http://"),
+        (["--sidecar", "ftp://10.0.0.1"], "does not begin with http://"),
         (["--sidecar", "a b=http://x:1"], "'a b' is not a name"),
         (["--sidecar", "a=http://x:1", "--sidecar", "a=http://x:2"], "a is given twice"),
         (["--sidecars-at", "service"], "expected NAME:PORT"),
