@@ -10,7 +10,6 @@ from kvscope.output import configure_logging, fail
 from kvscope.serving.stacks import show_stacks
 from kvscope_engine.option import option
 
-DEFAULT_PORT = 8443
 RENEWAL_SECONDS = 60.0
 """Interval at which a renewed certificate is looked for; a kubelet takes about as long itself."""
 logger = logging.getLogger("kvscope")
@@ -31,7 +30,7 @@ class WebhookOptions:
     )
     host: str = option("127.0.0.1", "Address to listen on.", "HOST")
     listen_port: int = option(
-        DEFAULT_PORT, "Port to listen on; 0: any free one.", "PORT", least=0, most=65535
+        8443, "Port to listen on; 0: any free one.", "PORT", least=0, most=65535
     )
     """Not --port, which is the sidecar's in the pods, as in `kvscope inject`."""
     pods: PodOptions = PodOptions()

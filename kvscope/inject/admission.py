@@ -10,7 +10,7 @@ import base64
 import logging
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -21,6 +21,7 @@ from kvscope.inject.kubernetes import Wish
 from kvscope.inject.options import PodOptions
 from kvscope.inject.pod import LABEL, OBSERVED
 from kvscope.inject.report import LEFT_ALONE, Report
+from kvscope_engine.option import Setting, settings
 from kvscope_events.printable import printable
 
 OBSERVE = "kvscope.io/observe"
@@ -29,22 +30,17 @@ PREFIX = "kvscope.io/"
 """Annotations of a pod that begin with it are options of its own, as `kvscope.io/user: "1000"`."""
 MAX_WARNING = 250
 """Characters of a warning; kubectl cuts off more than 256."""
-_JSON_PATCH = "JSONPatch"
 _OPTIONS = {
-    field.name.replace("_", "-"): field.type is int
-    for field in fields(PodOptions)
-    if field.name != "exporter_image"
+    setting.name.replace("_", "-"): setting
+    for setting in settings(PodOptions())
+    if setting.name != "exporter_image"
 }
-"""Options that a pod may set for itself, and whether each is a number."""
-_ENDS = (
-    "its pod is to end (restartPolicy), which an ordinary container beside the server would keep "
-    "it from: add the observer to its manifest with kvscope inject"
-)
+"""Options that a pod may set for itself."""
+_ENDS = "its pod is to end (restartPolicy): add the observer to its manifest with kvscope inject"
 _FLAG = re.compile(rf"--(?=({'|'.join(_OPTIONS)})\b)")
 """Before an option in a reason, which is an annotation here."""
-logger = logging.getLogger("kvscope")
-
 Operation = dict[str, Any]
+logger = logging.getLogger("kvscope")
 
 
 class Admission(msgspec.Struct):
@@ -85,14 +81,14 @@ def answer(body: bytes, options: PodOptions) -> bytes:
     if patch:
         logger.info("%s: observed", _name(review.request))
         response |= {
-            "patchType": _JSON_PATCH,
+            "patchType": "JSONPatch",
             "patch": base64.b64encode(msgspec.json.encode(patch)).decode(),
         }
     elif problem:
         logger.warning("%s: left alone: %s", _name(review.request), problem)
         response["warnings"] = [f"kvscope: not observed: {printable(problem)}"[:MAX_WARNING]]
-    content = {"apiVersion": review.apiVersion, "kind": "AdmissionReview", "response": response}
-    return msgspec.json.encode(content)
+    head = {"apiVersion": review.apiVersion, "kind": "AdmissionReview"}
+    return msgspec.json.encode(head | {"response": response})
 
 
 def _observed(pod: Mapping[str, Any], options: PodOptions) -> tuple[list[Operation], str]:
@@ -104,13 +100,14 @@ def _observed(pod: Mapping[str, Any], options: PodOptions) -> tuple[list[Operati
     report = Report()
     try:
         wish = _wish(metadata.get("annotations") or {}, options)
-        before = _text({"name": "pod", "labels": labels}, spec)
+        pod = {"kind": "Pod", "metadata": {"name": "pod", "labels": labels}, "spec": spec}
+        before = yaml.safe_dump({"apiVersion": "v1", **pod}, sort_keys=False, width=1 << 20)
         after = observe(before, 1, wish, report)
     except (ValueError, RefusedError) as error:
         return [], str(error)
-    if report.refused and spec.get("restartPolicy") not in (None, "Always"):
-        return [], _ENDS
     if report.refused:
+        if spec.get("restartPolicy") not in (None, "Always"):
+            return [], _ENDS
         reasons = [line.partition(LEFT_ALONE)[2] for line in report.lines if LEFT_ALONE in line]
         return [], _FLAG.sub(PREFIX, reasons[0])
     if not report.done:
@@ -124,12 +121,6 @@ def _observed(pod: Mapping[str, Any], options: PodOptions) -> tuple[list[Operati
     ], ""
 
 
-def _text(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> str:
-    """The pod as `kvscope inject` reads it, without metadata that API servers keep."""
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-    return str(yaml.safe_dump(pod, sort_keys=False, width=1 << 20))
-
-
 def _wish(annotations: Mapping[str, str], options: PodOptions) -> Wish:
     """The operator's choices, and those of a pod's annotations over them. Raises ValueError."""
     own: dict[str, Any] = {}
@@ -140,10 +131,19 @@ def _wish(annotations: Mapping[str, str], options: PodOptions) -> Wish:
         if name not in _OPTIONS:
             known = ", ".join(_OPTIONS)
             raise ValueError(f"there is no annotation {key}: after {PREFIX} may come {known}")
-        if _OPTIONS[name] and not (text.isascii() and text.isdigit() and len(text) < 10):
-            raise ValueError(f"annotation {key}: expected a whole number, not {text!r}")
-        own[name.replace("-", "_")] = int(text) if _OPTIONS[name] else text
+        own[_OPTIONS[name].name] = _value(key, text, _OPTIONS[name])
     return replace(options, **own).wish(is_fail_open=True)
+
+
+def _value(key: str, text: str, setting: Setting) -> int | str:
+    """Raises ValueError for what the command line would refuse; an API server would refuse the
+    pod that it leads to."""
+    if setting.kind is not int:
+        return text
+    least, most = setting.option.least or 0, setting.option.most or 0
+    if not (re.fullmatch("[0-9]{1,9}", text) and least <= int(text) <= most):
+        raise ValueError(f"annotation {key}: expected {least:.0f} to {most:.0f}, not {text!r}")
+    return int(text)
 
 
 def _difference(path: str, old: Any, new: Any) -> Iterator[Operation]:
@@ -168,5 +168,5 @@ def _difference(path: str, old: Any, new: Any) -> Iterator[Operation]:
 
 def _name(request: Admission) -> str:
     metadata = request.object.get("metadata") or {}
-    name = metadata.get("name") or metadata.get("generateName") or "?"
+    name = metadata.get("name") or metadata.get("generateName")
     return printable(f"{request.namespace}/{name}", keep="")

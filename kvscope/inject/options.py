@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from kvscope.inject.kubernetes import Wish
 
 _ASSIGNED = "assigned"
+_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_SECRET = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(\.{_LABEL})*")
+_KEY = re.compile(r"(?!\.\.?\Z)[-._a-zA-Z0-9]{1,253}")
+"""Names that an API server accepts. It would refuse a whole pod for any other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +124,7 @@ def _key(text: str | None) -> tuple[str, str] | None:
     if text is None:
         return None
     name, _, key = text.partition("/")
-    if not name or "/" in key:
-        raise ValueError(f"--key-secret {text!r}: expected NAME or NAME/KEY")
-    return name, key or "token"
+    key = key or "token"
+    if not (_SECRET.fullmatch(name) and _KEY.fullmatch(key)):
+        raise ValueError(f"--key-secret {text!r}: expected NAME or NAME/KEY of a Secret")
+    return name, key

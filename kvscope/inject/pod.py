@@ -192,7 +192,9 @@ def volumes(watch: Watch) -> list[Part]:
     if watch.key is not None:
         name, key = watch.key
         items = [{"key": key, "path": key}]
-        found.append({"name": KEY, "secret": {"secretName": name, "items": items}})
+        # A kubelet starts nothing in a pod whose Secret is missing, unless it may be.
+        optional = {"optional": True} if watch.is_fail_open else {}
+        found.append({"name": KEY, "secret": {"secretName": name, "items": items, **optional}})
     return found
 
 

@@ -61,7 +61,7 @@ NOT_SHOWN = {
         )
     },
     **{
-        f"vllm:{name}": "vLLM's generated boards read it (tests/e2e/vllm_boards.py)"
+        f"vllm:{name}": "vLLM's generated boards read it"
         for name in (
             *("engine_sleep_state", "kv_block_idle_before_evict_seconds"),
             *("kv_block_lifetime_seconds", "kv_block_reuse_gap_seconds"),

@@ -118,7 +118,10 @@ def test_annotations_win_over_the_options_of_the_webhook() -> None:
             {**pod(), "metadata": {"annotations": {"kvscope.io/prot": "1"}}},
             "user, port, key-secret",
         ),
-        ({**pod(), "metadata": {"annotations": {"kvscope.io/port": "http"}}}, "a whole number"),
+        ({**pod(), "metadata": {"annotations": {"kvscope.io/port": "http"}}}, "1 to 65535"),
+        ({**pod(), "metadata": {"annotations": {"kvscope.io/port": "70000"}}}, "1 to 65535"),
+        ({**pod(), "metadata": {"annotations": {"kvscope.io/blocks": "999999999"}}}, "1 to"),
+        ({**pod(), "metadata": {"annotations": {"kvscope.io/key-secret": "A_b"}}}, "of a Secret"),
     ],
 )
 def test_a_pod_that_cannot_be_observed_is_admitted_as_it_is(content: Any, reason: str) -> None:

@@ -140,7 +140,6 @@ def main() -> None:
     parser.add_argument("--of", choices=[*STAGES, "pages"], default="ours")
     parser.add_argument("--pages", type=Path, metavar="DIR")
     parser.add_argument("--seconds", type=float, default=120, help="of each situation")
-    parser.add_argument("--width", type=int, default=WIDTH, help="of those of --all")
     parser.add_argument("--all", action="store_true", help="every board in every situation")
     given = parser.parse_args()
     EVERYTHING.mkdir(parents=True, exist_ok=True)
